@@ -1,0 +1,100 @@
+//! Disks: files and block devices written in sectors, with explicit flushes.
+//!
+//! A write is durable only after a [`Disk::flush`] that began after the write completed. Until then a crash may keep
+//! it, lose it, or tear it at any sector. Writes in flight together may reach the medium in any order.
+
+use bytes::Bytes;
+
+use crate::{AlignedBuf, EnvResult};
+
+/// An open disk. Clones share it; the last one closes it.
+#[derive(Clone)]
+pub struct Disk {
+    pub(crate) half: DiskHalf,
+}
+
+#[derive(Clone)]
+pub(crate) enum DiskHalf {
+    Real(std::rc::Rc<crate::real::RealDisk>),
+    Sim(std::rc::Rc<crate::sim::SimDisk>),
+}
+
+/// How to open a disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenDisk {
+    /// Make the file with this many bytes if it does not exist (never for block devices); space is allocated.
+    pub create_bytes: Option<u64>,
+    /// With `create_bytes`: also write the file full of zeros and flush it, so that no later write pays for
+    /// allocating extents (journals).
+    pub prewrite: bool,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
+/// What is known of an open disk.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskInfo {
+    /// Size in bytes, a multiple of the sector.
+    pub bytes: u64,
+}
+
+impl Disk {
+    /// Size and the like.
+    pub fn info(&self) -> DiskInfo {
+        match &self.half {
+            DiskHalf::Real(d) => d.info(),
+            DiskHalf::Sim(d) => d.info(),
+        }
+    }
+
+    /// Reads `len` bytes at `offset`; both are multiples of the sector. Errors: `Medium`, `InvalidInput` beyond the end.
+    pub async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
+        match &self.half {
+            DiskHalf::Real(d) => d.read(offset, len).await,
+            DiskHalf::Sim(d) => d.read(offset, len).await,
+        }
+    }
+
+    /// Writes `parts` one after another at `offset`. Offset and total length are multiples of the sector; parts that are
+    /// aligned in memory and length go to the device as they are, others are gathered into aligned memory first.
+    ///
+    /// The write is submitted before this function first yields, so writes are submitted in the order of the calls; the
+    /// future may be dropped without undoing it. Errors: `Medium`, `NoSpace`, `InvalidInput`.
+    pub fn write(&self, offset: u64, parts: Vec<Bytes>) -> impl Future<Output = EnvResult<()>> + 'static {
+        let disk = self.clone();
+        let ticket = match &disk.half {
+            DiskHalf::Real(d) => WriteTicket::Real(d.submit_write(offset, parts)),
+            DiskHalf::Sim(d) => WriteTicket::Sim(d.submit_write(offset, parts)),
+        };
+        async move {
+            let _keeps_open = disk;
+            match ticket {
+                WriteTicket::Real(t) => t.wait().await,
+                WriteTicket::Sim(t) => t.wait().await,
+            }
+        }
+    }
+
+    /// Makes every write that completed before this call durable. Errors: `FlushFailed`, which sticks: every later
+    /// flush of this disk fails too.
+    pub async fn flush(&self) -> EnvResult<()> {
+        match &self.half {
+            DiskHalf::Real(d) => d.flush().await,
+            DiskHalf::Sim(d) => d.flush().await,
+        }
+    }
+
+    /// Writes, then makes durable this write (and perhaps others): the journal's commit in one request where the
+    /// device can (RWF_DSYNC), else a write and a flush.
+    pub async fn write_durable(&self, offset: u64, parts: Vec<Bytes>) -> EnvResult<()> {
+        match &self.half {
+            DiskHalf::Real(d) => d.write_durable(offset, parts).await,
+            DiskHalf::Sim(d) => d.write_durable(offset, parts).await,
+        }
+    }
+}
+
+enum WriteTicket {
+    Real(crate::real::RealWriteTicket),
+    Sim(crate::sim::SimWriteTicket),
+}

@@ -1,0 +1,154 @@
+//! The handle that everything above receives.
+
+use std::{future::Future, rc::Rc, time::Duration};
+
+use crate::{Address, Disk, Elapsed, EnvResult, Listener, OpenDisk, Stream, Task, Time, UnixTime, real, sim};
+
+/// The environment of one shard. Cheap to clone; not `Send`.
+#[derive(Clone)]
+pub struct Env {
+    pub(crate) half: Half,
+}
+
+/// Which half stands behind an [`Env`].
+#[derive(Clone)]
+pub(crate) enum Half {
+    Real(Rc<real::RealEnv>),
+    Sim(Rc<sim::SimEnv>),
+}
+
+macro_rules! half {
+    ($self:ident, $env:ident => $call:expr) => {
+        match &$self.half {
+            Half::Real($env) => $call,
+            Half::Sim($env) => $call,
+        }
+    };
+}
+
+impl Env {
+    /// Monotonic time of this node.
+    pub fn now(&self) -> Time {
+        half!(self, env => env.now())
+    }
+
+    /// Unix time of this node; may jump, never used to decide.
+    pub fn unix_time(&self) -> UnixTime {
+        half!(self, env => env.unix_time())
+    }
+
+    /// Waits for at least `duration`.
+    pub async fn sleep(&self, duration: Duration) {
+        half!(self, env => env.sleep(duration).await)
+    }
+
+    /// Waits for `future`, for at most `duration`; dropped if it takes longer. If both are ready, the future wins.
+    pub async fn timeout<F: Future>(&self, duration: Duration, future: F) -> Result<F::Output, Elapsed> {
+        let mut future = std::pin::pin!(future);
+        let mut sleep = std::pin::pin!(self.sleep(duration));
+        std::future::poll_fn(|cx| {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(cx) {
+                return std::task::Poll::Ready(Ok(value));
+            }
+            sleep.as_mut().poll(cx).map(|()| Err(Elapsed))
+        })
+        .await
+    }
+
+    /// Gives every other ready task of this shard a turn.
+    pub async fn yield_now(&self) {
+        let mut yielded = false;
+        std::future::poll_fn(|cx| {
+            if yielded {
+                return std::task::Poll::Ready(());
+            }
+            yielded = true;
+            cx.waker().wake_by_ref();
+            std::task::Poll::Pending
+        })
+        .await
+    }
+
+    /// 64 random bits: from the system in the real half, from the seed in the simulated one.
+    pub fn random_u64(&self) -> u64 {
+        half!(self, env => env.random_u64())
+    }
+
+    /// Starts a task on this shard. Dropping the [`Task`] lets it run on; [`Task::abort`] ends it.
+    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        half!(self, env => env.spawn(future))
+    }
+
+    /// Starts `main` on a shard of its own: a thread in the real half, a task of the same node in the simulated one.
+    ///
+    /// The receiver yields what `main` returned; it errs if the shard panicked or was killed.
+    pub fn spawn_shard<M, F>(&self, name: &str, main: M) -> crate::sync::oneshot::Receiver<F::Output>
+    where
+        M: FnOnce(Env) -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        half!(self, env => env.spawn_shard(name, main))
+    }
+
+    /// Listens on `address`. Errors: `InUse` when somebody else does, `Permission`, `InvalidInput`.
+    pub async fn listen(&self, address: &Address) -> EnvResult<Listener> {
+        half!(self, env => env.listen(address).await)
+    }
+
+    /// Connects to `address`. Errors: `Disconnected` or `NotFound` when nobody answers there.
+    pub async fn connect(&self, address: &Address) -> EnvResult<Stream> {
+        half!(self, env => env.connect(address).await)
+    }
+
+    /// Opens the file or block device at `path` as a disk (see [`OpenDisk`]).
+    pub async fn open_disk(&self, path: &str, options: OpenDisk) -> EnvResult<Disk> {
+        half!(self, env => env.open_disk(path, options).await)
+    }
+
+    /// Reads a whole small file (identities, maps). Errors: `NotFound`.
+    pub fn read_file(&self, path: &str) -> EnvResult<Vec<u8>> {
+        half!(self, env => env.read_file(path))
+    }
+
+    /// Replaces a small file atomically and durably (write aside, sync, rename, sync the directory).
+    pub fn write_file(&self, path: &str, bytes: &[u8]) -> EnvResult<()> {
+        half!(self, env => env.write_file(path, bytes))
+    }
+
+    /// Removes a small file durably. Not an error if it does not exist.
+    pub fn remove_file(&self, path: &str) -> EnvResult<()> {
+        half!(self, env => env.remove_file(path))
+    }
+
+    /// Makes a directory and its parents.
+    pub fn create_dir(&self, path: &str) -> EnvResult<()> {
+        half!(self, env => env.create_dir(path))
+    }
+
+    /// Takes an exclusive lock on the file at `path` (made if missing) until the guard is dropped or the process ends.
+    /// Errors: `InUse` when another process holds it; the message tells its pid where known.
+    pub fn lock_file(&self, path: &str) -> EnvResult<crate::files::FileLock> {
+        half!(self, env => env.lock_file(path))
+    }
+
+    /// CPU cost of `work` charged to this shard: nothing in the real half, virtual time on a virtual core in the
+    /// simulated one.
+    pub async fn charge_cpu(&self, work: Duration) {
+        half!(self, env => env.charge_cpu(work).await)
+    }
+
+    /// True in the simulator; for tests and reports only, never to choose behaviour.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.half, Half::Sim(_))
+    }
+
+    /// A line for the operator: stderr in the real half, the trace in the simulated one.
+    pub fn log(&self, line: &str) {
+        half!(self, env => env.log(line))
+    }
+}

@@ -1,0 +1,99 @@
+//! Byte streams between nodes.
+//!
+//! A stream is ordered and reliable until it breaks; a break loses whatever was in flight. Framing is `rpc`'s.
+
+use bytes::Bytes;
+
+use crate::{Address, AlignedBuf, EnvResult};
+
+/// A listening address.
+pub struct Listener {
+    pub(crate) half: ListenerHalf,
+}
+
+pub(crate) enum ListenerHalf {
+    Real(crate::real::RealListener),
+    Sim(crate::sim::SimListener),
+}
+
+/// A connected stream; split it to read and write from different tasks.
+pub struct Stream {
+    pub(crate) read: ReadHalf,
+    pub(crate) write: WriteHalf,
+}
+
+/// The reading end. Dropping both ends closes the connection.
+pub struct ReadHalf {
+    pub(crate) half: ReadHalfInner,
+}
+
+/// The writing end.
+pub struct WriteHalf {
+    pub(crate) half: WriteHalfInner,
+}
+
+pub(crate) enum ReadHalfInner {
+    Real(crate::real::RealReadHalf),
+    Sim(crate::sim::SimReadHalf),
+}
+
+pub(crate) enum WriteHalfInner {
+    Real(crate::real::RealWriteHalf),
+    Sim(crate::sim::SimWriteHalf),
+}
+
+impl Listener {
+    /// The address others connect to (with the real port where port 0 was asked for).
+    pub fn address(&self) -> Address {
+        match &self.half {
+            ListenerHalf::Real(l) => l.address(),
+            ListenerHalf::Sim(l) => l.address(),
+        }
+    }
+
+    /// The next connection, and a name of its other side for logs.
+    pub async fn accept(&mut self) -> EnvResult<(Stream, String)> {
+        match &mut self.half {
+            ListenerHalf::Real(l) => l.accept().await,
+            ListenerHalf::Sim(l) => l.accept().await,
+        }
+    }
+}
+
+impl Stream {
+    /// The two ends.
+    pub fn split(self) -> (ReadHalf, WriteHalf) {
+        (self.read, self.write)
+    }
+}
+
+impl ReadHalf {
+    /// Fills `buf` whole. `Disconnected` if the stream ends before. Not cancel-safe: a dropped read breaks the framing.
+    ///
+    /// The real half reads ahead into an internal buffer (64 KiB) so that a small frame costs one system call, but
+    /// reads the rest of a large `buf` straight into it.
+    pub async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
+        match &mut self.half {
+            ReadHalfInner::Real(r) => r.read_exact(buf).await,
+            ReadHalfInner::Sim(r) => r.read_exact(buf).await,
+        }
+    }
+
+    /// Reads `len` bytes into memory a device can take without a copy.
+    pub async fn read_aligned(&mut self, len: usize) -> EnvResult<AlignedBuf> {
+        let mut buf = AlignedBuf::zeroed(len);
+        self.read_exact(&mut buf).await?;
+        Ok(buf)
+    }
+}
+
+impl WriteHalf {
+    /// Writes all `parts`, in order, with as few system calls and copies as the transport allows (vectored).
+    /// Not cancel-safe.
+    pub async fn write_all(&mut self, parts: &[Bytes]) -> EnvResult<()> {
+        match &mut self.half {
+            WriteHalfInner::Real(w) => w.write_all(parts).await,
+            WriteHalfInner::Sim(w) => w.write_all(parts).await,
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The vocabulary every part of Forebay shares: ids, layouts, checksums, messages and their codec, errors.
+//!
+//! No I/O, no clock, no chance: everything here is a pure function of its arguments.
+
+pub mod codec;
+pub mod crc;
+pub mod error;
+pub mod ids;
+pub mod layout;
+pub mod limits;
+pub mod message;
+pub mod uuid;
+
+pub use codec::{Decode, DecodeError, Encode, Reader, Writer};
+pub use error::{Errno, ErrorReply};
+pub use ids::{ClientId, Fid, FidSequence, Incarnation, SessionId, TargetId, TargetKind, Transno, WriteId};
+pub use layout::{Layout, StripePiece};
+pub use uuid::Uuid;

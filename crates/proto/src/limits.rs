@@ -1,0 +1,26 @@
+//! Bounds that both ends of the wire must agree on.
+
+/// Longest file name, in bytes.
+pub const NAME_BYTES: usize = 255;
+/// Longest symbolic link target, in bytes.
+pub const SYMLINK_BYTES: usize = 4095;
+/// Largest extended attribute value, in bytes.
+pub const XATTR_BYTES: usize = 64 << 10;
+/// Names and values of all extended attributes of one inode, in bytes.
+pub const XATTRS_BYTES: usize = 128 << 10;
+/// Most hard links to one file.
+pub const LINKS: u32 = 65_000;
+/// Largest bulk payload of one frame.
+pub const BULK_BYTES: usize = 4 << 20;
+/// Largest body of one frame.
+pub const BODY_BYTES: usize = 1 << 20;
+/// File data is checksummed in blocks cut at multiples of this object offset (4 to 64 KiB).
+pub const BLOCK_BYTES: u64 = 64 << 10;
+/// Largest file, in bytes.
+pub const FILE_BYTES: u64 = 1 << 60;
+/// Smallest stripe; stripe sizes are multiples of it, as Lustre's are.
+pub const STRIPE_BYTES_MIN: u32 = 64 << 10;
+/// Most stripes of one file.
+pub const STRIPES: usize = 2000;
+/// Requests one session may have in flight.
+pub const SLOTS: u16 = 64;

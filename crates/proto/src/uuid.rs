@@ -1,0 +1,68 @@
+//! 128 random bits that name a cluster, a target or a client.
+
+use std::{fmt, str::FromStr};
+
+use crate::{Decode, DecodeError, Encode, Reader, Writer};
+
+/// Names a cluster, a target or a client. Made of random bits by whoever has an `Env`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Uuid(pub [u8; 16]);
+
+impl Uuid {
+    /// From two random words.
+    pub fn from_random(high: u64, low: u64) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&high.to_be_bytes());
+        bytes[8..].copy_from_slice(&low.to_be_bytes());
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Uuid {
+    type Err = DecodeError;
+    fn from_str(text: &str) -> Result<Self, DecodeError> {
+        let digits: Vec<u8> = text
+            .bytes()
+            .filter(|b| *b != b'-')
+            .map(|b| (b as char).to_digit(16).map(|d| d as u8).ok_or(DecodeError::new("uuid: not a hexadecimal digit")))
+            .collect::<Result<_, _>>()?;
+        if digits.len() != 32 {
+            return Err(DecodeError::new("uuid: 32 hexadecimal digits expected"));
+        }
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Encode for Uuid {
+    fn encode(&self, w: &mut Writer) {
+        w.bytes(&self.0);
+    }
+}
+
+impl Decode for Uuid {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(r.array()?))
+    }
+}
