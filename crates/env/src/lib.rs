@@ -18,6 +18,7 @@ pub mod real;
 pub mod sim;
 pub mod sync;
 mod task;
+pub mod testing;
 
 pub use address::Address;
 pub use aligned::{AlignedBuf, SECTOR_BYTES, is_aligned};
@@ -25,5 +26,6 @@ pub use clock::{Elapsed, Time, UnixTime};
 pub use disk::{Disk, DiskInfo, OpenDisk};
 pub use env::Env;
 pub use error::{EnvError, EnvErrorKind, EnvResult};
+pub use files::FileLock;
 pub use net::{Listener, ReadHalf, Stream, WriteHalf};
 pub use task::Task;
