@@ -103,6 +103,11 @@ impl Writer {
         self.buf.is_empty()
     }
 
+    /// What was written so far.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.buf
+    }
+
     /// What was written.
     pub fn into_vec(self) -> Vec<u8> {
         self.buf

@@ -1,0 +1,498 @@
+//! Messages of the metadata server.
+
+use bytes::Bytes;
+
+use crate::{Fid, FidSequence, Layout, wire_struct};
+
+/// Bits of [`SetAttr::mask`].
+pub mod set_attr {
+    /// Permission bits.
+    pub const MODE: u32 = 1;
+    /// Owner.
+    pub const UID: u32 = 2;
+    /// Group.
+    pub const GID: u32 = 4;
+    /// Size: truncates or extends.
+    pub const SIZE: u32 = 8;
+    /// Access time, as given.
+    pub const ATIME: u32 = 16;
+    /// Modification time, as given.
+    pub const MTIME: u32 = 32;
+    /// Access time: the server's now.
+    pub const ATIME_NOW: u32 = 64;
+    /// Modification time: the server's now.
+    pub const MTIME_NOW: u32 = 128;
+}
+
+/// Bits of [`Attr::flags`].
+pub mod attr_flags {
+    /// Some session has the file open for writing: ask the target of stripe 0 for the size, and all for the times.
+    pub const SIZE_ON_OST: u32 = 1;
+}
+
+/// Bits of [`Open::flags`] and [`Create::flags`].
+pub mod open_flags {
+    /// For reading.
+    pub const READ: u32 = 1;
+    /// For writing.
+    pub const WRITE: u32 = 2;
+    /// Fail if the name exists (Create).
+    pub const EXCLUSIVE: u32 = 4;
+    /// Cut to zero bytes.
+    pub const TRUNCATE: u32 = 8;
+}
+
+wire_struct! {
+    /// On whose behalf a request is.
+    pub struct Caller {
+        /// User.
+        pub uid: u32,
+        /// Primary group.
+        pub gid: u32,
+        /// Supplementary groups.
+        pub groups: Vec<u32>,
+    }
+}
+
+wire_struct! {
+    /// Attributes of an inode.
+    pub struct Attr {
+        /// The inode.
+        pub fid: Fid,
+        /// Type and permissions, as `st_mode`.
+        pub mode: u32,
+        /// Links.
+        pub nlink: u32,
+        /// Owner.
+        pub uid: u32,
+        /// Group.
+        pub gid: u32,
+        /// Device number of a special file, as `st_rdev`.
+        pub rdev: u64,
+        /// Bytes; see [`attr_flags::SIZE_ON_OST`].
+        pub size: u64,
+        /// Access time, nanoseconds since 1970.
+        pub atime_ns: i64,
+        /// Modification time.
+        pub mtime_ns: i64,
+        /// Change time.
+        pub ctime_ns: i64,
+        /// Birth time.
+        pub btime_ns: i64,
+        /// Raised by each truncate; writes carry it.
+        pub truncate_epoch: u64,
+        /// Raised by each utimens; write times of an older epoch do not count.
+        pub attr_epoch: u64,
+        /// See [`attr_flags`].
+        pub flags: u32,
+    }
+}
+
+wire_struct! {
+    /// What a user asks of a layout; zero and -1 mean the default, as with Lustre's lfs.
+    pub struct LayoutSpec {
+        /// Stripes; 0 = inherited, u32::MAX = over all OSTs.
+        pub stripe_count: u32,
+        /// Bytes of a stripe; 0 = inherited.
+        pub stripe_bytes: u32,
+        /// OST of the first stripe; u32::MAX = the server chooses.
+        pub stripe_index: u32,
+        /// Pool; empty = any OST.
+        pub pool: String,
+    }
+}
+
+impl LayoutSpec {
+    /// Everything inherited.
+    pub fn inherit() -> Self {
+        Self { stripe_count: 0, stripe_bytes: 0, stripe_index: u32::MAX, pool: String::new() }
+    }
+}
+
+wire_struct! {
+    /// Leases a sequence of fids.
+    pub struct LeaseSequence {}
+}
+
+wire_struct! {
+    /// The lease, durable.
+    pub struct LeaseSequenceReply {
+        /// The MDT's index, for the fid's high word.
+        pub mdt_index: u32,
+        /// The sequence.
+        pub sequence: FidSequence,
+    }
+}
+
+wire_struct! {
+    /// Name to attributes. `.` and `..` are answered too.
+    pub struct Lookup {
+        /// Who asks.
+        pub caller: Caller,
+        /// Directory.
+        pub parent: Fid,
+        /// Name.
+        pub name: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Attributes and layout.
+    pub struct EntryReply {
+        /// Attributes.
+        pub attr: Attr,
+        /// A regular file's layout.
+        pub layout: Option<Layout>,
+        /// A directory's default layout, where it has one of its own.
+        pub default_layout: Option<LayoutSpec>,
+    }
+}
+
+wire_struct! {
+    /// Attributes of a fid.
+    pub struct GetAttr {
+        /// Whose.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// Changes attributes.
+    pub struct SetAttr {
+        /// Who asks.
+        pub caller: Caller,
+        /// Of what.
+        pub fid: Fid,
+        /// Which: [`set_attr`].
+        pub mask: u32,
+        /// Permission bits.
+        pub mode: u32,
+        /// Owner.
+        pub uid: u32,
+        /// Group.
+        pub gid: u32,
+        /// Size.
+        pub size: u64,
+        /// Access time.
+        pub atime_ns: i64,
+        /// Modification time.
+        pub mtime_ns: i64,
+        /// The open handle the request came through (ftruncate needs no permission); 0 = none.
+        pub handle: u64,
+    }
+}
+
+wire_struct! {
+    /// Makes a regular file and opens it; opens the one that is there unless `EXCLUSIVE`.
+    pub struct Create {
+        /// Who asks.
+        pub caller: Caller,
+        /// Directory.
+        pub parent: Fid,
+        /// Name.
+        pub name: Bytes,
+        /// The new file's fid, from a sequence leased to the client.
+        pub fid: Fid,
+        /// Permission bits, umask applied.
+        pub mode: u32,
+        /// [`open_flags`].
+        pub flags: u32,
+        /// Handle chosen by the client, unique in its session; 0 = do not open.
+        pub handle: u64,
+        /// The layout asked for.
+        pub layout: LayoutSpec,
+    }
+}
+
+wire_struct! {
+    /// An open file.
+    pub struct OpenReply {
+        /// Attributes.
+        pub attr: Attr,
+        /// A regular file's layout.
+        pub layout: Option<Layout>,
+        /// Create: the file was made by this request.
+        pub created: bool,
+    }
+}
+
+wire_struct! {
+    /// Makes a directory, symbolic link, fifo, socket or device.
+    pub struct Make {
+        /// Who asks.
+        pub caller: Caller,
+        /// Directory.
+        pub parent: Fid,
+        /// Name.
+        pub name: Bytes,
+        /// The new inode's fid, from a sequence leased to the client.
+        pub fid: Fid,
+        /// Type and permission bits, umask applied.
+        pub mode: u32,
+        /// Device number of a special file.
+        pub rdev: u64,
+        /// Target of a symbolic link.
+        pub symlink: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Another name for a file.
+    pub struct Link {
+        /// Who asks.
+        pub caller: Caller,
+        /// The file.
+        pub fid: Fid,
+        /// Directory of the new name.
+        pub parent: Fid,
+        /// New name.
+        pub name: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Takes a name away.
+    pub struct Unlink {
+        /// Who asks.
+        pub caller: Caller,
+        /// Directory.
+        pub parent: Fid,
+        /// Name.
+        pub name: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Removes an empty directory.
+    pub struct Rmdir {
+        /// Who asks.
+        pub caller: Caller,
+        /// Directory.
+        pub parent: Fid,
+        /// Name.
+        pub name: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Moves a name.
+    pub struct Rename {
+        /// Who asks.
+        pub caller: Caller,
+        /// Directory of the old name.
+        pub from_parent: Fid,
+        /// Old name.
+        pub from_name: Bytes,
+        /// Directory of the new name.
+        pub to_parent: Fid,
+        /// New name.
+        pub to_name: Bytes,
+        /// RENAME_NOREPLACE (1), RENAME_EXCHANGE (2), as renameat2(2).
+        pub flags: u32,
+    }
+}
+
+wire_struct! {
+    /// Target of a symbolic link.
+    pub struct ReadLink {
+        /// The link.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// Target of a symbolic link.
+    pub struct ReadLinkReply {
+        /// As it was given.
+        pub target: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Entries of a directory, `.` and `..` first, in the order of their cookies.
+    pub struct ReadDir {
+        /// Directory.
+        pub fid: Fid,
+        /// After which entry; 0 = from the beginning.
+        pub cookie: u64,
+        /// Names and attributes up to about this many bytes.
+        pub max_bytes: u32,
+        /// With attributes.
+        pub with_attributes: bool,
+    }
+}
+
+wire_struct! {
+    /// One name of a directory.
+    pub struct DirEntry {
+        /// Name.
+        pub name: Bytes,
+        /// Inode.
+        pub fid: Fid,
+        /// Type bits of `st_mode`.
+        pub mode: u32,
+        /// Continue after this entry with it.
+        pub cookie: u64,
+        /// If asked for.
+        pub attr: Option<Attr>,
+    }
+}
+
+wire_struct! {
+    /// Entries of a directory.
+    pub struct ReadDirReply {
+        /// In the order of cookies.
+        pub entries: Vec<DirEntry>,
+        /// Nothing follows.
+        pub end: bool,
+    }
+}
+
+wire_struct! {
+    /// Opens a fid.
+    pub struct Open {
+        /// Who asks.
+        pub caller: Caller,
+        /// What.
+        pub fid: Fid,
+        /// [`open_flags`].
+        pub flags: u32,
+        /// Handle chosen by the client, unique in its session, not 0.
+        pub handle: u64,
+    }
+}
+
+wire_struct! {
+    /// Closes a handle. All of its writes were replied before.
+    pub struct Close {
+        /// What.
+        pub fid: Fid,
+        /// Its handle.
+        pub handle: u64,
+        /// The handle wrote: size, time and epochs below count.
+        pub wrote: bool,
+        /// The file's size as the target of stripe 0 last told.
+        pub size: u64,
+        /// Truncate epoch the size belongs to.
+        pub truncate_epoch: u64,
+        /// Latest modification time the targets told.
+        pub mtime_ns: i64,
+        /// Attribute epoch it belongs to.
+        pub attr_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// A handle to bring back.
+    pub struct OpenHandle {
+        /// File.
+        pub fid: Fid,
+        /// Handle.
+        pub handle: u64,
+        /// [`open_flags`] it was opened with.
+        pub flags: u32,
+    }
+}
+
+wire_struct! {
+    /// Recovery: brings back handles whose open was committed, or replayed.
+    pub struct Reclaim {
+        /// All the session holds.
+        pub handles: Vec<OpenHandle>,
+    }
+}
+
+wire_struct! {
+    /// Value of an extended attribute.
+    pub struct GetXattr {
+        /// Who asks.
+        pub caller: Caller,
+        /// Of what.
+        pub fid: Fid,
+        /// Name with its namespace (`user.x`).
+        pub name: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Value of an extended attribute.
+    pub struct XattrReply {
+        /// Value.
+        pub value: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Sets an extended attribute.
+    pub struct SetXattr {
+        /// Who asks.
+        pub caller: Caller,
+        /// Of what.
+        pub fid: Fid,
+        /// Name with its namespace.
+        pub name: Bytes,
+        /// Value.
+        pub value: Bytes,
+        /// XATTR_CREATE (1) or XATTR_REPLACE (2), as setxattr(2).
+        pub flags: u32,
+    }
+}
+
+wire_struct! {
+    /// Names of the extended attributes.
+    pub struct ListXattr {
+        /// Of what.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// Names of the extended attributes.
+    pub struct ListXattrReply {
+        /// With their namespaces, sorted.
+        pub names: Vec<Bytes>,
+    }
+}
+
+wire_struct! {
+    /// Removes an extended attribute.
+    pub struct RemoveXattr {
+        /// Who asks.
+        pub caller: Caller,
+        /// Of what.
+        pub fid: Fid,
+        /// Name with its namespace.
+        pub name: Bytes,
+    }
+}
+
+wire_struct! {
+    /// A directory's default layout, or the layout of a file nobody has written.
+    pub struct SetLayout {
+        /// Who asks.
+        pub caller: Caller,
+        /// Of what.
+        pub fid: Fid,
+        /// What is asked for.
+        pub layout: LayoutSpec,
+    }
+}
+
+wire_struct! {
+    /// Inodes used and free.
+    pub struct MdtStatFs {}
+}
+
+wire_struct! {
+    /// Inodes used and free.
+    pub struct MdtStatFsReply {
+        /// Inodes there are.
+        pub files: u64,
+        /// Inodes that can still be made.
+        pub files_free: u64,
+        /// Bytes of the MDT's device.
+        pub total_bytes: u64,
+        /// Bytes still free.
+        pub free_bytes: u64,
+    }
+}

@@ -1,0 +1,154 @@
+//! Messages: a frame's header, and a request and a reply for every operation.
+//!
+//! One frame carries one request or one reply: header, body (a structure of this module), bulk (file data, apart from the
+//! body and never copied into it). `docs/protocol.md` has the byte maps.
+
+mod common;
+mod frame;
+mod mds;
+mod oss;
+
+pub use common::*;
+pub use frame::*;
+pub use mds::*;
+pub use oss::*;
+
+use crate::{Decode, Encode};
+
+/// What an operation does to its target's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Changes it: gets a transno, a committed reply, replay.
+    Modify,
+    /// Leaves it as it is: may be asked again at will.
+    Read,
+    /// Of the session itself.
+    Control,
+}
+
+/// A request type: its number, its reply, what it does.
+pub trait Operation: Encode + Decode + Clone + std::fmt::Debug + 'static {
+    /// Its number in the frame's header.
+    const OP: Op;
+    /// What comes back when it succeeds.
+    type Reply: Encode + Decode + Clone + std::fmt::Debug + 'static;
+    /// Whether it changes the target.
+    const CLASS: Class;
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $class:ident, $request:ident -> $reply:ident;)*) => {
+        /// The number of an operation in a frame's header.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u16)]
+        pub enum Op { $($(#[$doc])* $name = $number,)* }
+
+        impl Op {
+            /// The operation of a number from outside.
+            pub fn from_number(number: u16) -> Option<Self> {
+                match number { $($number => Some(Self::$name),)* _ => None }
+            }
+
+            /// What it does to its target's state.
+            pub fn class(self) -> Class {
+                match self { $(Self::$name => Class::$class,)* }
+            }
+
+            /// Its name, for logs and metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+        }
+
+        $(impl Operation for $request {
+            const OP: Op = Op::$name;
+            type Reply = $reply;
+            const CLASS: Class = Class::$class;
+        })*
+    };
+}
+
+operations! {
+    /// Begins or resumes a session.
+    Connect = 1, Control, Connect -> ConnectReply;
+    /// Ends a session for good.
+    Disconnect = 2, Control, Disconnect -> Empty;
+    /// Fetches `last_committed`, keeps the session alive.
+    Ping = 3, Control, Ping -> Empty;
+    /// Recovery: this session has no more replays.
+    ReplayDone = 4, Control, ReplayDone -> Empty;
+    /// Recovery: this session has reclaimed what it held.
+    ReclaimDone = 5, Control, ReclaimDone -> Empty;
+    /// Waits until what was applied before it (of one file, or all) is committed.
+    Sync = 6, Read, Sync -> SyncReply;
+    /// The target's state for `forebay status`; needs no session.
+    Status = 7, Control, Status -> StatusReply;
+    /// The cluster's map; needs no session (the MGS is MDT0000's server).
+    GetMap = 8, Control, GetMap -> ClusterMap;
+    /// Ends another client's session and refuses what it sends later.
+    Fence = 9, Modify, Fence -> Empty;
+
+    /// Leases a sequence of fids.
+    LeaseSequence = 32, Modify, LeaseSequence -> LeaseSequenceReply;
+    /// Name to attributes.
+    Lookup = 33, Read, Lookup -> EntryReply;
+    /// Attributes of a fid.
+    GetAttr = 34, Read, GetAttr -> EntryReply;
+    /// Changes attributes; a new size truncates.
+    SetAttr = 35, Modify, SetAttr -> EntryReply;
+    /// Makes a regular file and opens it, or opens the one that is there.
+    Create = 36, Modify, Create -> OpenReply;
+    /// Makes a directory, symbolic link or special file.
+    Make = 37, Modify, Make -> EntryReply;
+    /// Another name for a file.
+    Link = 38, Modify, Link -> EntryReply;
+    /// Takes a name away.
+    Unlink = 39, Modify, Unlink -> Empty;
+    /// Removes an empty directory.
+    Rmdir = 40, Modify, Rmdir -> Empty;
+    /// Moves a name.
+    Rename = 41, Modify, Rename -> Empty;
+    /// Target of a symbolic link.
+    ReadLink = 42, Read, ReadLink -> ReadLinkReply;
+    /// Entries of a directory, with attributes.
+    ReadDir = 43, Read, ReadDir -> ReadDirReply;
+    /// Opens a fid.
+    Open = 44, Modify, Open -> OpenReply;
+    /// Closes a handle, with the file's size and times if it was written.
+    Close = 45, Modify, Close -> Empty;
+    /// Recovery: brings back handles.
+    Reclaim = 46, Modify, Reclaim -> Empty;
+    /// Value of an extended attribute.
+    GetXattr = 47, Read, GetXattr -> XattrReply;
+    /// Sets an extended attribute.
+    SetXattr = 48, Modify, SetXattr -> Empty;
+    /// Names of the extended attributes.
+    ListXattr = 49, Read, ListXattr -> ListXattrReply;
+    /// Removes an extended attribute.
+    RemoveXattr = 50, Modify, RemoveXattr -> Empty;
+    /// A directory's default layout, or an empty file's layout.
+    SetLayout = 51, Modify, SetLayout -> EntryReply;
+    /// Inodes used and free.
+    MdtStatFs = 52, Read, MdtStatFs -> MdtStatFsReply;
+
+    /// Writes bytes of one object.
+    Write = 128, Modify, WriteObject -> WriteReply;
+    /// Reads bytes of one object.
+    Read = 129, Read, ReadObject -> ReadReply;
+    /// Raises a file's size (at the target of stripe 0).
+    RaiseSize = 130, Modify, RaiseSize -> ObjectReply;
+    /// Reserves a range for appending (at the target of stripe 0).
+    AppendReserve = 131, Modify, AppendReserve -> AppendReply;
+    /// Cuts or extends an object under a new truncate epoch (from the MDT).
+    TruncateObject = 132, Modify, TruncateObject -> ObjectReply;
+    /// Makes a hole.
+    Punch = 133, Modify, Punch -> ObjectReply;
+    /// Destroys objects (from the MDT).
+    Destroy = 134, Modify, Destroy -> Empty;
+    /// Size, times and epoch of an object.
+    GetObject = 135, Read, GetObject -> ObjectReply;
+    /// Bytes used and free.
+    OstStatFs = 136, Read, OstStatFs -> OstStatFsReply;
+    /// Objects in a range of fids (the collection).
+    ListObjects = 137, Read, ListObjects -> ListObjectsReply;
+}

@@ -1,0 +1,222 @@
+//! Messages of the object storage server. Offsets are the object's unless a field says the file's.
+
+use crate::{Fid, FidSequence, WriteId, wire_struct};
+
+wire_struct! {
+    /// Which object, under which layout and truncate epoch the client believes it to be.
+    pub struct ObjectRef {
+        /// The file.
+        pub fid: Fid,
+        /// Generation of its layout.
+        pub layout_generation: u32,
+        /// Its truncate epoch: newer than the object's = wait for the truncate; older = `STALE_EPOCH`.
+        pub truncate_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// Writes the bulk's bytes at `offset`. All of it becomes visible at once, or nothing.
+    pub struct WriteObject {
+        /// Where.
+        pub object: ObjectRef,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes; the bulk's length.
+        pub length: u32,
+        /// Chosen by the writer.
+        pub write_id: WriteId,
+        /// Block sums (`crc::block_sum`), blocks cut at multiples of 64 KiB of the object's offset.
+        pub sums: Vec<u64>,
+        /// This target keeps the file's size (stripe 0): raise it to at least this; 0 = it does not.
+        pub file_bytes: u64,
+        /// Attribute epoch of the writer, for the modification time.
+        pub attr_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// The bytes are visible.
+    pub struct WriteReply {
+        /// The file's size at stripe 0's target; elsewhere 0.
+        pub file_bytes: u64,
+        /// The object's modification time now.
+        pub mtime_ns: i64,
+    }
+}
+
+wire_struct! {
+    /// Reads `[offset, offset + length)`.
+    pub struct ReadObject {
+        /// What.
+        pub object: ObjectRef,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes.
+        pub length: u32,
+    }
+}
+
+wire_struct! {
+    /// A stretch of the bytes read, in the order of offsets; together they cover the range asked for.
+    pub struct ReadSegment {
+        /// First byte.
+        pub offset: u64,
+        /// Bytes.
+        pub length: u32,
+        /// True: in the bulk. False: a hole, zeros, not in the bulk.
+        pub data: bool,
+        /// Who wrote it; the seed of `sums`.
+        pub write_id: WriteId,
+        /// Block sums of the stretch; the client verifies them.
+        pub sums: Vec<u64>,
+    }
+}
+
+wire_struct! {
+    /// The bytes read; the bulk holds the data segments one after another.
+    pub struct ReadReply {
+        /// Data and holes.
+        pub segments: Vec<ReadSegment>,
+        /// The file's size at stripe 0's target; elsewhere 0.
+        pub file_bytes: u64,
+    }
+}
+
+wire_struct! {
+    /// Raises the file's size to at least `file_bytes` (at the target of stripe 0).
+    pub struct RaiseSize {
+        /// What.
+        pub object: ObjectRef,
+        /// At least this.
+        pub file_bytes: u64,
+        /// Attribute epoch of the writer.
+        pub attr_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// An object as it is.
+    pub struct ObjectReply {
+        /// False: nothing was ever written there; the rest is zero.
+        pub exists: bool,
+        /// The file's size, at the target of stripe 0; elsewhere 0.
+        pub file_bytes: u64,
+        /// End of the object's last byte.
+        pub object_bytes: u64,
+        /// Bytes of the device it uses.
+        pub used_bytes: u64,
+        /// Time of its last write.
+        pub mtime_ns: i64,
+        /// Attribute epoch that time belongs to.
+        pub attr_epoch: u64,
+        /// Its truncate epoch.
+        pub truncate_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// Reserves the next `length` bytes of the file for the caller (at the target of stripe 0): raises the size.
+    pub struct AppendReserve {
+        /// What.
+        pub object: ObjectRef,
+        /// How many bytes.
+        pub length: u32,
+        /// Attribute epoch of the writer.
+        pub attr_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// The range is the caller's.
+    pub struct AppendReply {
+        /// File offset of its first byte. A replay keeps it.
+        pub file_offset: u64,
+    }
+}
+
+wire_struct! {
+    /// Cuts or extends an object under a new truncate epoch (from the MDT, again and again until it is replied).
+    pub struct TruncateObject {
+        /// File.
+        pub fid: Fid,
+        /// The new epoch; at or below the object's: already done.
+        pub truncate_epoch: u64,
+        /// What is left of the object.
+        pub object_bytes: u64,
+        /// The file's new size if this target keeps it (stripe 0); u64::MAX = it does not.
+        pub file_bytes: u64,
+        /// The new attribute epoch.
+        pub attr_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// Makes a hole of `[offset, offset + length)`.
+    pub struct Punch {
+        /// What.
+        pub object: ObjectRef,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes.
+        pub length: u64,
+        /// Attribute epoch of the writer.
+        pub attr_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// Destroys objects (from the MDT). What does not exist is not an error.
+    pub struct Destroy {
+        /// Files.
+        pub fids: Vec<Fid>,
+    }
+}
+
+wire_struct! {
+    /// Asks for an object as it is.
+    pub struct GetObject {
+        /// What.
+        pub object: ObjectRef,
+    }
+}
+
+wire_struct! {
+    /// Bytes used and free.
+    pub struct OstStatFs {}
+}
+
+wire_struct! {
+    /// Bytes used and free.
+    pub struct OstStatFsReply {
+        /// Bytes that can hold file data, used or not.
+        pub total_bytes: u64,
+        /// Bytes that can still be written.
+        pub available_bytes: u64,
+        /// Objects there are.
+        pub objects: u64,
+    }
+}
+
+wire_struct! {
+    /// Lists the objects whose fids are in sequences `[from, to)`.
+    pub struct ListObjects {
+        /// First sequence.
+        pub from: FidSequence,
+        /// Sequence to stop before.
+        pub to: FidSequence,
+        /// Continue after this fid; zero = from the beginning.
+        pub after: Fid,
+        /// At most this many.
+        pub limit: u32,
+    }
+}
+
+wire_struct! {
+    /// Objects, in the order of fids.
+    pub struct ListObjectsReply {
+        /// Their fids.
+        pub fids: Vec<Fid>,
+        /// Nothing follows.
+        pub end: bool,
+    }
+}
