@@ -1,0 +1,48 @@
+//! Every bound of the store, with its reason.
+
+use std::time::Duration;
+
+/// The sector every structure is aligned to.
+pub const SECTOR: u64 = 4096;
+/// Smallest slab: it must hold its header and a run with one whole block (64 KiB). Sites use 1 MiB and more.
+pub const SLAB_BYTES_MIN: u64 = 128 << 10;
+/// Usual slab.
+pub const SLAB_BYTES_DEFAULT: u64 = 16 << 20;
+/// Fewest slabs of a store: those kept back, and as many for data.
+pub const SLABS_MIN: u64 = 12;
+/// Longest fragment a caller may place.
+pub const FRAGMENT_BYTES: u64 = 4 << 20;
+/// Longest extent in the index: what a scan must look back to find everything that covers an offset.
+pub const EXTENT_BYTES: u64 = FRAGMENT_BYTES;
+/// A run is closed when its payload reaches this.
+pub const RUN_BYTES: u64 = 4 << 20;
+/// With this much queued a run does not wait for company.
+pub const RUN_BYTES_EAGER: u64 = 1 << 20;
+/// Most fragments of one run (bounds its header).
+pub const RUN_FRAGMENTS: usize = 1024;
+/// Device writes in flight at once: enough for the raw rate of an SSD.
+pub const WRITES_IN_FLIGHT: usize = 16;
+/// Runs in flight beyond which small fragments wait to share the next run.
+pub const SMALL_RUNS_IN_FLIGHT: usize = 2;
+/// Default of [`crate::OpenOptions::commit_interval`].
+pub const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+/// After this long without a change an empty record attests the last lsn.
+pub const ATTEST_AFTER: Duration = Duration::from_millis(100);
+/// Dirty leaves beyond this start a checkpoint (smaller on small devices, see `Space`).
+pub const DIRTY_BYTES: u64 = 64 << 20;
+/// Index pages written at one time by a checkpoint.
+pub const CHECKPOINT_BATCH_BYTES: u64 = 512 << 10;
+/// Live bytes the cleaner moves at one time.
+pub const COMPACT_BATCH_BYTES: u64 = 2 << 20;
+/// Rounds the cleaner spends on one slab whose blocks change under it.
+pub const COMPACT_ROUNDS: usize = 3;
+/// Times a read looks the index up again because the bytes moved meanwhile.
+pub const READ_RETRIES: usize = 4;
+/// Two device reads closer than this are made one.
+pub const READ_GAP_BYTES: u64 = 16 << 10;
+/// Longest device read of one piece.
+pub const READ_BYTES: u64 = 4 << 20;
+/// Slabs a failed run is tried in before the store gives up.
+pub const PLACE_RETRIES: u32 = 8;
+/// Bytes the index takes for one extent besides its sums, and its descriptor in a run: counted as used with the data.
+pub const EXTENT_OVERHEAD_BYTES: u64 = 96;

@@ -1,0 +1,50 @@
+//! What the store counts.
+
+/// Counters since the store was opened, and a few gauges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Runs written.
+    pub runs: u64,
+    /// Slabs opened.
+    pub slabs_opened: u64,
+    /// Slabs opened that had been used before.
+    pub slabs_reused: u64,
+    /// Bytes of file data placed for callers.
+    pub user_bytes: u64,
+    /// Bytes written to the data device, everything included.
+    pub device_bytes: u64,
+    /// Transactions applied.
+    pub transactions: u64,
+    /// Groups committed.
+    pub commits: u64,
+    /// Sum of the times from closing a group to its durability, in microseconds.
+    pub commit_us: u64,
+    /// The longest of them.
+    pub commit_us_max: u64,
+    /// Payload bytes given to the journal.
+    pub journal_bytes: u64,
+    /// Times the journal's end passed the end of its ring.
+    pub journal_wraps: u64,
+    /// Checkpoints finished.
+    pub checkpoints: u64,
+    /// Bytes of index pages written by them.
+    pub checkpoint_bytes: u64,
+    /// Slabs emptied by the cleaner.
+    pub slabs_cleaned: u64,
+    /// Live bytes it moved.
+    pub compacted_bytes: u64,
+    /// Slabs retired after medium errors.
+    pub slabs_retired: u64,
+    /// Pieces of live data the cleaner found unreadable or rotten.
+    pub damaged_pieces: u64,
+    /// Reads whose bytes did not match their sums.
+    pub read_corruptions: u64,
+    /// Pages of the table read from the device.
+    pub pages_loaded: u64,
+    /// Bytes of the table in memory.
+    pub table_resident_bytes: u64,
+    /// Bytes of the table changed since the last checkpoint.
+    pub table_dirty_bytes: u64,
+    /// Tombstones written.
+    pub tombstones: u64,
+}
