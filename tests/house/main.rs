@@ -1,0 +1,112 @@
+//! The house keeps its shape: arrows between crates point one way, and the door to the world is the only one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    process::Command,
+};
+
+/// Who may depend on whom (ARCHITECTURE.md, "The house"). A crate not named here may depend on anything.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("proto", &[]),
+    ("env", &["proto"]),
+    ("rpc", &["proto", "env"]),
+    ("store", &["proto", "env"]),
+    ("target", &["proto", "env", "rpc", "store"]),
+    ("mds", &["proto", "env", "rpc", "store", "target"]),
+    ("oss", &["proto", "env", "rpc", "store", "target"]),
+    ("client", &["proto", "env", "rpc"]),
+    ("fuse", &["proto", "env", "client"]),
+    ("fsck", &["proto", "env"]),
+];
+
+/// External crates that only the named crates may link.
+const DOORS: &[(&str, &[&str])] = &[("tokio", &["env"]), ("io-uring", &["env"]), ("fuser", &["fuse"])];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Direct, non-dev dependencies of each crate of the workspace.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo metadata runs");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    let short = |name: &str| name.strip_prefix("forebay-").unwrap_or(name).to_owned();
+    metadata["packages"]
+        .as_array()
+        .expect("packages")
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"]
+                .as_array()
+                .expect("dependencies")
+                .iter()
+                .filter(|d| d["kind"].is_null())
+                .map(|d| short(d["name"].as_str().expect("name")))
+                .collect();
+            (short(package["name"].as_str().expect("name")), dependencies)
+        })
+        .collect()
+}
+
+#[test]
+fn arrows_between_crates_point_one_way() {
+    let graph = dependencies();
+    let ours: BTreeSet<&String> = graph.keys().collect();
+    for (name, allowed) in ARROWS {
+        let found = graph.get(*name).unwrap_or_else(|| panic!("crate {name} is missing from the house"));
+        for dependency in found.iter().filter(|d| ours.contains(d)) {
+            assert!(
+                allowed.contains(&dependency.as_str()),
+                "{name} depends on {dependency}, which the house does not allow; it may depend on {allowed:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn doors_to_the_world_stand_in_one_crate_each() {
+    let graph = dependencies();
+    for (library, owners) in DOORS {
+        for (name, found) in &graph {
+            assert!(
+                !found.contains(*library) || owners.contains(&name.as_str()),
+                "{name} links {library}; only {owners:?} may"
+            );
+        }
+    }
+}
+
+#[test]
+fn disallowed_lists_name_the_doors_and_every_lint_exemption_is_known() {
+    let lists = std::fs::read_to_string(root().join("clippy.toml")).expect("clippy.toml is there");
+    for name in ["std::time::Instant", "std::time::SystemTime", "std::thread::spawn", "std::collections::HashMap"] {
+        assert!(lists.contains(name), "clippy.toml does not disallow {name}");
+    }
+    // Exempt, and named here: env itself, fuse's transport, and cli's demo and bench, which play the user's program.
+    let exempt = ["crates/env/", "crates/fuse/", "crates/cli/", "tests/", "xtask/"];
+    for path in rust_files(&root().join("crates")) {
+        let relative = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("a source file is readable");
+        if text.contains("allow(clippy::disallowed") && !relative.contains("/tests/") {
+            assert!(exempt.iter().any(|e| relative.starts_with(e)), "{relative} switches a disallowed list off");
+        }
+    }
+}
+
+fn rust_files(folder: &std::path::Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder of the house") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}

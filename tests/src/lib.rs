@@ -1,0 +1,1 @@
+//! What the whole-system tests share. The tests themselves lie in the folders beside `src`.
