@@ -1,0 +1,20 @@
+//! Every bound of the object storage server, with its reason.
+
+/// Longest stretch one read request may ask for; the reply's bulk must fit a frame.
+pub const READ_BYTES: u32 = forebay_proto::limits::BULK_BYTES as u32;
+/// Fids whose destroy this server remembers, to refuse a late write (oldest forgotten first).
+pub const DESTROYED_FIDS: usize = 65_536;
+/// Most fids of one destroy request.
+pub const DESTROY_FIDS: usize = 1024;
+/// Most objects of one listing.
+pub const LIST_OBJECTS: u32 = 4096;
+/// Bytes of read-ahead kept for all objects together.
+pub const READ_AHEAD_BYTES: usize = 64 << 20;
+/// Bytes read ahead of one sequential reader.
+pub const READ_AHEAD_WINDOW_BYTES: u64 = 8 << 20;
+/// Bytes of one read-ahead request to the store.
+pub const READ_AHEAD_STEP_BYTES: u64 = 1 << 20;
+/// Objects whose reading pattern is remembered.
+pub const READ_AHEAD_OBJECTS: usize = 1024;
+/// How long a request of a newer truncate epoch waits for that truncate to arrive before it is sent back.
+pub const TRUNCATE_WAIT: std::time::Duration = std::time::Duration::from_secs(5);

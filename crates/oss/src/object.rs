@@ -1,0 +1,138 @@
+//! The row of an object: size, times, epochs.
+//!
+//! Key: `0x80`, fid (16 bytes, big-endian). Value: see [`ObjectRow::to_bytes`] and docs/format.md.
+//!
+//! Invariant: an object has a row from its first write, raise, append or truncate until its destroy.
+//! Invariant: `file_bytes` only grows within a truncate epoch.
+
+use bytes::Bytes;
+use forebay_proto::{DecodeError, Fid, FidSequence, Reader, Transno, Writer};
+
+/// First byte of an object's key.
+const SPACE: u8 = 0x80;
+const VERSION: u8 = 1;
+
+/// Size, times and epochs of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectRow {
+    /// End of the object's last byte.
+    pub object_bytes: u64,
+    /// The file's size, if this target keeps it (stripe 0); else 0.
+    pub file_bytes: u64,
+    /// Raised by each truncate of the file.
+    pub truncate_epoch: u64,
+    /// What the last truncate left of the object: replays of older writes are clipped to it.
+    pub truncated_bytes: u64,
+    /// Raised by each utimens of the file.
+    pub attr_epoch: u64,
+    /// Time of the last write that counts.
+    pub mtime_ns: i64,
+    /// Transno of the last change.
+    pub transno: Transno,
+}
+
+/// Key of an object's row.
+pub fn key(fid: Fid) -> [u8; 17] {
+    let mut key = [SPACE; 17];
+    key[1..].copy_from_slice(&fid.to_key());
+    key
+}
+
+/// The fid of a row's key.
+pub fn fid_of(key: &[u8]) -> Option<Fid> {
+    let (space, fid) = key.split_first()?;
+    (*space == SPACE).then(|| Fid::from_key(fid)).flatten()
+}
+
+/// The first key at or after the first fid of `sequence`.
+pub fn sequence_start(sequence: FidSequence) -> [u8; 17] {
+    let low = sequence.0.checked_mul(1 << forebay_proto::ids::FID_SEQUENCE_BITS).unwrap_or(u64::MAX);
+    key(Fid { high: 0, low })
+}
+
+impl ObjectRow {
+    /// Version (1 byte), then seven words of 8 bytes in the order of the fields.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.u64(self.object_bytes);
+        w.u64(self.file_bytes);
+        w.u64(self.truncate_epoch);
+        w.u64(self.truncated_bytes);
+        w.u64(self.attr_epoch);
+        w.i64(self.mtime_ns);
+        w.u64(self.transno.0);
+        w.into_vec().into()
+    }
+
+    /// Reads a row's value.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        if r.u8()? != VERSION {
+            return Err(DecodeError::new("object row: a version this program does not know"));
+        }
+        Ok(Self {
+            object_bytes: r.u64()?,
+            file_bytes: r.u64()?,
+            truncate_epoch: r.u64()?,
+            truncated_bytes: r.u64()?,
+            attr_epoch: r.u64()?,
+            mtime_ns: r.i64()?,
+            transno: Transno(r.u64()?),
+        })
+    }
+
+    /// Counts a change's time: one of an older attribute epoch does not count, one of a newer epoch sets it.
+    pub fn touch(&mut self, attr_epoch: u64, now_ns: i64) {
+        if attr_epoch > self.attr_epoch {
+            (self.attr_epoch, self.mtime_ns) = (attr_epoch, now_ns);
+        } else if attr_epoch == self.attr_epoch {
+            self.mtime_ns = self.mtime_ns.max(now_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_bytes_are_golden() {
+        let row = ObjectRow {
+            object_bytes: 1,
+            file_bytes: 2,
+            truncate_epoch: 3,
+            truncated_bytes: 4,
+            attr_epoch: 5,
+            mtime_ns: -1,
+            transno: Transno(7),
+        };
+        let mut expected = vec![1u8];
+        for word in [1u64, 2, 3, 4, 5, u64::MAX, 7] {
+            expected.extend_from_slice(&word.to_le_bytes());
+        }
+        assert_eq!(row.to_bytes(), expected);
+        assert_eq!(ObjectRow::from_bytes(&expected), Ok(row));
+        assert!(ObjectRow::from_bytes(&expected[..20]).is_err());
+    }
+
+    #[test]
+    fn keys_are_ordered_as_fids_and_find_their_way_back() {
+        let (a, b) = (Fid { high: 0, low: 255 }, Fid { high: 0, low: 256 });
+        assert!(key(a) < key(b));
+        assert_eq!(fid_of(&key(b)), Some(b));
+        assert_eq!(fid_of(&[0x11; 17]), None);
+    }
+
+    #[test]
+    fn times_of_an_older_epoch_do_not_count() {
+        let mut row = ObjectRow { attr_epoch: 2, mtime_ns: 100, ..ObjectRow::default() };
+        row.touch(1, 500);
+        assert_eq!(row.mtime_ns, 100);
+        row.touch(2, 200);
+        row.touch(2, 150);
+        assert_eq!(row.mtime_ns, 200);
+        row.touch(3, 50);
+        assert_eq!((row.attr_epoch, row.mtime_ns), (3, 50));
+    }
+}
