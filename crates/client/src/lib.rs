@@ -1,1 +1,38 @@
-//! placeholder
+//! The file system as a library: POSIX meaning lives here once; mounts, the command line and simulations call it.
+//!
+//! A [`Client`] belongs to one shard (it is an `Rc`, its futures are not `Send`) and owns no runtime. It keeps one
+//! session with each target it talks to; what was acknowledged and is not yet committed stays pinned in those sessions
+//! and is replayed when a target restarts (FAULTS P2).
+//!
+//! Invariant: nothing is cached but the layout of open files and sizes that cannot shrink unnoticed (see `size`).
+//! Invariant: dropping the future of any call is safe: what was sent goes on, handles that nobody got are closed.
+//! Not here: leases and caches, redundant layouts, several MDTs (names all live on MDT0000).
+
+mod allocate;
+mod append;
+mod attributes;
+mod client;
+mod config;
+mod errors;
+mod fsync;
+pub mod limits;
+mod mount;
+mod names;
+mod open;
+mod paths;
+mod read;
+mod statfs;
+mod stats;
+mod write;
+
+pub use allocate::Allocate;
+pub use attributes::{SetAttributes, SetTime};
+pub use client::Client;
+pub use config::MountOptions;
+pub use errors::{ClientError, ClientResult};
+pub use forebay_proto::message::{Attr, Caller, CommitLevel, DirEntry, LayoutSpec, open_flags};
+pub use names::DirPage;
+pub use open::{OpenFile, OpenMode};
+pub use statfs::StatFs;
+pub use stats::ClientStats;
+pub use write::Payload;

@@ -1,0 +1,37 @@
+//! How a client is mounted.
+
+use forebay_env::Address;
+use forebay_proto::message::CommitLevel;
+
+use crate::limits;
+
+/// What a client is told at its start.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Where MDT0000 (the MGS) can be reached, best first.
+    pub addresses: Vec<Address>,
+    /// When replies to changes may leave.
+    pub level: CommitLevel,
+    /// What the client is, for `forebay status` and logs: `mount host:/path`.
+    pub description: String,
+    /// Most bytes kept for replay; writers wait beyond it.
+    pub pin_bytes: u64,
+    /// Most data in one request; a multiple of 64 KiB.
+    pub max_rpc_bytes: u32,
+    /// Data requests in flight to one OST.
+    pub rpcs_in_flight: usize,
+}
+
+impl MountOptions {
+    /// The defaults, with MDT0000 at `addresses`.
+    pub fn new(addresses: Vec<Address>) -> Self {
+        Self {
+            addresses,
+            level: CommitLevel::Data,
+            description: "library".into(),
+            pin_bytes: limits::PIN_BYTES,
+            max_rpc_bytes: limits::RPC_BYTES,
+            rpcs_in_flight: limits::RPCS_IN_FLIGHT,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Bounds of the client.
+
+/// Bytes pinned for replay, by default; writers wait beyond it.
+pub const PIN_BYTES: u64 = 512 << 20;
+/// Data in one request, by default.
+pub const RPC_BYTES: u32 = 1 << 20;
+/// Data requests in flight to one OST, by default.
+pub const RPCS_IN_FLIGHT: usize = 8;
+/// Most bytes of one call of read, write or append.
+pub const CALL_BYTES: usize = 1 << 30;
+/// Fids left in the leased sequence when the next one is asked for.
+pub const FIDS_AHEAD: u32 = 1 << 17;
+/// Attempts at a request whose truncate epoch or layout generation was stale.
+pub const STALE_ATTEMPTS: u32 = 100;
+/// Reads of a range whose bytes do not match their sums before they are reported as damaged.
+pub const READ_ATTEMPTS: u32 = 2;
+/// Symbolic links followed while a path is resolved, as Linux does.
+pub const SYMLINKS: u32 = 40;
+/// Names and attributes asked for at once while a directory is walked.
+pub const READDIR_BYTES: u32 = 256 << 10;
