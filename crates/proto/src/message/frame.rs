@@ -21,11 +21,12 @@ pub enum FrameKind {
 }
 
 /// When the reply to a modifying request may leave (DESIGN section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommitLevel {
     /// The server holds it.
     Memory,
     /// Data written to the device, no flush implied.
+    #[default]
     Data,
     /// Data and journal written and flushed.
     Commit,

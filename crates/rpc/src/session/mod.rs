@@ -1,0 +1,190 @@
+//! The client's half of a session with one target.
+
+use bytes::Bytes;
+use forebay_env::{Address, Env};
+use forebay_proto::{
+    ClientId, Fid, Incarnation, TargetId, Transno, Uuid,
+    message::{CommitLevel, OpenHandle, Operation},
+};
+
+use crate::{PinBudget, RpcError};
+
+/// Whom to talk to, and as whom.
+#[derive(Clone)]
+pub struct SessionOptions {
+    /// The cluster; zero = not known yet (accept any).
+    pub cluster: Uuid,
+    /// The target meant.
+    pub target: TargetId,
+    /// Where it can be reached, best first.
+    pub addresses: Vec<Address>,
+    /// Who we are: new at each start of a process.
+    pub client: ClientId,
+    /// What we are, for status and logs (`mount host:/path`, `MDT0000`).
+    pub description: String,
+    /// Bound of what is kept for replay; usually shared by all sessions of the client.
+    pub pins: PinBudget,
+}
+
+/// How to make a call.
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    /// When the reply may leave.
+    pub level: CommitLevel,
+    /// Bulk that goes with the request; not copied.
+    pub bulk: Vec<Bytes>,
+    /// The job on whose behalf it is; 0 = unknown.
+    pub job: u64,
+    /// The file it changes, to be named in [`Lost`] if the change is lost.
+    pub fid: Option<Fid>,
+}
+
+impl Call {
+    /// The default, with `level`.
+    pub fn level(level: CommitLevel) -> Self {
+        Self { level, ..Self::default() }
+    }
+}
+
+/// A replied call.
+#[derive(Clone, Debug)]
+pub struct Called<R> {
+    /// The reply.
+    pub reply: R,
+    /// Its transno; 0 if nothing was changed. Give it to [`ClientSession::committed`].
+    pub transno: Transno,
+    /// Bulk that came with the reply, in memory a device could take.
+    pub bulk: Bytes,
+}
+
+/// What an eviction cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Why, in the target's words.
+    pub reason: String,
+    /// Files with acknowledged changes that are lost (as given in [`Call::fid`]), ordered, each once.
+    pub fids: Vec<Fid>,
+    /// Lost requests, also those without a fid.
+    pub requests: u64,
+}
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// Not connected; trying.
+    Connecting,
+    /// Connected to a restarted target: replaying, reclaiming.
+    Recovering,
+    /// Calls are served.
+    Up,
+    /// The target stopped (failed flush, lost commits); trying now and then.
+    Stopped,
+    /// Refused for good; calls fail.
+    Refused,
+    /// Closed by us; calls fail.
+    Closed,
+}
+
+/// Counters of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionStats {
+    /// Replies received.
+    pub replies: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Requests sent again after a lost connection.
+    pub resends: u64,
+    /// Requests replayed after a restart.
+    pub replays: u64,
+    /// Pings sent.
+    pub pings: u64,
+    /// Times the target ended the session.
+    pub evictions: u64,
+    /// Replied, uncommitted requests kept now.
+    pub replay_entries: u64,
+    /// Requests in flight now.
+    pub in_flight: u64,
+}
+
+/// One client's session with one target. Clones share it. It ends with [`ClientSession::close`], or when the last clone is
+/// dropped (then without a goodbye).
+#[derive(Clone)]
+pub struct ClientSession {}
+
+#[allow(clippy::unused_async)]
+impl ClientSession {
+    /// Begins: connects, reconnects, replays, reclaims and resends in the background.
+    pub fn start(_env: &Env, _options: SessionOptions) -> Self {
+        todo!()
+    }
+
+    /// Waits for the first connection. Errors: `Refused`, `Closed`.
+    pub async fn ready(&self) -> Result<(), RpcError> {
+        todo!()
+    }
+
+    /// Sends a request and waits for its reply, however often the connection or the target breaks meanwhile.
+    ///
+    /// Dropping the future gives up waiting; a request that was sent is still executed once, kept and replayed.
+    pub async fn call<O: Operation>(&self, _request: &O, _call: Call) -> Result<Called<O::Reply>, RpcError> {
+        todo!()
+    }
+
+    /// Waits until the change of this session that was replied with `transno` is committed; asks for a commit.
+    /// Errors: `Evicted` if it was lost.
+    pub async fn committed(&self, _transno: Transno) -> Result<(), RpcError> {
+        todo!()
+    }
+
+    /// Asks for a commit without waiting for it.
+    pub fn commit_soon(&self) {
+        todo!()
+    }
+
+    /// Highest transno known to be durable.
+    pub fn last_committed(&self) -> Transno {
+        todo!()
+    }
+
+    /// The target's incarnation at the last connect.
+    pub fn incarnation(&self) -> Incarnation {
+        todo!()
+    }
+
+    /// Which target it is.
+    pub fn target(&self) -> TargetId {
+        todo!()
+    }
+
+    /// Bytes kept for replay.
+    pub fn pinned_bytes(&self) -> u64 {
+        todo!()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> SessionState {
+        todo!()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> SessionStats {
+        todo!()
+    }
+
+    /// MDT: tells the handles to bring back after a restart of the target. Called during recovery, after the replays.
+    pub fn set_reclaim(&self, _handles: impl Fn() -> Vec<OpenHandle> + 'static) {
+        todo!()
+    }
+
+    /// Called once at each eviction, before the affected calls fail: fail the next call on these files with EIO, and
+    /// forget all handles the target knew.
+    pub fn set_lost(&self, _hook: impl Fn(Lost) + 'static) {
+        todo!()
+    }
+
+    /// Waits until everything replied is committed, then ends the session at the target. Later calls fail with `Closed`.
+    /// If the target is away for longer than `limits::CLOSE_TIMEOUT`, closes without its goodbye.
+    pub async fn close(&self) {
+        todo!()
+    }
+}
