@@ -1,1 +1,17 @@
-//! placeholder
+//! Object storage server: the objects of one OST.
+//!
+//! Invariant: a write becomes visible whole, after its bytes are on the device, in the order of transnos.
+//! Invariant: room is reserved before a request is admitted: ENOSPC is decided there and nowhere later.
+//! Invariant: the target of stripe 0 keeps the file's size; it grows only, within a truncate epoch.
+//! Not here: where bytes lie (crate `store`), sessions and replay (crate `target`), names (crate `mds`).
+
+mod admission;
+mod destroyed;
+pub mod limits;
+mod object;
+mod ops;
+mod readahead;
+mod server;
+
+pub use object::{ObjectRow, fid_of, key};
+pub use server::Oss;

@@ -12,8 +12,8 @@ pub const LIST_OBJECTS: u32 = 4096;
 pub const READ_AHEAD_BYTES: usize = 64 << 20;
 /// Bytes read ahead of one sequential reader.
 pub const READ_AHEAD_WINDOW_BYTES: u64 = 8 << 20;
-/// Bytes of one read-ahead request to the store.
-pub const READ_AHEAD_STEP_BYTES: u64 = 1 << 20;
+/// Requests shorter than this are not read ahead of: a block has to be read whole for each.
+pub const READ_AHEAD_REQUEST_BYTES_MIN: u64 = 64 << 10;
 /// Objects whose reading pattern is remembered.
 pub const READ_AHEAD_OBJECTS: usize = 1024;
 /// How long a request of a newer truncate epoch waits for that truncate to arrive before it is sent back.

@@ -1,0 +1,32 @@
+//! AppendReserve: the next bytes of the file are the caller's, and nobody else's.
+
+use forebay_proto::{
+    Errno, ErrorReply,
+    limits::FILE_BYTES,
+    message::{AppendReply, AppendReserve},
+};
+use forebay_target::{Answer, Context};
+
+use super::change::Change;
+use crate::Oss;
+
+/// Runs a reservation. A writer that dies before it writes leaves zeros.
+///
+/// A replay in transno order finds the size that the first execution found, and answers with the same offset.
+pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
+    oss.admissible(ctx, &request.object).await?;
+    let ticket = ctx.admit();
+    let now_ns = oss.now_ns();
+    Change { fid: request.object.fid, epoch: Some(request.object.truncate_epoch), extents: None }
+        .apply(oss, ctx, ticket, move |_txn, row| {
+            let file_offset = row.file_bytes;
+            let end = file_offset + u64::from(request.length);
+            if end > FILE_BYTES {
+                return Err(ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"));
+            }
+            row.file_bytes = end;
+            row.touch(request.attr_epoch, now_ns);
+            Ok(AppendReply { file_offset })
+        })
+        .await
+}

@@ -1,0 +1,99 @@
+//! What all changes of one object share: wait for the turn with everything in memory, check the epoch again, update the row.
+
+use std::ops::Range;
+
+use forebay_proto::{Encode, ErrorReply, Fid, Transno, message::ObjectReply};
+use forebay_store::Txn;
+use forebay_target::{Answer, Context, Ticket, store_error};
+
+use crate::{
+    Oss,
+    admission::{Standing, stale, standing},
+    object::{self, ObjectRow},
+    server::decode,
+};
+
+/// Which object a change is of, and what it needs in memory.
+pub struct Change {
+    /// The object.
+    pub fid: Fid,
+    /// Refuse if the object is of a newer epoch; `None` = do not look.
+    pub epoch: Option<u64>,
+    /// Extents it touches.
+    pub extents: Option<Range<u64>>,
+}
+
+impl Change {
+    /// Waits for the ticket's turn, then applies `change` to the object's row (a new one if there is none).
+    pub async fn apply<R: Encode>(
+        self,
+        oss: &Oss,
+        ctx: &Context,
+        ticket: Ticket,
+        change: impl FnOnce(&mut Txn, &mut ObjectRow) -> Result<R, ErrorReply>,
+    ) -> Result<Answer, ErrorReply> {
+        self.prefetch(oss, ctx).await?;
+        ticket.turn().await;
+        self.prefetch(oss, ctx).await?;
+        let transno = ticket.transno();
+        let fid = self.fid;
+        let mut is_new = false;
+        let answer = ticket.apply(|txn| {
+            let row = txn.get(&object::key(fid)).map_err(store_error)?;
+            is_new = row.is_none();
+            let row = row.map(|value| decode(&value)).transpose()?;
+            self.check_epoch(ctx, row.as_ref())?;
+            let mut row = row.unwrap_or_else(|| self.new_row());
+            let reply = change(txn, &mut row)?;
+            row.transno = transno;
+            txn.put(object::key(fid), row.to_bytes());
+            Ok(reply)
+        })?;
+        if is_new {
+            oss.objects.set(oss.objects.get() + 1);
+        }
+        oss.read_ahead.changed(fid);
+        Ok(answer)
+    }
+
+    async fn prefetch(&self, oss: &Oss, ctx: &Context) -> Result<(), ErrorReply> {
+        if let Some(extents) = self.extents.clone() {
+            oss.store().prefetch_extents(self.fid, extents).await.map_err(store_error)?;
+        }
+        ctx.prefetch(&[object::key(self.fid)]).await
+    }
+
+    /// A truncate may have been applied since the request was admitted.
+    fn check_epoch(&self, ctx: &Context, row: Option<&ObjectRow>) -> Result<(), ErrorReply> {
+        match self.epoch {
+            Some(epoch) if !ctx.is_replay() && standing(row, epoch) == Standing::Stale => {
+                Err(stale(self.fid, row.map_or(0, |row| row.truncate_epoch), epoch))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn new_row(&self) -> ObjectRow {
+        ObjectRow { truncate_epoch: self.epoch.unwrap_or(0), ..ObjectRow::default() }
+    }
+}
+
+/// The object as clients and the MDT are told of it.
+pub fn describe(row: Option<&ObjectRow>) -> ObjectReply {
+    let exists = row.is_some();
+    let row = row.cloned().unwrap_or_default();
+    ObjectReply {
+        exists,
+        file_bytes: row.file_bytes,
+        object_bytes: row.object_bytes,
+        used_bytes: row.object_bytes,
+        mtime_ns: row.mtime_ns,
+        attr_epoch: row.attr_epoch,
+        truncate_epoch: row.truncate_epoch,
+    }
+}
+
+/// True if a replayed request is of before the object's last truncate: it acts only on what that truncate left.
+pub fn is_superseded(ctx: &Context, row: Option<&ObjectRow>, epoch: u64, transno: Transno) -> bool {
+    ctx.is_replay() && row.is_some_and(|row| epoch < row.truncate_epoch && transno < row.transno)
+}

@@ -1,0 +1,43 @@
+//! Destroy: objects of files that are gone. From the MDT, after it committed that they are.
+
+use forebay_proto::{
+    Errno, ErrorReply,
+    message::{Destroy, Empty},
+};
+use forebay_target::{Answer, Context, store_error};
+
+use super::truncate::shorten;
+use crate::{Oss, limits, object};
+
+/// Runs a destroy. What does not exist is not an error.
+pub async fn run(oss: &Oss, ctx: &Context, request: Destroy) -> Result<Answer, ErrorReply> {
+    if request.fids.len() > limits::DESTROY_FIDS {
+        return Err(ErrorReply::new(Errno::EINVAL, format!("a destroy of {} objects at once", request.fids.len())));
+    }
+    for fid in &request.fids {
+        oss.destroyed.borrow_mut().insert(*fid);
+        let Some(row) = oss.load(*fid).await? else { continue };
+        shorten(oss, *fid, row.object_bytes, 0).await?;
+        let ticket = oss.target().admit();
+        ticket.turn().await;
+        oss.store().prefetch_extents(*fid, 0..u64::MAX).await.map_err(store_error)?;
+        oss.store().prefetch(&[object::key(*fid)]).await.map_err(store_error)?;
+        let version = ticket.transno();
+        let mut existed = false;
+        ticket.apply(|txn| {
+            existed = txn.get(&object::key(*fid)).map_err(store_error)?.is_some();
+            if existed {
+                txn.destroy(*fid, version).map_err(store_error)?;
+                txn.delete(object::key(*fid));
+            }
+            Ok(Empty {})
+        })?;
+        oss.objects.set(oss.objects.get().saturating_sub(u64::from(existed)));
+        oss.read_ahead.changed(*fid);
+    }
+    let ticket = ctx.admit();
+    ctx.prefetch::<[u8; 0]>(&[]).await?;
+    ticket.turn().await;
+    ctx.prefetch::<[u8; 0]>(&[]).await?;
+    ticket.apply(|_txn| Ok(Empty {}))
+}

@@ -1,0 +1,38 @@
+//! One operation per file.
+
+mod append;
+mod change;
+mod destroy;
+mod get_object;
+mod list;
+mod punch;
+mod raise_size;
+mod read;
+mod statfs;
+mod truncate;
+mod write;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use forebay_proto::{Decode, Errno, ErrorReply, message::Op};
+use forebay_target::{Answer, Context};
+
+use crate::Oss;
+
+/// Decodes a request and runs its operation.
+pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: Bytes) -> Result<Answer, ErrorReply> {
+    match op {
+        Op::Write => write::run(oss, ctx, Decode::from_bytes(body)?, bulk).await,
+        Op::Read => read::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::RaiseSize => raise_size::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::AppendReserve => append::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::TruncateObject => truncate::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::Punch => punch::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::GetObject => get_object::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::OstStatFs => Ok(statfs::run(oss)),
+        Op::ListObjects => list::run(oss, Decode::from_bytes(body)?).await,
+        other => Err(ErrorReply::new(Errno::EOPNOTSUPP, format!("an OST does not do {}", other.name()))),
+    }
+}

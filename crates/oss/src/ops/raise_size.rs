@@ -1,0 +1,28 @@
+//! RaiseSize: a write to another stripe extends the file; the target of stripe 0 learns of it here.
+
+use forebay_proto::{ErrorReply, limits::FILE_BYTES, message::RaiseSize};
+use forebay_target::{Answer, Context};
+
+use super::change::{Change, describe, is_superseded};
+use crate::Oss;
+
+/// Runs a raise: a maximum, so that order does not matter within an epoch.
+pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer, ErrorReply> {
+    if request.file_bytes > FILE_BYTES {
+        return Err(ErrorReply::new(forebay_proto::Errno::EFBIG, format!("a size of {}", request.file_bytes)));
+    }
+    let row = oss.admissible(ctx, &request.object).await?;
+    let ticket = ctx.admit();
+    let epoch = request.object.truncate_epoch;
+    let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
+    let now_ns = oss.now_ns();
+    Change { fid: request.object.fid, epoch: Some(epoch), extents: None }
+        .apply(oss, ctx, ticket, move |_txn, row| {
+            if !superseded {
+                row.file_bytes = row.file_bytes.max(request.file_bytes);
+            }
+            row.touch(request.attr_epoch, now_ns);
+            Ok(describe(Some(row)))
+        })
+        .await
+}

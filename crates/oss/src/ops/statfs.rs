@@ -1,0 +1,16 @@
+//! OstStatFs: bytes used and free.
+
+use forebay_proto::message::OstStatFsReply;
+use forebay_target::Answer;
+
+use crate::Oss;
+
+/// Space as admission sees it: what is available can be written.
+pub fn run(oss: &Oss) -> Answer {
+    let space = oss.store().space();
+    Answer::read(&OstStatFsReply {
+        total_bytes: space.total_bytes,
+        available_bytes: space.available_bytes,
+        objects: oss.objects.get(),
+    })
+}

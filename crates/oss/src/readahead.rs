@@ -1,0 +1,192 @@
+//! Reading ahead of sequential readers, on the server.
+//!
+//! Clients keep no file data before leases exist, and a reader through a mount asks for one stretch after the other. The
+//! server sees the pattern and has the next stretches in memory when they are asked for.
+//!
+//! Invariant: what is returned was read after the object's last change: each change of an object drops what was read ahead
+//! of it, and a read that was under way during a change is not kept.
+//! Not here: verification (the store did it; the client does it again).
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+    rc::Rc,
+};
+
+use forebay_env::{Env, sync::watch};
+use forebay_proto::Fid;
+use forebay_store::{Segment, Store, StoreResult};
+
+use crate::limits;
+
+/// What has been read ahead, and how each object is being read. Clones share it.
+#[derive(Clone)]
+pub struct ReadAhead {
+    env: Env,
+    store: Store,
+    inner: Rc<RefCell<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    objects: BTreeMap<Fid, Reader>,
+    /// Objects in the order in which they were first read: the oldest is forgotten first.
+    order: VecDeque<Fid>,
+    bytes: usize,
+    hits: u64,
+}
+
+/// How one object is being read.
+struct Reader {
+    /// Where the last read ended.
+    next: u64,
+    /// Consecutive sequential reads.
+    streak: u32,
+    /// Stretches read or being read ahead, by offset.
+    steps: BTreeMap<u64, Step>,
+    /// Raised by each change of the object.
+    change: u64,
+}
+
+/// One stretch: `None` while it is being read.
+struct Step {
+    length: u64,
+    result: watch::Receiver<Option<StoreResult<Vec<Segment>>>>,
+}
+
+impl ReadAhead {
+    /// Nothing read ahead yet.
+    pub fn new(env: &Env, store: &Store) -> Self {
+        Self { env: env.clone(), store: store.clone(), inner: Rc::default() }
+    }
+
+    /// Reads `range` of an object whose bytes end at `object_bytes`, from what was read ahead if it is there.
+    pub async fn read(&self, fid: Fid, range: Range<u64>, object_bytes: u64) -> StoreResult<Vec<Segment>> {
+        let wanted = range.start..range.end;
+        let ready = self.inner.borrow_mut().take(fid, &wanted);
+        self.observe(fid, &wanted, object_bytes);
+        if let Some(mut step) = ready {
+            let result = match step.result.wait_for(Option::is_some).await {
+                Ok(value) => (*value).clone(),
+                Err(_) => None,
+            };
+            if let Some(Ok(segments)) = result {
+                self.inner.borrow_mut().hits += 1;
+                return Ok(segments);
+            }
+        }
+        self.store.read(fid, wanted).await
+    }
+
+    /// Forgets what was read ahead of an object: it changes.
+    pub fn changed(&self, fid: Fid) {
+        let mut inner = self.inner.borrow_mut();
+        let Some(reader) = inner.objects.get_mut(&fid) else { return };
+        reader.change += 1;
+        reader.streak = 0;
+        let freed: u64 = std::mem::take(&mut reader.steps).values().map(|s| s.length).sum();
+        inner.bytes -= freed as usize;
+    }
+
+    /// Reads that were answered from memory.
+    pub fn hits(&self) -> u64 {
+        self.inner.borrow().hits
+    }
+
+    /// Takes note of a read and starts the next stretches if it continues the one before.
+    fn observe(&self, fid: Fid, range: &Range<u64>, object_bytes: u64) {
+        let starts = self.inner.borrow_mut().plan(fid, range, object_bytes);
+        for (offset, length) in starts {
+            let (sender, result) = watch::channel(None);
+            let change = {
+                let mut inner = self.inner.borrow_mut();
+                inner.bytes += length as usize;
+                let Some(reader) = inner.objects.get_mut(&fid) else { return };
+                reader.steps.insert(offset, Step { length, result });
+                reader.change
+            };
+            let this = self.clone();
+            self.env.spawn(async move {
+                let result = this.store.read(fid, offset..offset + length).await;
+                let unchanged = this.inner.borrow().objects.get(&fid).is_some_and(|r| r.change == change);
+                if unchanged {
+                    sender.send_replace(Some(result));
+                }
+            });
+        }
+    }
+}
+
+impl Reader {
+    /// Takes note of a read; returns the bytes of steps that are of no use any more.
+    fn follow(&mut self, range: &Range<u64>) -> u64 {
+        let near = range.start.abs_diff(self.next) <= limits::READ_AHEAD_WINDOW_BYTES;
+        if near {
+            self.streak = self.streak.saturating_add(u32::from(range.start == self.next));
+            self.next = self.next.max(range.end);
+        } else {
+            (self.streak, self.next) = (0, range.end);
+        }
+        let keep_from = if near { range.start.saturating_sub(limits::READ_AHEAD_WINDOW_BYTES) } else { u64::MAX };
+        let kept = self.steps.split_off(&keep_from);
+        std::mem::replace(&mut self.steps, kept).values().map(|s| s.length).sum()
+    }
+
+    /// Which stretches to start now: steps of the reader's own request size, ahead of where it is.
+    fn ahead(&self, range: &Range<u64>, object_bytes: u64, room: u64) -> Vec<(u64, u64)> {
+        let step = range.end - range.start;
+        if self.streak < 2 || step < limits::READ_AHEAD_REQUEST_BYTES_MIN {
+            return Vec::new();
+        }
+        let window = (step << self.streak.min(4)).min(limits::READ_AHEAD_WINDOW_BYTES).min(room);
+        let limit = range.end.saturating_add(window).min(object_bytes);
+        let mut starts = Vec::new();
+        let mut at = range.end;
+        while at < limit {
+            let length = step.min(object_bytes - at);
+            if !self.steps.contains_key(&at) && at + length <= range.end.saturating_add(window) {
+                starts.push((at, length));
+            }
+            at += length;
+        }
+        starts
+    }
+}
+
+impl Inner {
+    /// Removes and returns the step that is exactly `range`, if any.
+    fn take(&mut self, fid: Fid, range: &Range<u64>) -> Option<Step> {
+        let reader = self.objects.get_mut(&fid)?;
+        if reader.steps.get(&range.start)?.length != range.end - range.start {
+            return None;
+        }
+        let step = reader.steps.remove(&range.start)?;
+        self.bytes -= step.length as usize;
+        Some(step)
+    }
+
+    /// Takes note of a read and says which stretches to start now.
+    fn plan(&mut self, fid: Fid, range: &Range<u64>, object_bytes: u64) -> Vec<(u64, u64)> {
+        if !self.objects.contains_key(&fid) {
+            self.remember(fid);
+        }
+        let room = limits::READ_AHEAD_BYTES.saturating_sub(self.bytes) as u64;
+        let Some(reader) = self.objects.get_mut(&fid) else { return Vec::new() };
+        let dropped = reader.follow(range);
+        self.bytes -= dropped as usize;
+        reader.ahead(range, object_bytes, room)
+    }
+
+    /// Begins to watch an object; forgets the oldest if there are too many.
+    fn remember(&mut self, fid: Fid) {
+        while self.order.len() >= limits::READ_AHEAD_OBJECTS {
+            let Some(oldest) = self.order.pop_front() else { break };
+            if let Some(reader) = self.objects.remove(&oldest) {
+                self.bytes -= reader.steps.values().map(|s| s.length as usize).sum::<usize>();
+            }
+        }
+        self.order.push_back(fid);
+        self.objects.insert(fid, Reader { next: 0, streak: 0, steps: BTreeMap::new(), change: 0 });
+    }
+}

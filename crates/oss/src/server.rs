@@ -1,0 +1,119 @@
+//! The service: dispatches requests to `ops/`, and holds what they share.
+
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    rc::Rc,
+};
+
+use bytes::Bytes;
+use forebay_env::{Env, sync::Notify};
+use forebay_proto::{Errno, ErrorReply, Fid, Transno, message::Op};
+use forebay_store::Store;
+use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
+
+use crate::{ObjectRow, destroyed::Destroyed, object, ops, readahead::ReadAhead};
+
+/// The object storage server of one OST.
+pub struct Oss {
+    env: Env,
+    store: Store,
+    pub(crate) read_ahead: ReadAhead,
+    pub(crate) destroyed: RefCell<Destroyed>,
+    /// Woken when a truncate was applied.
+    pub(crate) truncated: Notify,
+    /// Objects there are.
+    pub(crate) objects: Cell<u64>,
+    target: OnceCell<Target>,
+}
+
+impl Oss {
+    /// Starts serving a store; call [`Target::serve`] for each listener.
+    pub async fn start(env: &Env, store: Store, options: TargetOptions) -> Result<(Rc<Self>, Target), ErrorReply> {
+        let oss = Rc::new(Self {
+            env: env.clone(),
+            read_ahead: ReadAhead::new(env, &store),
+            store: store.clone(),
+            destroyed: RefCell::default(),
+            truncated: Notify::new(),
+            objects: Cell::new(0),
+            target: OnceCell::new(),
+        });
+        let target = Target::start(env, store, options, oss.clone()).await?;
+        Ok((oss, target))
+    }
+
+    /// The environment.
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The target; there is one before the first request.
+    pub(crate) fn target(&self) -> &Target {
+        self.target.get().expect("`started` was called before any request")
+    }
+
+    /// Now, for modification times.
+    pub(crate) fn now_ns(&self) -> i64 {
+        self.env.unix_time().0
+    }
+
+    /// The object's row, from the device if need be.
+    pub(crate) async fn load(&self, fid: Fid) -> Result<Option<ObjectRow>, ErrorReply> {
+        let value = self.store.load(&object::key(fid)).await.map_err(store_error)?;
+        value.map(|v| decode(&v)).transpose()
+    }
+
+    /// Counts the objects at start; a scan of rows, page by page.
+    async fn count_objects(&self) -> Result<u64, ErrorReply> {
+        const PAGE: usize = 4096;
+        let mut from = object::key(Fid::default()).to_vec();
+        let end = object::key(Fid { high: u64::MAX, low: u64::MAX });
+        let mut count = 0;
+        loop {
+            let rows = self.store.scan(&from, &end, PAGE).await.map_err(store_error)?;
+            count += rows.len() as u64;
+            match rows.last() {
+                Some((key, _)) if rows.len() == PAGE => {
+                    from = key.to_vec();
+                    from.push(0);
+                }
+                _ => return Ok(count),
+            }
+        }
+    }
+}
+
+/// Reads a row; a damaged one is EIO for its object.
+pub(crate) fn decode(value: &[u8]) -> Result<ObjectRow, ErrorReply> {
+    ObjectRow::from_bytes(value).map_err(|e| ErrorReply::new(Errno::EIO, format!("an object's row is damaged: {e}")))
+}
+
+impl Service for Oss {
+    async fn started(self: Rc<Self>, target: Target) -> Result<(), ErrorReply> {
+        let _ = self.target.set(target);
+        self.objects.set(self.count_objects().await?);
+        Ok(())
+    }
+
+    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply> {
+        ops::dispatch(&self, &ctx, op, &body, bulk).await
+    }
+
+    fn admits(&self, op: Op) -> bool {
+        matches!(op, Op::Write | Op::RaiseSize | Op::AppendReserve | Op::TruncateObject | Op::Punch | Op::Destroy)
+    }
+
+    fn last_change(&self, fid: Fid) -> Option<Transno> {
+        let value = self.store.get(&object::key(fid)).ok()?;
+        Some(value.and_then(|v| ObjectRow::from_bytes(&v).ok()).map_or(Transno(0), |row| row.transno))
+    }
+
+    fn status(&self) -> String {
+        format!("{{\"objects\":{},\"read_ahead_hits\":{}}}", self.objects.get(), self.read_ahead.hits())
+    }
+}
