@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::{AlignedBuf, EnvResult};
+use crate::{AlignedBuf, EnvError, EnvErrorKind, EnvResult, SECTOR_BYTES};
 
 /// An open disk. Clones share it; the last one closes it.
 #[derive(Clone)]
@@ -97,4 +97,26 @@ impl Disk {
 enum WriteTicket {
     Real(crate::real::RealWriteTicket),
     Sim(crate::sim::SimWriteTicket),
+}
+
+/// A request's range must be whole sectors within the disk.
+pub(crate) fn check_range(path: &str, disk_bytes: u64, offset: u64, len: usize) -> EnvResult<()> {
+    let sector = SECTOR_BYTES as u64;
+    let end = offset.checked_add(len as u64);
+    if offset.is_multiple_of(sector) && len.is_multiple_of(SECTOR_BYTES) && end.is_some_and(|end| end <= disk_bytes) {
+        return Ok(());
+    }
+    let message = format!(
+        "{len} bytes at {offset} of {path} are not whole sectors of {sector} bytes within its {disk_bytes} bytes"
+    );
+    Err(EnvError::new(EnvErrorKind::InvalidInput, message))
+}
+
+/// The size of a new disk must be whole sectors.
+pub(crate) fn check_size(path: &str, bytes: u64) -> EnvResult<()> {
+    if bytes > 0 && bytes.is_multiple_of(SECTOR_BYTES as u64) {
+        return Ok(());
+    }
+    let message = format!("{path} cannot be {bytes} bytes long; use a multiple of {SECTOR_BYTES}");
+    Err(EnvError::new(EnvErrorKind::InvalidInput, message))
 }

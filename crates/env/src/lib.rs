@@ -13,6 +13,7 @@ mod disk;
 mod env;
 mod error;
 mod files;
+pub mod limits;
 mod net;
 pub mod real;
 pub mod sim;

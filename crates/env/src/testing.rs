@@ -1,26 +1,50 @@
 //! Helpers for tests: one body, both halves.
 
-use std::future::Future;
+use std::{
+    future::Future,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
-use crate::Env;
+use crate::{Env, real, sim::Sim};
 
-/// Runs `body` once in the real half and once in the simulated one.
-pub fn on_both<F, Fut>(_body: F)
+/// Runs `body` once in the real half and once in the simulated one (on one node, as the test's own task).
+pub fn on_both<F, Fut>(body: F)
 where
     F: Fn(Env) -> Fut,
     Fut: Future<Output = ()>,
 {
-    unimplemented!()
+    real::run(&body);
+    let sim = Sim::new(1);
+    let env = sim.env(sim.add_node("node"));
+    sim.block_on(body(env));
 }
 
-/// An empty directory for one test, removed when dropped.
+/// An empty directory for one test; reads as its path. In the real half it is removed when dropped.
 pub struct ScratchDir {
     path: String,
+    real: bool,
 }
 
-/// An empty directory for one test: real in the real half, a name in the simulated one.
-pub fn scratch_dir(_env: &Env) -> ScratchDir {
-    unimplemented!()
+/// An empty directory for one test: in the system's directory for temporary files in the real half, a name in the
+/// simulated one. The environment variable `TMPDIR` moves it.
+pub fn scratch_dir(env: &Env) -> ScratchDir {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    if env.is_simulated() {
+        return ScratchDir { path: "/scratch".into(), real: false };
+    }
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("forebay-test-{}-{number}", std::process::id()));
+    let path = path.to_str().expect("the directory for temporary files has a UTF-8 name").to_string();
+    env.create_dir(&path).expect("a scratch directory can be made");
+    ScratchDir { path, real: true }
+}
+
+impl Drop for ScratchDir {
+    fn drop(&mut self) {
+        if self.real {
+            real::remove_tree(&self.path);
+        }
+    }
 }
 
 impl std::ops::Deref for ScratchDir {

@@ -18,6 +18,9 @@ where
     unimplemented!()
 }
 
+pub(crate) fn remove_tree(_p: &str) {
+    unimplemented!()
+}
 pub(crate) struct RealEnv;
 impl RealEnv {
     pub(crate) fn now(&self) -> Time {

@@ -1,0 +1,27 @@
+//! Bounds of the queues, buffers and waits of this crate.
+
+use std::time::Duration;
+
+/// Bytes written to a stream and not yet read at its other end before `write_all` waits (in-process and simulated
+/// streams; TCP and Unix sockets have the system's own buffers).
+pub const STREAM_BYTES: usize = 4 << 20;
+/// Read-ahead buffer of a socket's reading end.
+pub const READ_AHEAD_BYTES: usize = 64 << 10;
+/// Connections that wait to be accepted, per listener.
+pub const ACCEPT_BACKLOG: usize = 1024;
+/// Requests of one device in flight in the kernel.
+pub const DEVICE_QUEUE_DEPTH: usize = 256;
+/// Requests of one device that may wait for a place in flight; more are refused.
+pub const DEVICE_REQUESTS: usize = 1 << 16;
+/// Parts of one vectored system call (IOV_MAX).
+pub const IO_PARTS: usize = 1024;
+/// Largest small file that `read_file` takes.
+pub const SMALL_FILE_BYTES: u64 = 64 << 20;
+/// Bytes of an unflushed simulated disk's cache; beyond, the oldest writes become durable, as in a real drive.
+pub const SIM_DISK_CACHE_BYTES: usize = 64 << 20;
+/// Retransmission timeout of a lost simulated message.
+pub const SIM_RETRANSMIT: Duration = Duration::from_millis(200);
+/// Without passage for this long a simulated stream resets, and a connection attempt ends.
+pub const SIM_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Polls at one instant of virtual time after which the simulator calls it a livelock.
+pub const SIM_POLLS_AT_ONE_INSTANT: u64 = 50_000_000;

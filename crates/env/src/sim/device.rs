@@ -1,0 +1,324 @@
+//! A disk of a node: its contents, its cache, its faults; it outlives the node's lives.
+//!
+//! Invariant: reads see a write once it completed; a completion of an older life does nothing.
+
+use std::{cell::RefCell, ops::Range, rc::Rc};
+
+use super::{
+    NodeId,
+    disk_model::{DiskModel, Fault, Latency, Timing},
+    executor::{Event, nanos},
+    image::{DiskImage, PAGE_BYTES, StoredWrite},
+    recorder::Step,
+    trace::Kind,
+    world::World,
+    write_cache::{CacheKey, TearChoice, WriteCache},
+};
+use crate::{AlignedBuf, EnvError, EnvErrorKind, EnvResult};
+
+pub(crate) struct Device {
+    node: NodeId,
+    pub(crate) path: String,
+    state: RefCell<DeviceState>,
+}
+
+struct DeviceState {
+    visible: DiskImage,
+    cache: WriteCache,
+    /// Grows with each crash.
+    epoch: u64,
+    timing: Timing,
+    faults: Faults,
+    /// Number in the recording.
+    recorded: Option<usize>,
+}
+
+#[derive(Default)]
+struct Faults {
+    read_eio: Vec<Range<u64>>,
+    write_eio: Vec<Range<u64>>,
+    flush_fails: bool,
+    lose_next_write: bool,
+    misdirect_next_write: Option<u64>,
+}
+
+impl Device {
+    pub(crate) fn new(world: &World, node: NodeId, path: &str, image: DiskImage, model: DiskModel) -> Rc<Self> {
+        let state = DeviceState {
+            visible: image.clone(),
+            cache: WriteCache::new(image),
+            epoch: 0,
+            timing: Timing::new(model),
+            faults: Faults::default(),
+            recorded: None,
+        };
+        let device = Rc::new(Self { node, path: path.to_string(), state: RefCell::new(state) });
+        if world.recording.borrow().is_wanted(node, path) {
+            device.record(world);
+        }
+        device
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state.borrow().visible.bytes()
+    }
+
+    pub(crate) fn image(&self) -> DiskImage {
+        self.state.borrow().visible.clone()
+    }
+
+    /// Replaces the contents; all of it is durable.
+    pub(crate) fn set_image(&self, world: &World, image: DiskImage) {
+        let mut state = self.state.borrow_mut();
+        state.epoch += 1;
+        state.replace(world, image);
+    }
+
+    pub(crate) fn set_model(&self, model: DiskModel) {
+        self.state.borrow_mut().timing.model = model;
+    }
+
+    /// Begins to record.
+    pub(crate) fn record(&self, world: &World) {
+        let mut state = self.state.borrow_mut();
+        let number = world.recording.borrow_mut().begin(self.node, &self.path, state.cache.clone());
+        state.recorded = Some(number);
+    }
+
+    pub(crate) fn fault(&self, world: &World, fault: Fault) {
+        world.note(Kind::Fault, self.node, 0, 0);
+        world.trace.print(world.now(), &world.node_name(self.node), || format!("{}: {fault:?}", self.path));
+        let mut state = self.state.borrow_mut();
+        match fault {
+            Fault::ReadEio { range } => state.faults.read_eio.push(range),
+            Fault::WriteEio { range } => state.faults.write_eio.push(range),
+            Fault::FlushFails => state.faults.flush_fails = true,
+            Fault::LoseNextWrite => state.faults.lose_next_write = true,
+            Fault::MisdirectNextWrite { to } => {
+                assert!(to.is_multiple_of(PAGE_BYTES as u64), "writes go to multiples of the sector");
+                state.faults.misdirect_next_write = Some(to);
+            }
+            Fault::Rot { offset, bits } => {
+                let byte = state.visible.read(offset, 1)[0] ^ bits;
+                state.visible.write(offset, &[byte]);
+                state.cache.rot(offset, bits);
+            }
+            Fault::Stuck(duration) => state.timing.stuck_until = world.now().saturating_add(nanos(duration)),
+            Fault::Slow(factor) => state.timing.slow = factor,
+        }
+    }
+
+    /// Ends all faults but rot, which is in the stored bytes.
+    pub(crate) fn clear_faults(&self) {
+        let mut state = self.state.borrow_mut();
+        state.faults = Faults::default();
+        state.timing.slow = 1.0;
+        state.timing.stuck_until = 0;
+    }
+
+    /// The node's life ended: by chance each write in flight still completes, in full or up to a sector, or does not.
+    pub(crate) fn stop(&self, world: &World) {
+        let mut state = self.state.borrow_mut();
+        state.epoch += 1;
+        state.timing.forget_queue();
+        for (key, write) in state.cache.in_flight() {
+            match world.chance.below(3) {
+                0 => drop(state.complete(world, key, &write)),
+                1 => state.forget(world, key),
+                _ => {
+                    state.forget(world, key);
+                    let pages = world.chance.below(write.pages.len() as u64 + 1) as usize;
+                    let front = StoredWrite { offset: write.offset, pages: write.pages[..pages].to_vec() };
+                    let key = state.submit(world, front.clone());
+                    state.complete(world, key, &front);
+                }
+            }
+        }
+    }
+
+    /// Forgets or tears what was not flushed.
+    pub(crate) fn power_cut(&self, world: &World) {
+        let mut state = self.state.borrow_mut();
+        let image = state.cache.after_power_cut(TearChoice::Random(0), None, &world.chance);
+        state.replace(world, image);
+    }
+
+    /// Submits a write; `done` hears how it went.
+    pub(crate) fn write(
+        self: &Rc<Self>,
+        world: &Rc<World>,
+        mut write: StoredWrite,
+        durable: bool,
+        done: impl FnOnce(EnvResult<()>) + 'static,
+    ) {
+        let mut state = self.state.borrow_mut();
+        world.note(Kind::DiskSubmit, self.node, write.offset, write.len() as u64);
+        let latency = if durable { Latency::DurableWrite } else { Latency::Write };
+        let time = state.timing.completion(world.now(), latency, write.len(), &world.chance);
+        if let Some(to) = state.faults.misdirect_next_write.take() {
+            write.offset = to.min(state.visible.bytes().saturating_sub(write.len() as u64));
+        }
+        let lost = std::mem::take(&mut state.faults.lose_next_write);
+        let bad = touches(&state.faults.write_eio, write.offset, write.len());
+        let key = if lost || bad { None } else { Some(state.submit(world, write.clone())) };
+        let epoch = state.epoch;
+        drop(state);
+        self.at(world, time, epoch, move |world, device| {
+            world.note(Kind::DiskDone, device.node, write.offset, u64::from(durable));
+            if bad {
+                return done(Err(device.medium_error("write", write.offset, write.len())));
+            }
+            let mut state = device.state.borrow_mut();
+            let key = key.map(|key| state.complete(world, key, &write));
+            let flushed = match key {
+                Some(key) if durable => state.keep(world, key),
+                _ => true,
+            };
+            drop(state);
+            done(if flushed { Ok(()) } else { Err(device.flush_error()) });
+        });
+    }
+
+    pub(crate) fn read(
+        self: &Rc<Self>,
+        world: &Rc<World>,
+        offset: u64,
+        len: usize,
+        done: impl FnOnce(EnvResult<AlignedBuf>) + 'static,
+    ) {
+        let mut state = self.state.borrow_mut();
+        world.note(Kind::DiskSubmit, self.node, offset, len as u64);
+        let time = state.timing.completion(world.now(), Latency::Read, len, &world.chance);
+        let epoch = state.epoch;
+        drop(state);
+        self.at(world, time, epoch, move |world, device| {
+            world.note(Kind::DiskDone, device.node, offset, 2);
+            let state = device.state.borrow();
+            if touches(&state.faults.read_eio, offset, len) {
+                return done(Err(device.medium_error("read", offset, len)));
+            }
+            let mut buf = AlignedBuf::zeroed(len);
+            state.visible.read_into(offset, &mut buf);
+            drop(state);
+            done(Ok(buf));
+        });
+    }
+
+    pub(crate) fn flush(self: &Rc<Self>, world: &Rc<World>, done: impl FnOnce(EnvResult<()>) + 'static) {
+        let mut state = self.state.borrow_mut();
+        let point = state.cache.flush_point();
+        let time = state.timing.completion(world.now(), Latency::Flush, 0, &world.chance);
+        let epoch = state.epoch;
+        drop(state);
+        self.at(world, time, epoch, move |world, device| {
+            world.note(Kind::DiskFlush, device.node, point, 0);
+            let flushed = device.state.borrow_mut().flush(world, point);
+            done(if flushed { Ok(()) } else { Err(device.flush_error()) });
+        });
+    }
+
+    /// Calls `done` at `time`, or when the device is no longer stuck; never after a crash.
+    fn at<F>(self: &Rc<Self>, world: &World, time: u64, epoch: u64, done: F)
+    where
+        F: FnOnce(&Rc<World>, &Rc<Device>) + 'static,
+    {
+        let device = self.clone();
+        let event = move |world: &Rc<World>| {
+            let (now_epoch, stuck_until) = {
+                let state = device.state.borrow();
+                (state.epoch, state.timing.stuck_until)
+            };
+            if now_epoch != epoch {
+                return;
+            }
+            if world.now() < stuck_until {
+                return device.at_boxed(world, stuck_until, epoch, Box::new(done));
+            }
+            done(world, &device);
+        };
+        world.exec.at(time, Event::Call(Box::new(event)));
+    }
+
+    fn at_boxed(self: &Rc<Self>, world: &World, time: u64, epoch: u64, done: Completion) {
+        self.at(world, time, epoch, done);
+    }
+
+    fn medium_error(&self, what: &str, offset: u64, len: usize) -> EnvError {
+        let message = format!("{what} of {len} bytes at {offset} of {} failed (simulated EIO)", self.path);
+        EnvError::new(EnvErrorKind::Medium, message)
+    }
+
+    pub(crate) fn flush_error(&self) -> EnvError {
+        let message = format!("flush of {} failed; what was written since the last good one is in doubt", self.path);
+        EnvError::new(EnvErrorKind::FlushFailed, message)
+    }
+}
+
+type Completion = Box<dyn FnOnce(&Rc<World>, &Rc<Device>)>;
+
+impl DeviceState {
+    fn log(&self, world: &World, step: impl FnOnce() -> Step) {
+        if let Some(number) = self.recorded {
+            world.recording.borrow_mut().add(number, step());
+        }
+    }
+
+    fn submit(&mut self, world: &World, write: StoredWrite) -> CacheKey {
+        let stamp = world.recording.borrow_mut().stamp();
+        self.log(world, || Step::Submit { write: write.clone(), stamp });
+        self.cache.submit(write, stamp)
+    }
+
+    fn complete(&mut self, world: &World, key: CacheKey, write: &StoredWrite) -> CacheKey {
+        self.log(world, || Step::Complete(key));
+        self.visible.apply(write);
+        self.cache.complete(key)
+    }
+
+    fn forget(&mut self, world: &World, key: CacheKey) {
+        self.log(world, || Step::Forget(key));
+        self.cache.forget(key);
+    }
+
+    /// Makes one write durable; false if the flush it implies fails.
+    fn keep(&mut self, world: &World, key: CacheKey) -> bool {
+        if self.flush_fails(world) {
+            return false;
+        }
+        self.log(world, || Step::Keep(key));
+        self.cache.keep(key);
+        true
+    }
+
+    fn flush(&mut self, world: &World, point: CacheKey) -> bool {
+        if self.flush_fails(world) {
+            return false;
+        }
+        self.log(world, || Step::Flush(point));
+        self.cache.flush(point);
+        true
+    }
+
+    /// As in Linux, a failed flush may leave writes that reads see and no later flush makes durable.
+    fn flush_fails(&mut self, world: &World) -> bool {
+        if !std::mem::take(&mut self.faults.flush_fails) {
+            return false;
+        }
+        for key in self.cache.unflushed() {
+            if world.chance.chance(0.5) {
+                self.forget(world, key);
+            }
+        }
+        true
+    }
+
+    fn replace(&mut self, world: &World, image: DiskImage) {
+        self.log(world, || Step::Replace(image.clone()));
+        self.visible = image.clone();
+        self.cache = WriteCache::new(image);
+    }
+}
+
+fn touches(ranges: &[Range<u64>], offset: u64, len: usize) -> bool {
+    ranges.iter().any(|range| range.start < offset + len as u64 && offset < range.end)
+}

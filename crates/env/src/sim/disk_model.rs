@@ -1,0 +1,110 @@
+//! How long a simulated disk takes, and what goes wrong with it.
+
+use std::{ops::Range, time::Duration};
+
+use super::{chance::Chance, executor::nanos, link::transfer_ns};
+
+/// How long a simulated disk takes. Transfers go one after another; latencies overlap.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskModel {
+    /// From the end of the transfer to the completion of a write.
+    pub latency_write: Duration,
+    /// The same of a read.
+    pub latency_read: Duration,
+    /// Of a flush, and of a durable write on top of `latency_write`.
+    pub latency_flush: Duration,
+    /// Transfer rate, shared by all requests; `None`: infinite.
+    pub bytes_per_s: Option<u64>,
+    /// Each latency grows by up to this fraction, by chance, so that requests in flight together complete in any order.
+    pub jitter: f64,
+}
+
+impl Default for DiskModel {
+    /// An SSD.
+    fn default() -> Self {
+        Self {
+            latency_write: Duration::from_micros(20),
+            latency_read: Duration::from_micros(80),
+            latency_flush: Duration::from_micros(100),
+            bytes_per_s: Some(2 << 30),
+            jitter: 0.25,
+        }
+    }
+}
+
+/// What goes wrong with a disk.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Reads that touch these bytes fail.
+    ReadEio {
+        /// Bytes of the disk.
+        range: Range<u64>,
+    },
+    /// Writes that touch these bytes fail.
+    WriteEio {
+        /// Bytes of the disk.
+        range: Range<u64>,
+    },
+    /// The next flush (or durable write) fails; each write that it covered may never become durable.
+    FlushFails,
+    /// The next write is acknowledged and stored nowhere.
+    LoseNextWrite,
+    /// The next write is acknowledged and stored at `to`.
+    MisdirectNextWrite {
+        /// Offset, a multiple of the sector.
+        to: u64,
+    },
+    /// The stored byte at `offset` is now XORed with `bits`.
+    Rot {
+        /// Offset of the byte.
+        offset: u64,
+        /// Bits to flip.
+        bits: u8,
+    },
+    /// Nothing completes for this long.
+    Stuck(Duration),
+    /// Everything takes this many times as long, until told otherwise.
+    Slow(f64),
+}
+
+/// Which latency a request has.
+#[derive(Clone, Copy)]
+pub(crate) enum Latency {
+    Read,
+    Write,
+    DurableWrite,
+    Flush,
+}
+
+/// When the device is free, and how much it is slowed down.
+pub(crate) struct Timing {
+    pub(crate) model: DiskModel,
+    pub(crate) slow: f64,
+    pub(crate) stuck_until: u64,
+    busy_until: u64,
+}
+
+impl Timing {
+    pub(crate) fn new(model: DiskModel) -> Self {
+        Self { model, slow: 1.0, stuck_until: 0, busy_until: 0 }
+    }
+
+    /// When a request of `len` bytes submitted at `now` completes; takes its share of the device.
+    pub(crate) fn completion(&mut self, now: u64, latency: Latency, len: usize, chance: &Chance) -> u64 {
+        let transfer = self.model.bytes_per_s.map_or(0, |rate| transfer_ns(len, rate));
+        self.busy_until = self.busy_until.max(now).saturating_add((transfer as f64 * self.slow) as u64);
+        let model = &self.model;
+        let latency = match latency {
+            Latency::Read => model.latency_read,
+            Latency::Write => model.latency_write,
+            Latency::DurableWrite => model.latency_write + model.latency_flush,
+            Latency::Flush => model.latency_flush,
+        };
+        let jitter = 1.0 + model.jitter * if model.jitter > 0.0 { chance.unit() } else { 0.0 };
+        self.busy_until.saturating_add((nanos(latency) as f64 * self.slow * jitter) as u64)
+    }
+
+    pub(crate) fn forget_queue(&mut self) {
+        self.busy_until = 0;
+    }
+}

@@ -1,0 +1,282 @@
+//! The executor: tasks, the queue of ready ones, and timers on virtual time.
+//!
+//! Invariant: ready tasks run in the order in which they were woken; timers of one instant fire in the order in which
+//! they were set. Time moves only when nothing is ready.
+//! Invariant: no future is polled or dropped while a cell of the world is borrowed.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use super::{NodeId, stream::Pipe, world::World};
+
+/// A task's future.
+pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Names a task: its place, and a serial number that is never used again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TaskId {
+    pub(crate) slot: usize,
+    pub(crate) serial: u64,
+}
+
+/// The place that stands for the test's own future in `block_on`.
+pub(crate) const DRIVER_SLOT: usize = usize::MAX;
+
+struct TaskEntry {
+    serial: u64,
+    node: NodeId,
+    /// Absent while it is polled.
+    future: Option<TaskFuture>,
+}
+
+/// What happens at an instant.
+pub(crate) enum Event {
+    Wake(Waker),
+    Deliver(Rc<Pipe>),
+    Call(Box<dyn FnOnce(&Rc<World>)>),
+}
+
+/// A timer's place in the order of events: time, then the order of setting.
+pub(crate) type TimerKey = (u64, u64);
+
+#[derive(Default)]
+pub(crate) struct Executor {
+    now: Cell<u64>,
+    serial: Cell<u64>,
+    ready: Arc<ReadyQueue>,
+    tasks: RefCell<Tasks>,
+    timers: RefCell<BTreeMap<TimerKey, Event>>,
+}
+
+#[derive(Default)]
+struct Tasks {
+    entries: Vec<Option<TaskEntry>>,
+    free: Vec<usize>,
+}
+
+#[derive(Default)]
+pub(crate) struct ReadyQueue(Mutex<VecDeque<Arc<TaskWaker>>>);
+
+/// Puts its task at the end of the ready queue, once until it is polled.
+pub(crate) struct TaskWaker {
+    pub(crate) id: TaskId,
+    queued: AtomicBool,
+    ready: Arc<ReadyQueue>,
+}
+
+impl Executor {
+    pub(crate) fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    fn next_serial(&self) -> u64 {
+        self.serial.set(self.serial.get() + 1);
+        self.serial.get()
+    }
+
+    /// Adds a task of `node` and makes it ready.
+    pub(crate) fn add(&self, node: NodeId, future: TaskFuture) -> TaskId {
+        let serial = self.next_serial();
+        let mut tasks = self.tasks.borrow_mut();
+        let slot = tasks.free.pop().unwrap_or_else(|| {
+            tasks.entries.push(None);
+            tasks.entries.len() - 1
+        });
+        tasks.entries[slot] = Some(TaskEntry { serial, node, future: Some(future) });
+        drop(tasks);
+        let id = TaskId { slot, serial };
+        self.waker(id).wake();
+        id
+    }
+
+    /// A waker for a task, or for the driver.
+    pub(crate) fn waker(&self, id: TaskId) -> Arc<TaskWaker> {
+        Arc::new(TaskWaker { id, queued: AtomicBool::new(false), ready: self.ready.clone() })
+    }
+
+    pub(crate) fn driver_waker(&self) -> Arc<TaskWaker> {
+        self.waker(TaskId { slot: DRIVER_SLOT, serial: self.next_serial() })
+    }
+
+    pub(crate) fn pop_ready(&self) -> Option<Arc<TaskWaker>> {
+        self.ready.lock().pop_front()
+    }
+
+    /// The node of a task, if the task still exists.
+    pub(crate) fn node_of(&self, id: TaskId) -> Option<NodeId> {
+        let tasks = self.tasks.borrow();
+        tasks.entries[id.slot].as_ref().filter(|task| task.serial == id.serial).map(|task| task.node)
+    }
+
+    /// Polls a task once; it is gone afterwards if it was ready or was removed meanwhile.
+    pub(crate) fn poll(&self, waker: Arc<TaskWaker>) {
+        let id = waker.id;
+        waker.queued.store(false, Ordering::Relaxed);
+        let Some(mut future) = self.tasks.borrow_mut().entry(id).and_then(|task| task.future.take()) else { return };
+        let waker = Waker::from(waker);
+        let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
+        if poll.is_pending() {
+            let mut tasks = self.tasks.borrow_mut();
+            if let Some(task) = tasks.entry(id) {
+                task.future = Some(future);
+                return;
+            }
+            drop(tasks);
+        } else {
+            self.remove(id);
+        }
+        drop(future);
+    }
+
+    /// Ends a task.
+    pub(crate) fn remove(&self, id: TaskId) {
+        let removed = self.tasks.borrow_mut().remove(id);
+        drop(removed);
+    }
+
+    /// Takes all tasks of a node (of all, if `None`); the caller drops them.
+    pub(crate) fn take_tasks(&self, node: Option<NodeId>) -> Vec<TaskFuture> {
+        let mut tasks = self.tasks.borrow_mut();
+        let doomed = tasks.entries.iter().enumerate().filter_map(|(slot, entry)| {
+            let task = entry.as_ref()?;
+            node.is_none_or(|node| node == task.node).then_some(TaskId { slot, serial: task.serial })
+        });
+        let doomed: Vec<_> = doomed.collect();
+        doomed.into_iter().filter_map(|id| tasks.remove(id)).filter_map(|task| task.future).collect()
+    }
+
+    /// Forgets what is ready and what is to come.
+    pub(crate) fn clear_events(&self) {
+        let ready = std::mem::take(&mut *self.ready.lock());
+        let timers = std::mem::take(&mut *self.timers.borrow_mut());
+        drop((ready, timers));
+    }
+
+    /// Sets a timer; an instant that has passed fires when nothing is ready.
+    pub(crate) fn at(&self, time: u64, event: Event) -> TimerKey {
+        let key = (time.max(self.now.get()), self.next_serial());
+        self.timers.borrow_mut().insert(key, event);
+        key
+    }
+
+    pub(crate) fn cancel(&self, key: TimerKey) {
+        let event = self.timers.borrow_mut().remove(&key);
+        drop(event);
+    }
+
+    /// Moves time to the next event and takes it.
+    pub(crate) fn next_event(&self) -> Option<Event> {
+        let ((time, _), event) = self.timers.borrow_mut().pop_first()?;
+        self.now.set(time);
+        Some(event)
+    }
+}
+
+impl Tasks {
+    fn entry(&mut self, id: TaskId) -> Option<&mut TaskEntry> {
+        self.entries[id.slot].as_mut().filter(|task| task.serial == id.serial)
+    }
+
+    fn remove(&mut self, id: TaskId) -> Option<TaskEntry> {
+        let place = self.entries.get_mut(id.slot)?;
+        if place.as_ref()?.serial != id.serial {
+            return None;
+        }
+        self.free.push(id.slot);
+        place.take()
+    }
+}
+
+impl ReadyQueue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<TaskWaker>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TaskWaker {
+    /// Puts a task that was taken from the queue, but not polled, back at its end.
+    pub(crate) fn requeue(self: Arc<Self>) {
+        let ready = self.ready.clone();
+        ready.lock().push_back(self);
+    }
+
+    pub(crate) fn taken(&self) {
+        self.queued.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Relaxed) {
+            self.requeue();
+        }
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Relaxed) {
+            self.clone().requeue();
+        }
+    }
+}
+
+/// Waits on virtual time. Even a wait of zero lets everything run that is ready.
+pub(crate) struct Sleep {
+    world: Rc<World>,
+    deadline: u64,
+    key: Option<TimerKey>,
+}
+
+impl Sleep {
+    pub(crate) fn new(world: &Rc<World>, duration: Duration) -> Self {
+        Self::until(world, world.now().saturating_add(nanos(duration)))
+    }
+
+    pub(crate) fn until(world: &Rc<World>, deadline: u64) -> Self {
+        Self { world: world.clone(), deadline, key: None }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(key) = self.key else {
+            // Nobody waits for the end of time; without a timer there, a deadlock is still seen as one.
+            if self.deadline < u64::MAX {
+                self.key = Some(self.world.exec.at(self.deadline, Event::Wake(cx.waker().clone())));
+            }
+            return Poll::Pending;
+        };
+        let mut timers = self.world.exec.timers.borrow_mut();
+        match timers.get_mut(&key) {
+            Some(Event::Wake(waker)) => {
+                waker.clone_from(cx.waker());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.world.exec.cancel(key);
+        }
+    }
+}
+
+/// A duration in nanoseconds, as long as fits.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,137 @@
+//! Nodes and their lives: start, crash, pause.
+//!
+//! Invariant: after a crash nothing of the old life runs, holds a lock, listens, or completes a disk request.
+
+use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+
+use super::{
+    NodeId,
+    chance::Chance,
+    device::Device,
+    disk_model::DiskModel,
+    executor::{TaskId, TaskWaker},
+    trace::Kind,
+    world::World,
+};
+
+/// A machine: what survives a crash, and what it is doing.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) life: u64,
+    pub(crate) running: bool,
+    paused: bool,
+    parked: Vec<Arc<TaskWaker>>,
+    pub(crate) chance: Rc<Chance>,
+    pub(crate) clock_offset_ns: i64,
+    /// When each virtual core is free; none: as many as it takes.
+    pub(crate) cores: Vec<u64>,
+    pub(crate) devices: BTreeMap<String, Rc<Device>>,
+    pub(crate) models: BTreeMap<String, DiskModel>,
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
+    pub(crate) locks: BTreeMap<String, u64>,
+}
+
+impl World {
+    pub(crate) fn add_node(&self, name: &str) -> NodeId {
+        let mut nodes = self.nodes.borrow_mut();
+        let id = NodeId(u32::try_from(nodes.len()).expect("fewer than 2^32 nodes"));
+        nodes.push(Node {
+            name: name.to_string(),
+            life: 0,
+            running: false,
+            paused: false,
+            parked: Vec::new(),
+            chance: Rc::new(Chance::new(self.seed, 16 + u64::from(id.0))),
+            clock_offset_ns: 0,
+            cores: Vec::new(),
+            devices: BTreeMap::new(),
+            models: BTreeMap::new(),
+            files: BTreeMap::new(),
+            locks: BTreeMap::new(),
+        });
+        id
+    }
+
+    /// Looks at or changes a node; `f` must not run futures.
+    pub(crate) fn node<R>(&self, node: NodeId, f: impl FnOnce(&mut Node) -> R) -> R {
+        f(&mut self.nodes.borrow_mut()[node.0 as usize])
+    }
+
+    pub(crate) fn node_name(&self, node: NodeId) -> String {
+        self.node(node, |n| n.name.clone())
+    }
+
+    pub(crate) fn is_alive(&self, node: NodeId, life: u64) -> bool {
+        !self.is_closed() && self.node(node, |n| n.running && n.life == life)
+    }
+
+    /// Begins a life and returns its number.
+    pub(crate) fn begin_life(&self, node: NodeId) -> u64 {
+        let life = self.node(node, |n| {
+            assert!(!n.running, "node {} is already running", n.name);
+            n.running = true;
+            n.life += 1;
+            n.life
+        });
+        self.note(Kind::Start, node, life, 0);
+        self.trace.print(self.now(), &self.node_name(node), || format!("starts, life {life}"));
+        life
+    }
+
+    /// Adds a task of this life; `None`, with the future dropped, if the life is over.
+    pub(crate) fn spawn_on(&self, node: NodeId, life: u64, future: super::executor::TaskFuture) -> Option<TaskId> {
+        if self.is_alive(node, life) {
+            return Some(self.exec.add(node, future));
+        }
+        drop(future);
+        None
+    }
+
+    /// Ends the node's life, if it has one. With `power`, its disks lose what was not flushed.
+    pub(crate) fn end_life(self: &Rc<Self>, node: NodeId, power: bool) {
+        let (was_running, devices, parked) = self.node(node, |n| {
+            n.locks.clear();
+            n.paused = false;
+            let was_running = std::mem::replace(&mut n.running, false);
+            (was_running, n.devices.values().cloned().collect::<Vec<_>>(), std::mem::take(&mut n.parked))
+        });
+        self.note(Kind::Crash, node, u64::from(power), u64::from(was_running));
+        let how = if power { "loses power" } else { "is killed" };
+        self.trace.print(self.now(), &self.node_name(node), || how.to_string());
+        if was_running {
+            self.crash_network(node);
+        }
+        for device in devices {
+            device.stop(self);
+            if power {
+                device.power_cut(self);
+            }
+        }
+        let tasks = if was_running { self.exec.take_tasks(Some(node)) } else { Vec::new() };
+        drop((tasks, parked));
+    }
+
+    pub(crate) fn pause(&self, node: NodeId) {
+        self.note(Kind::Pause, node, 1, 0);
+        self.node(node, |n| n.paused = n.running);
+    }
+
+    pub(crate) fn resume(&self, node: NodeId) {
+        self.note(Kind::Pause, node, 0, 0);
+        let parked = self.node(node, |n| {
+            n.paused = false;
+            std::mem::take(&mut n.parked)
+        });
+        parked.into_iter().for_each(TaskWaker::requeue);
+    }
+
+    /// Keeps a ready task of a paused node for its resumption. It stays marked as queued, so it is parked once.
+    pub(crate) fn park_if_paused(&self, node: NodeId, task: &Arc<TaskWaker>) -> bool {
+        self.node(node, |n| {
+            if n.paused {
+                n.parked.push(task.clone());
+            }
+            n.paused
+        })
+    }
+}

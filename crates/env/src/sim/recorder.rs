@@ -1,0 +1,171 @@
+//! The crash-point recorder: what disks would hold after a power cut at every point of their history.
+//!
+//! It replays the log of the recorded disks into caches like the devices' own (see `write_cache`).
+
+use std::collections::BTreeSet;
+
+use super::{
+    NodeId,
+    chance::Chance,
+    image::{DiskImage, StoredWrite},
+    write_cache::{CacheKey, TearChoice, WriteCache},
+};
+
+/// The log of all recorded disks, in one order.
+#[derive(Default)]
+pub(crate) struct Recording {
+    wanted: BTreeSet<(NodeId, String)>,
+    disks: Vec<RecordedDisk>,
+    log: Vec<Record>,
+    stamps: u64,
+}
+
+struct RecordedDisk {
+    node: NodeId,
+    path: String,
+    base: WriteCache,
+}
+
+#[derive(Clone)]
+struct Record {
+    disk: usize,
+    step: Step,
+}
+
+/// What happened to a disk's cache.
+#[derive(Clone)]
+pub(crate) enum Step {
+    Submit { write: StoredWrite, stamp: u64 },
+    Complete(CacheKey),
+    Forget(CacheKey),
+    Flush(CacheKey),
+    Keep(CacheKey),
+    Replace(DiskImage),
+}
+
+impl Recording {
+    /// The disk at this path is recorded from its making on.
+    pub(crate) fn want(&mut self, node: NodeId, path: &str) {
+        self.wanted.insert((node, path.to_string()));
+    }
+
+    pub(crate) fn is_wanted(&self, node: NodeId, path: &str) -> bool {
+        self.wanted.contains(&(node, path.to_string()))
+    }
+
+    /// Begins to record a disk whose cache is `base`; returns its number in the log.
+    pub(crate) fn begin(&mut self, node: NodeId, path: &str, base: WriteCache) -> usize {
+        self.disks.push(RecordedDisk { node, path: path.to_string(), base });
+        self.disks.len() - 1
+    }
+
+    pub(crate) fn add(&mut self, disk: usize, step: Step) {
+        self.log.push(Record { disk, step });
+    }
+
+    /// The next place in the order of submissions over all disks.
+    pub(crate) fn stamp(&mut self) -> u64 {
+        self.stamps += 1;
+        self.stamps
+    }
+
+    pub(crate) fn recorder(&self, node: NodeId, paths: &[&str]) -> CrashRecorder {
+        let number = |path: &&str| {
+            let found = self.disks.iter().rposition(|disk| disk.node == node && disk.path == **path);
+            found.unwrap_or_else(|| panic!("disk {path} was not recorded; call record_disk before its first write"))
+        };
+        let numbers: Vec<usize> = paths.iter().map(number).collect();
+        let renumber = |record: &Record| {
+            let disk = numbers.iter().position(|&number| number == record.disk)?;
+            Some(Record { disk, step: record.step.clone() })
+        };
+        let log: Vec<Record> = self.log.iter().filter_map(renumber).collect();
+        let bases: Vec<WriteCache> = numbers.iter().map(|&number| self.disks[number].base.clone()).collect();
+        let points = log.iter().enumerate().filter(|(_, record)| record.step.is_point()).map(|(i, _)| i + 1);
+        let points = std::iter::once(0).chain(points).collect();
+        let paths = paths.iter().map(|path| path.to_string()).collect();
+        CrashRecorder { paths, cursor: Cursor { done: 0, caches: bases.clone() }, bases, log, points }
+    }
+}
+
+impl Step {
+    /// A test wants to crash right after it.
+    fn is_point(&self) -> bool {
+        matches!(self, Self::Submit { .. } | Self::Flush(_) | Self::Keep(_))
+    }
+
+    fn replay(&self, cache: &mut WriteCache) {
+        match self {
+            Self::Submit { write, stamp } => drop(cache.submit(write.clone(), *stamp)),
+            Self::Complete(key) => drop(cache.complete(*key)),
+            Self::Forget(key) => cache.forget(*key),
+            Self::Flush(point) => cache.flush(*point),
+            Self::Keep(key) => cache.keep(*key),
+            Self::Replace(image) => *cache = WriteCache::new(image.clone()),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Submit { write, .. } => format!("write of {} bytes at {}", write.len(), write.offset),
+            Self::Flush(_) => "completed flush".into(),
+            Self::Keep(_) => "completed durable write".into(),
+            Self::Complete(_) => "completed write".into(),
+            Self::Forget(_) => "lost write".into(),
+            Self::Replace(_) => "replacement of the contents".into(),
+        }
+    }
+}
+
+/// What recorded disks would hold after a power cut at any point of their history.
+pub struct CrashRecorder {
+    paths: Vec<String>,
+    bases: Vec<WriteCache>,
+    log: Vec<Record>,
+    /// For each point, how many records came before it.
+    points: Vec<usize>,
+    cursor: Cursor,
+}
+
+/// The caches after the first `done` records.
+struct Cursor {
+    done: usize,
+    caches: Vec<WriteCache>,
+}
+
+impl CrashRecorder {
+    /// Number of points. Point 0 is before everything; point `n` is right after the n-th submitted write or completed
+    /// flush (or durable write) of the recorded disks, in their one order.
+    pub fn points(&self) -> usize {
+        self.points.len()
+    }
+
+    /// The event just before `point`, in words, for a failing test's message.
+    pub fn describe(&self, point: usize) -> String {
+        match self.points[point].checked_sub(1) {
+            None => "point 0: before the first write".into(),
+            Some(i) => {
+                let record = &self.log[i];
+                format!("point {point}: after the {} on {}", record.step.describe(), self.paths[record.disk])
+            }
+        }
+    }
+
+    /// Contents of the disks, in the order of the paths given, after a power cut at `point`. Ascending points are quick.
+    pub fn image(&mut self, point: usize, tear: TearChoice) -> Vec<DiskImage> {
+        self.seek(self.points[point]);
+        let last = self.cursor.caches.iter().filter_map(WriteCache::last_stamp).max();
+        let chance = Chance::new(if let TearChoice::Random(seed) = tear { seed } else { 0 }, point as u64);
+        self.cursor.caches.iter().map(|cache| cache.after_power_cut(tear, last, &chance)).collect()
+    }
+
+    fn seek(&mut self, records: usize) {
+        if records < self.cursor.done {
+            self.cursor = Cursor { done: 0, caches: self.bases.clone() };
+        }
+        for record in &self.log[self.cursor.done..records] {
+            record.step.replay(&mut self.cursor.caches[record.disk]);
+        }
+        self.cursor.done = records;
+    }
+}

@@ -1,0 +1,133 @@
+//! The world: everything that a seed decides, and the loop that moves it.
+//!
+//! Not here: what nodes, links and disks do (see `node`, `net`, `device`), and the test's handle (see `control`).
+
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    pin::pin,
+    rc::Rc,
+    task::{Context, Poll, Wake, Waker},
+};
+
+use super::{
+    NodeId,
+    chance::Chance,
+    executor::{DRIVER_SLOT, Event, Executor, TaskWaker},
+    net::Network,
+    node::Node,
+    recorder::Recording,
+    trace::{Kind, Trace},
+};
+use crate::limits::SIM_POLLS_AT_ONE_INSTANT;
+
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) exec: Executor,
+    pub(crate) trace: Trace,
+    /// Chance of links and disks.
+    pub(crate) chance: Chance,
+    /// Chance of the test itself.
+    pub(crate) test_chance: Chance,
+    pub(crate) nodes: RefCell<Vec<Node>>,
+    pub(crate) network: RefCell<Network>,
+    pub(crate) recording: RefCell<Recording>,
+    running: Cell<bool>,
+    closed: Cell<bool>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Rc<Self> {
+        Rc::new(Self {
+            seed,
+            exec: Executor::default(),
+            trace: Trace::default(),
+            chance: Chance::new(seed, 0),
+            test_chance: Chance::new(seed, 1),
+            nodes: RefCell::default(),
+            network: RefCell::default(),
+            recording: RefCell::default(),
+            running: Cell::new(false),
+            closed: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.exec.now()
+    }
+
+    pub(crate) fn note(&self, kind: Kind, node: NodeId, a: u64, b: u64) {
+        self.trace.note(self.now(), kind, node.0, a, b);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Runs everything until `future` is ready.
+    pub(crate) fn block_on<F: Future>(self: &Rc<Self>, future: F) -> F::Output {
+        assert!(!self.running.replace(true), "block_on was called from inside the simulation");
+        let _guard = RunGuard(self);
+        let mut future = pin!(future);
+        let driver = self.exec.driver_waker();
+        let waker = Waker::from(driver.clone());
+        driver.clone().wake();
+        loop {
+            let mut polls = 0u64;
+            while let Some(task) = self.exec.pop_ready() {
+                polls += 1;
+                assert!(polls < SIM_POLLS_AT_ONE_INSTANT, "livelock at virtual time {} ns", self.now());
+                if task.id.slot != DRIVER_SLOT {
+                    self.poll_task(task);
+                } else if task.id == driver.id {
+                    task.taken();
+                    if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                        return value;
+                    }
+                }
+            }
+            match self.exec.next_event() {
+                Some(event) => self.fire(event),
+                None => panic!("deadlock at virtual time {} ns: everything waits and nothing is to come", self.now()),
+            }
+        }
+    }
+
+    fn poll_task(&self, task: std::sync::Arc<TaskWaker>) {
+        let Some(node) = self.exec.node_of(task.id) else { return };
+        if self.park_if_paused(node, &task) {
+            return;
+        }
+        self.note(Kind::Poll, node, task.id.serial, 0);
+        self.exec.poll(task);
+    }
+
+    fn fire(self: &Rc<Self>, event: Event) {
+        match event {
+            Event::Wake(waker) => waker.wake(),
+            Event::Deliver(pipe) => self.deliver(&pipe),
+            Event::Call(call) => call(self),
+        }
+    }
+
+    /// Ends every task and forgets every event; nothing runs here again.
+    pub(crate) fn close(self: &Rc<Self>) {
+        self.closed.set(true);
+        let tasks = self.exec.take_tasks(None);
+        drop(tasks);
+        self.close_network();
+        self.exec.clear_events();
+    }
+}
+
+/// Marks the end of a run, and tells the seed if it ends in a panic.
+struct RunGuard<'a>(&'a World);
+
+impl Drop for RunGuard<'_> {
+    fn drop(&mut self) {
+        self.0.running.set(false);
+        if std::thread::panicking() {
+            eprintln!("simulation failed with seed {} at virtual time {} ns", self.0.seed, self.0.now());
+        }
+    }
+}
