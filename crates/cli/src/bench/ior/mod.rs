@@ -1,0 +1,150 @@
+//! `forebay bench ior`: processes that write and read files together, on any directory.
+//!
+//! The flags are IOR's where IOR has one. Like IOR, a phase lasts from the first open to the last close.
+//! Not here: MPI-IO and HDF5 back ends; MPI codes run through a mount.
+
+mod args;
+mod crew;
+mod phase;
+mod plan;
+mod stamp;
+mod task;
+
+pub use args::IorArgs;
+pub use crew::Crew;
+pub use plan::{Shape, SplitMix64};
+pub use task::{Action, Order, TaskArgs, TaskConfig, TaskResult, run as run_task};
+
+use std::path::PathBuf;
+
+use crate::{
+    bench::report::{Report, Row, Sample},
+    error::{CliResult, Doing},
+    progress::{self, Counts},
+    units::{show_bytes, show_count},
+};
+
+/// Name of the hidden command that is one process of a run.
+pub const TASK_COMMAND: &str = "bench-ior-task";
+
+/// Runs the benchmark and prints its report.
+pub fn run(args: &IorArgs) -> CliResult {
+    args.validate()?;
+    let mut run = Run::new(args)?;
+    for repetition in 0..args.repetitions {
+        run.repetition(repetition)?;
+    }
+    run.report().print(args.json);
+    Ok(())
+}
+
+/// A run on its way.
+struct Run<'a> {
+    args: &'a IorArgs,
+    shape: Shape,
+    base: PathBuf,
+    crew: Crew,
+    /// Transfers each rank got done in the last write phase.
+    written: Vec<u64>,
+    write: Vec<Sample>,
+    read: Vec<Sample>,
+    check: Vec<Sample>,
+}
+
+impl<'a> Run<'a> {
+    fn new(args: &'a IorArgs) -> CliResult<Self> {
+        let shape = args.shape();
+        let dir = args.dir.canonicalize().doing(|| format!("{} is not there; make it first", args.dir.display()))?;
+        let base = dir.join(&args.name);
+        let configs: Vec<TaskConfig> = (0..shape.tasks).map(|rank| args.task_config(rank, &shape, &base)).collect();
+        let crew = Crew::start(&configs)?;
+        let written = vec![shape.transfers(); shape.tasks as usize];
+        Ok(Self { args, shape, base, crew, written, write: Vec::new(), read: Vec::new(), check: Vec::new() })
+    }
+
+    fn repetition(&mut self, repetition: u32) -> CliResult {
+        let stamped = if self.args.write_phase() { repetition } else { 0 };
+        if self.args.write_phase() {
+            self.remove_files()?;
+            let sample = self.phase(Action::Write, stamped)?;
+            self.write.push(sample);
+        }
+        if self.args.check_write {
+            self.drop_caches();
+            let sample = self.phase(Action::Check, stamped)?;
+            self.check.push(sample);
+        }
+        if self.args.read_phase() {
+            self.drop_caches();
+            let sample = self.phase(Action::Read, stamped)?;
+            self.read.push(sample);
+        }
+        if !self.args.keep {
+            self.remove_files()?;
+        }
+        Ok(())
+    }
+
+    fn phase(&mut self, action: Action, repetition: u32) -> CliResult<Sample> {
+        let shift = if self.args.reorder && action != Action::Write { 1 } else { 0 };
+        let order = |rank: u32| {
+            let of_rank = (rank + shift) % self.shape.tasks;
+            let transfers = if action == Action::Write { u64::MAX } else { self.written[of_rank as usize] };
+            Order { action, repetition, of_rank, transfers }
+        };
+        let orders: Vec<Order> = (0..self.shape.tasks).map(order).collect();
+        let what = format!("{} {}", action.name(), repetition + 1);
+        let bar = progress::bar(&what, self.shape.task_bytes() * u64::from(self.shape.tasks), Counts::Bytes);
+        let servers = phase::ServerCpu::begin(&self.args.cpu_of)?;
+        let results = self.crew.phase(&orders, |bytes| bar.set(bytes))?;
+        let server_cpu_s = servers.end()?;
+        if action == Action::Write {
+            self.written = results.iter().map(|result| result.transfers).collect();
+        }
+        Ok(phase::sample(&results, server_cpu_s))
+    }
+
+    fn drop_caches(&self) {
+        if !self.args.keep_caches {
+            phase::drop_caches(&self.files());
+        }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let base = self.base.to_str().expect("the crew was started with it as UTF-8");
+        let count = if self.shape.file_per_process { self.shape.tasks } else { 1 };
+        (0..count).map(|rank| self.shape.file_name(base, rank).into()).collect()
+    }
+
+    fn remove_files(&self) -> CliResult {
+        self.files()
+            .iter()
+            .filter(|path| path.exists())
+            .try_for_each(|path| std::fs::remove_file(path).doing(|| format!("cannot remove {}", path.display())))
+    }
+
+    fn report(self) -> Report {
+        let row = |phase: &str, samples| Row { phase: phase.into(), labels: Vec::new(), unit: "MiB/s", samples };
+        let rows = [row("write", self.write), row("check", self.check), row("read", self.read)];
+        Report {
+            bench: "ior",
+            headline: headline(self.args, &self.shape),
+            parameters: self.args.parameters(),
+            rows: rows.into_iter().filter(|row| !row.samples.is_empty()).collect(),
+        }
+    }
+}
+
+fn headline(args: &IorArgs, shape: &Shape) -> String {
+    format!(
+        "ior: {} processes, {}, {} each in transfers of {}{}{}{} on {}",
+        shape.tasks,
+        if shape.file_per_process { "a file per process" } else { "one shared file" },
+        show_bytes(shape.task_bytes()),
+        show_bytes(shape.transfer_bytes),
+        if args.random { " in random order" } else { "" },
+        if args.direct { ", O_DIRECT" } else { "" },
+        if args.fsync { ", fsync before close" } else { "" },
+        args.dir.display(),
+    ) + &format!(" ({} transfers each)", show_count(shape.transfers()))
+}

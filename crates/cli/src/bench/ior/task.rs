@@ -1,0 +1,270 @@
+//! One process of a run: does phase after phase as the crew orders, and reports on stdout.
+//!
+//! Orders and replies are lines of JSON; before a phase begins every process waits for a line that says `go`.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{BufRead, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::plan::Shape;
+use crate::{
+    bench::aligned::AlignedBuffer,
+    error::{CliError, CliResult, Doing},
+    posix,
+};
+
+/// Least time between two reports of progress.
+const PROGRESS_NS: u64 = 100_000_000;
+
+/// The hidden command that is one process of a run.
+#[derive(Debug, Args)]
+pub struct TaskArgs {}
+
+/// What a process needs to know for the whole run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TaskConfig {
+    /// Its number.
+    pub rank: u32,
+    /// Who writes what.
+    pub shape: Shape,
+    /// Path of the file; with a file per process the rank follows.
+    pub path: String,
+    /// fsync before close.
+    pub fsync: bool,
+    /// Begin no transfer later than this after the phase began.
+    pub stonewall_ms: Option<u64>,
+    /// O_DIRECT.
+    pub direct: bool,
+    /// Write stamps (else whatever is in the buffer).
+    pub stamp: bool,
+    /// Check stamps while reading.
+    pub check: bool,
+    /// Report progress.
+    pub progress: bool,
+}
+
+/// What to do in a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// Write every transfer.
+    Write,
+    /// Read every transfer.
+    Read,
+    /// Read and check every transfer.
+    Check,
+}
+
+/// One phase of one process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// What to do.
+    pub action: Action,
+    /// Repetition, from 0; part of the stamps.
+    pub repetition: u32,
+    /// Whose bytes: its own, or (`-C`) those of a neighbour.
+    pub of_rank: u32,
+    /// At most this many transfers (what the writer got done before its stonewall).
+    pub transfers: u64,
+}
+
+/// What a process says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// The order is understood; waiting for `go`.
+    Ready,
+    /// Bytes moved so far in this phase.
+    Progress(u64),
+    /// The phase is over.
+    Finished(TaskResult),
+    /// The phase failed; the process ends.
+    Failed(String),
+}
+
+/// Times of one process in one phase, on the machine's monotonic clock.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct TaskResult {
+    /// Before open.
+    pub begin_ns: u64,
+    /// After open.
+    pub opened_ns: u64,
+    /// After the last transfer.
+    pub moved_ns: u64,
+    /// After fsync.
+    pub synced_ns: u64,
+    /// After close.
+    pub closed_ns: u64,
+    /// The longest of all calls (open, transfers, fsync, close).
+    pub longest_call_ns: u64,
+    /// Transfers.
+    pub transfers: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// CPU seconds of the process.
+    pub cpu_s: f64,
+}
+
+/// Serves the crew until its end of the pipe closes.
+pub fn run(_args: &TaskArgs) -> CliResult {
+    let mut orders = std::io::stdin().lines();
+    let mut next = || match orders.next() {
+        Some(line) => line.map(Some).doing(|| "cannot read an order of the crew".into()),
+        None => Ok(None),
+    };
+    let Some(line) = next()? else { return Ok(()) };
+    let config: TaskConfig = serde_json::from_str(&line).doing(|| "not a configuration of a bench process".into())?;
+    let mut task = Task::new(config);
+    while let Some(line) = next()? {
+        let order: Order = serde_json::from_str(&line).doing(|| "not an order of a bench crew".into())?;
+        reply(&Reply::Ready)?;
+        if next()?.is_none() {
+            return Ok(());
+        }
+        match task.phase(order) {
+            Ok(result) => reply(&Reply::Finished(result))?,
+            Err(error) => return reply(&Reply::Failed(error.to_string())),
+        }
+    }
+    Ok(())
+}
+
+fn reply(reply: &Reply) -> CliResult {
+    let line = serde_json::to_string(reply).expect("a reply becomes JSON");
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).doing(|| "the crew has gone".into())
+}
+
+struct Task {
+    config: TaskConfig,
+    buffer: AlignedBuffer,
+    scratch: Vec<u8>,
+}
+
+impl Task {
+    fn new(config: TaskConfig) -> Self {
+        let length = config.shape.transfer_bytes as usize;
+        let mut buffer = AlignedBuffer::new(length);
+        config.shape.stamp(config.rank, 0).fill(buffer.bytes_mut(), 0);
+        let scratch = vec![0; if config.check || config.stamp { length } else { 0 }];
+        Self { config, buffer, scratch }
+    }
+
+    fn phase(&mut self, order: Order) -> CliResult<TaskResult> {
+        let path = self.config.shape.file_name(&self.config.path, order.of_rank);
+        let cpu_before = posix::own_cpu_seconds();
+        let begin_ns = posix::monotonic_ns();
+        let mut result = TaskResult { begin_ns, ..TaskResult::default() };
+        let file = self.open(&path, order.action)?;
+        result.opened_ns = posix::monotonic_ns();
+        result.longest_call_ns = result.opened_ns - begin_ns;
+        self.move_bytes(&file, &path, order, &mut result)?;
+        result.moved_ns = posix::monotonic_ns();
+        if order.action == Action::Write && self.config.fsync {
+            file.sync_all().doing(|| format!("fsync of {path}"))?;
+        }
+        result.synced_ns = posix::monotonic_ns();
+        close(file).doing(|| format!("close of {path}"))?;
+        result.closed_ns = posix::monotonic_ns();
+        let ends = [result.synced_ns - result.moved_ns, result.closed_ns - result.synced_ns];
+        result.longest_call_ns = ends.into_iter().fold(result.longest_call_ns, u64::max);
+        result.cpu_s = posix::own_cpu_seconds() - cpu_before;
+        Ok(result)
+    }
+
+    fn open(&self, path: &str, action: Action) -> CliResult<File> {
+        let mut options = OpenOptions::new();
+        match action {
+            Action::Write => options.write(true).create(true),
+            Action::Read | Action::Check => options.read(true),
+        };
+        if self.config.direct {
+            options.custom_flags(libc::O_DIRECT);
+        }
+        options.open(path).doing(|| format!("cannot open {path}"))
+    }
+
+    fn move_bytes(&mut self, file: &File, path: &str, order: Order, result: &mut TaskResult) -> CliResult {
+        let stonewall_ns = self.config.stonewall_ms.map(|ms| result.begin_ns + ms * 1_000_000);
+        let mut reported_ns = result.opened_ns;
+        let shape = self.config.shape.clone();
+        for offset in shape.offsets(order.of_rank).take(usize::try_from(order.transfers).unwrap_or(usize::MAX)) {
+            let before_ns = posix::monotonic_ns();
+            if stonewall_ns.is_some_and(|wall| before_ns >= wall) {
+                break;
+            }
+            let call_ns = self.transfer(file, path, order, offset)?;
+            result.longest_call_ns = result.longest_call_ns.max(call_ns);
+            result.transfers += 1;
+            result.bytes += shape.transfer_bytes;
+            if self.config.progress && before_ns >= reported_ns + PROGRESS_NS {
+                reported_ns = before_ns;
+                reply(&Reply::Progress(result.bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One read or write; returns how long the call itself took.
+    fn transfer(&mut self, file: &File, path: &str, order: Order, offset: u64) -> CliResult<u64> {
+        let stamp = self.config.shape.stamp(order.of_rank, order.repetition);
+        if order.action == Action::Write {
+            if self.config.stamp {
+                stamp.fill(self.buffer.bytes_mut(), offset);
+            }
+            let before_ns = posix::monotonic_ns();
+            file.write_all_at(self.buffer.bytes(), offset).doing(|| at("write", path, offset, self.length()))?;
+            return Ok(posix::monotonic_ns() - before_ns);
+        }
+        let before_ns = posix::monotonic_ns();
+        let length = self.length();
+        file.read_exact_at(self.buffer.bytes_mut(), offset).doing(|| at("read", path, offset, length))?;
+        let call_ns = posix::monotonic_ns() - before_ns;
+        if order.action == Action::Check || self.config.check {
+            stamp
+                .check(self.buffer.bytes(), offset, &mut self.scratch)
+                .map_err(|wrong| CliError::mismatch(format!("{path} is damaged: {wrong}")))?;
+        }
+        Ok(call_ns)
+    }
+
+    fn length(&self) -> u64 {
+        self.config.shape.transfer_bytes
+    }
+}
+
+fn at(what: &str, path: &str, offset: u64, length: u64) -> String {
+    format!("{what} of {length} bytes at {offset} of {path}")
+}
+
+/// std drops errors of close; programs that check it must see them here too.
+fn close(file: File) -> std::io::Result<()> {
+    let descriptor = std::os::fd::IntoRawFd::into_raw_fd(file);
+    // SAFETY: the descriptor is ours, open, and not used after this.
+    match unsafe { libc::close(descriptor) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Reads the replies of one process; for the crew.
+pub fn parse_reply(line: &str) -> CliResult<Reply> {
+    serde_json::from_str(line).doing(|| format!("a bench process said '{line}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_replies_survive_their_lines() {
+        let order = Order { action: Action::Check, repetition: 2, of_rank: 1, transfers: 9 };
+        let back: Order = serde_json::from_str(&serde_json::to_string(&order).expect("JSON")).expect("an order");
+        assert_eq!((back.action, back.repetition, back.of_rank, back.transfers), (Action::Check, 2, 1, 9));
+        assert!(matches!(parse_reply("\"Ready\""), Ok(Reply::Ready)));
+        assert!(parse_reply("hello").is_err());
+    }
+}

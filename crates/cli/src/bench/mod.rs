@@ -1,0 +1,31 @@
+//! `forebay bench`: workloads on the machine in hand.
+//!
+//! These play the user's program, so they use plain files, threads and clocks: exempt from the rule that only `env`
+//! touches the world.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod aligned;
+pub mod ior;
+mod report;
+mod xdd;
+
+use clap::Subcommand;
+
+use crate::error::CliResult;
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Processes that write and read files together, as IOR does, on any directory
+    Ior(ior::IorArgs),
+    /// Throughput of devices, files or directories, as XDD measures it
+    Xdd(xdd::XddArgs),
+}
+
+/// Runs one of them.
+pub fn run(command: &BenchCommand) -> CliResult {
+    match command {
+        BenchCommand::Ior(args) => ior::run(args),
+        BenchCommand::Xdd(args) => xdd::run(args),
+    }
+}

@@ -1,0 +1,210 @@
+//! The few system calls that std does not offer, each behind a safe function.
+
+use std::{
+    ffi::{CStr, CString},
+    fs::File,
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, process::CommandExt},
+    },
+    path::Path,
+    process::Command,
+};
+
+/// Nanoseconds of the machine's monotonic clock: comparable between processes of one machine.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec for the call to fill.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    assert_eq!(result, 0, "CLOCK_MONOTONIC is always there");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CPU seconds (user and system) this process has used.
+pub fn own_cpu_seconds() -> f64 {
+    // SAFETY: all zeros is a valid rusage, and the call fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// CPU seconds (user and system) process `pid` has used so far; `None` if there is no such process.
+pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let ticks = parse_stat_ticks(&stat)?;
+    // SAFETY: sysconf has no preconditions.
+    let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Some(ticks as f64 / ticks_per_second.max(1) as f64)
+}
+
+/// utime + stime of a `/proc/PID/stat` line; the command's name may contain anything, so count from its last `)`.
+fn parse_stat_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
+/// Asks the kernel to forget the clean pages of `file`.
+pub fn drop_file_pages(file: &File) {
+    // SAFETY: a plain system call on an open descriptor; advice only.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// True if this process is root.
+pub fn is_root() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Sends `signal` to `pid`.
+pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
+    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+    assert!(pid > 1, "never signals a group, all processes or init");
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::kill(pid, signal) })
+}
+
+/// Lets `command` begin a session of its own: it outlives us and gets none of our terminal's signals.
+pub fn in_own_session(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only setsid and sigprocmask run; both are async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            unblock_all_signals();
+            Ok(())
+        })
+    }
+}
+
+/// Undoes [`catch_signals`] in a child.
+///
+/// Safety: async-signal-safe; for use between fork and exec.
+unsafe fn unblock_all_signals() {
+    // SAFETY: the set is initialised before use.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
+    }
+}
+
+/// Lets `command` receive signals that this process blocks for [`wait_for_stop_signal`].
+pub fn with_default_signals(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only sigprocmask runs; it is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            unblock_all_signals();
+            Ok(())
+        })
+    }
+}
+
+fn stop_signals() -> libc::sigset_t {
+    // SAFETY: the set is initialised by sigemptyset before signals are added.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// Blocks SIGINT, SIGTERM and SIGHUP in this thread and those it starts later, so that one thread can wait for them.
+pub fn catch_signals() {
+    // SAFETY: the set is initialised.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &stop_signals(), std::ptr::null_mut()) };
+}
+
+/// Waits for one of the signals of [`catch_signals`] and tells which came.
+pub fn wait_for_stop_signal() -> i32 {
+    let mut signal = 0;
+    // SAFETY: the set is initialised, `signal` is a valid place for the answer.
+    unsafe { libc::sigwait(&stop_signals(), &mut signal) };
+    signal
+}
+
+/// Takes the mount at `path` away; `lazily` even while it is in use.
+pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
+    let path = c_path(path)?;
+    let flags = if lazily { libc::MNT_DETACH } else { 0 };
+    // SAFETY: `path` ends in NUL and lives across the call.
+    check(unsafe { libc::umount2(path.as_ptr(), flags) })
+}
+
+/// Flushes the file system that holds `file`.
+pub fn sync_filesystem(file: &File) -> io::Result<()> {
+    // SAFETY: a plain system call on an open descriptor.
+    check(unsafe { libc::syncfs(file.as_raw_fd()) })
+}
+
+/// Value of the extended attribute `name` of `path` (symbolic links are followed).
+pub fn get_xattr(path: &Path, name: &CStr) -> io::Result<Vec<u8>> {
+    let path = c_path(path)?;
+    let mut value = vec![0_u8; 64 << 10];
+    // SAFETY: both strings end in NUL; the kernel writes at most `value.len()` bytes.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    value.truncate(usize::try_from(length).map_err(|_| io::Error::last_os_error())?);
+    Ok(value)
+}
+
+/// Sets the extended attribute `name` of `path`.
+pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: both strings end in NUL; the kernel reads `value.len()` bytes of `value`.
+    check(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
+}
+
+/// Sets access and modification time of `path` itself (a symbolic link is not followed), in nanoseconds since 1970.
+pub fn set_times(path: &Path, atime_ns: i128, mtime_ns: i128) -> io::Result<()> {
+    let path = c_path(path)?;
+    let time = |ns: i128| libc::timespec {
+        tv_sec: ns.div_euclid(1_000_000_000) as i64,
+        tv_nsec: ns.rem_euclid(1_000_000_000) as i64,
+    };
+    let times = [time(atime_ns), time(mtime_ns)];
+    // SAFETY: `path` ends in NUL, `times` holds the two entries the call reads.
+    check(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) })
+}
+
+/// Bytes free to this user, of all, in the file system at `path`.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let path = c_path(path)?;
+    // SAFETY: all zeros is a valid statvfs; `path` ends in NUL.
+    unsafe {
+        let mut stat: libc::statvfs = std::mem::zeroed();
+        check(libc::statvfs(path.as_ptr(), &mut stat))?;
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_of_a_process_is_read_past_a_name_with_blanks_and_brackets() {
+        let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 100 0 0 0 250 30 0 0 20 0 1 0 5 6 7";
+        assert_eq!(parse_stat_ticks(stat), Some(280));
+        assert_eq!(parse_stat_ticks("12 (short) S 1"), None);
+    }
+
+    #[test]
+    fn own_process_has_cpu_seconds_and_pid_zero_has_none() {
+        assert!(cpu_seconds_of(std::process::id()).is_some());
+        assert!(cpu_seconds_of(0).is_none());
+    }
+}

@@ -1,0 +1,67 @@
+//! Progress on a terminal; nothing in a pipe.
+
+use std::{io::IsTerminal, time::Duration};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// What a bar counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// Bytes, with a rate.
+    Bytes,
+    /// Files, requests, steps.
+    Things,
+}
+
+/// A bar of `total` named `what`; hidden unless stderr is a terminal. Gone when it is dropped.
+pub fn bar(what: &str, total: u64, counts: Counts) -> Bar {
+    let template = match counts {
+        Counts::Bytes => "{msg:30} {bar:30} {bytes:>10} of {total_bytes:10} {bytes_per_sec:>12}  {elapsed}",
+        Counts::Things => "{msg:30} {bar:30} {human_pos:>10} of {human_len:10} {per_sec:>12}  {elapsed}",
+    };
+    shown(ProgressBar::with_draw_target(Some(total), target()), template, what)
+}
+
+/// A clock for a step whose length nobody knows.
+pub fn spinner(what: &str) -> Bar {
+    shown(ProgressBar::with_draw_target(None, target()), "{spinner} {msg}  {elapsed}", what)
+}
+
+fn shown(bar: ProgressBar, template: &str, what: &str) -> Bar {
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is a constant of ours"));
+    bar.set_message(what.to_owned());
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+    Bar(bar)
+}
+
+fn target() -> ProgressDrawTarget {
+    if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr_with_hz(8) } else { ProgressDrawTarget::hidden() }
+}
+
+/// A bar on the terminal.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// This much was done altogether.
+    pub fn set(&self, position: u64) {
+        self.0.set_position(position);
+    }
+
+    /// This much more was done.
+    pub fn add(&self, delta: u64) {
+        self.0.inc(delta);
+    }
+
+    /// A line above the bar, also where there is no terminal.
+    pub fn say(&self, line: &str) {
+        if self.0.is_hidden() { eprintln!("{line}") } else { self.0.println(line) }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
