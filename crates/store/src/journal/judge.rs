@@ -1,0 +1,173 @@
+//! The verdict of recovery: what is redone, where the journal is cut, and whether anything durable is missing.
+//!
+//! Pure: an anchor and a [`Scan`] in, a [`Verdict`] or a refusal out.
+//!
+//! Why records beyond a cut cannot lie. A record of incarnation `i` that lies beyond the place where `i + 1` was opened
+//! is dead. It names only what was durable when it was built; the recovery that opened `i + 1` found all of that intact,
+//! so what it names is below that cut, and below ours. Such records are passed over all the same.
+
+use forebay_proto::Incarnation;
+
+use super::{
+    Anchor, Checkpoint, JournalError, JournalErrorKind, JournalResult, Lsn,
+    geometry::Geometry,
+    record::{RecordHeader, RecordType},
+    scan::Scan,
+};
+
+/// What recovery found.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// Transaction records to redo, in order; whole transactions only.
+    pub redo: Vec<RecordHeader>,
+    /// Where the journal continues.
+    pub cut: Checkpoint,
+    /// The highest durable lsn that anything named; at most the cut.
+    pub highest_durable: Lsn,
+    /// Something was begun beyond the cut, and is dropped.
+    pub torn_tail: bool,
+    /// The last record is a clean stop's.
+    pub clean: bool,
+}
+
+/// Judges the ring from `anchor`, the newest that could be read; `named_durable` is what anchors and run headers name.
+pub(super) fn judge(anchor: &Anchor, geometry: Geometry, scan: &Scan, named_durable: Lsn) -> JournalResult<Verdict> {
+    if let Some(version) = scan.newer {
+        let words = format!("journal: a record of version {version} was written by a newer forebay; start that one");
+        return Err(JournalError::new(JournalErrorKind::Unsupported, words));
+    }
+    refuse_lost_anchor(anchor, scan)?;
+    let chain = Chain::walk(anchor.checkpoint, geometry, scan);
+    let highest_durable = highest_durable(scan, chain.at.incarnation, named_durable);
+    if highest_durable > chain.cut.lsn {
+        return Err(corrupt(&chain, geometry, scan, highest_durable));
+    }
+    let torn_tail = chain.cut != chain.at || has_later(scan, chain.at);
+    let clean = !torn_tail && chain.last == Some(RecordType::Attest { clean: true });
+    Ok(Verdict { redo: chain.redo, cut: chain.cut, highest_durable, torn_tail, clean })
+}
+
+/// The records that follow one another from the checkpoint.
+struct Chain {
+    /// Whole transactions.
+    redo: Vec<RecordHeader>,
+    /// After the last whole transaction, attest or opening.
+    cut: Checkpoint,
+    /// Where the walk ended; beyond `cut` if the last transaction lacks its end.
+    at: Checkpoint,
+    last: Option<RecordType>,
+    /// Why the walk ended.
+    end: ChainEnd,
+}
+
+/// Why a chain goes no further; `None`s are what an ordinary end looks like too.
+enum ChainEnd {
+    NothingThere,
+    FullLap,
+    Other { what: &'static str, expected: u64, got: u64 },
+}
+
+impl Chain {
+    fn walk(from: Checkpoint, geometry: Geometry, scan: &Scan) -> Self {
+        let mut chain = Self { redo: Vec::new(), cut: from, at: from, last: None, end: ChainEnd::NothingThere };
+        let mut whole = 0;
+        let end = loop {
+            match chain.next(from, geometry, scan) {
+                Ok(header) => chain.take(header, &mut whole),
+                Err(end) => break end,
+            }
+        };
+        chain.redo.truncate(whole);
+        chain.end = end;
+        chain
+    }
+
+    /// The record that carries on from `self.at`.
+    fn next(&self, from: Checkpoint, geometry: Geometry, scan: &Scan) -> Result<RecordHeader, ChainEnd> {
+        let at = self.at;
+        let other = |what, expected, got| Err(ChainEnd::Other { what, expected, got });
+        let header = scan.intact.get(&geometry.ring_offset(at.lsn)).ok_or(ChainEnd::NothingThere)?;
+        if at.lsn.0 - from.lsn.0 + u64::from(header.record_bytes) > geometry.ring_bytes() {
+            return Err(ChainEnd::FullLap);
+        }
+        if header.lsn != at.lsn {
+            return other("lsn", at.lsn.0, header.lsn.0);
+        }
+        if header.prev_sum != at.prev_sum {
+            return other("sum of the record before", at.prev_sum, header.prev_sum);
+        }
+        let opens = header.record_type == RecordType::OpenIncarnation;
+        if (opens && header.incarnation <= at.incarnation) || (!opens && header.incarnation != at.incarnation) {
+            return other("incarnation", u64::from(at.incarnation.0), u64::from(header.incarnation.0));
+        }
+        if self.in_transaction() && !matches!(header.record_type, RecordType::Transaction { .. }) {
+            return other("record type within a transaction", 1, 2);
+        }
+        Ok(*header)
+    }
+
+    fn take(&mut self, header: RecordHeader, whole: &mut usize) {
+        self.at = header.after();
+        self.last = Some(header.record_type);
+        if matches!(header.record_type, RecordType::Transaction { .. }) {
+            self.redo.push(header);
+        }
+        if !self.in_transaction() {
+            self.cut = self.at;
+            *whole = self.redo.len();
+        }
+    }
+
+    fn in_transaction(&self) -> bool {
+        self.last == Some(RecordType::Transaction { last: false })
+    }
+}
+
+/// A record that knew a newer anchor than ours proves that one was durable and is gone; what ours needs may be, too.
+fn refuse_lost_anchor(anchor: &Anchor, scan: &Scan) -> JournalResult<()> {
+    let Some(header) = scan.intact.values().max_by_key(|header| header.anchor_seq) else { return Ok(()) };
+    if header.anchor_seq <= anchor.seq {
+        return Ok(());
+    }
+    let words = format!(
+        "journal: anchor {} is damaged or lost: the record at lsn {} knew it durable, the newest that can be read is {}; \
+         not served, `forebay fsck --repair` rebuilds from the slabs",
+        header.anchor_seq, header.lsn, anchor.seq
+    );
+    Err(JournalError::new(JournalErrorKind::Corrupt, words))
+}
+
+/// The highest durable lsn that anything names. `incarnation`: that of the chain's end; records of older ones beyond it
+/// are dead, records of newer ones prove that the opening of their incarnation, beyond the chain's end, was durable.
+fn highest_durable(scan: &Scan, incarnation: Incarnation, named_durable: Lsn) -> Lsn {
+    let alive = scan.intact.values().filter(|header| header.incarnation >= incarnation);
+    alive.map(|header| header.durable).max().unwrap_or_default().max(named_durable)
+}
+
+/// True if something of the last incarnation lies beyond the chain's end, whole or not. For the report only.
+fn has_later(scan: &Scan, at: Checkpoint) -> bool {
+    let later = |lsn: Lsn, incarnation: Incarnation| lsn >= at.lsn && incarnation >= at.incarnation;
+    scan.intact.values().any(|header| later(header.lsn, header.incarnation))
+        || scan.broken.values().any(|broken| later(broken.lsn, broken.incarnation))
+}
+
+fn corrupt(chain: &Chain, geometry: Geometry, scan: &Scan, highest_durable: Lsn) -> JournalError {
+    let at = chain.at.lsn;
+    let ring_offset = geometry.ring_offset(at);
+    let found = match (&chain.end, scan.broken.get(&ring_offset)) {
+        (ChainEnd::NothingThere, Some(broken)) if broken.lsn == at => {
+            format!("the record there is damaged: {}", broken.what)
+        }
+        (ChainEnd::NothingThere, _) if scan.unreadable.contains(&ring_offset) => "the device cannot read it".into(),
+        (ChainEnd::NothingThere, _) => "no intact record begins there".into(),
+        (ChainEnd::FullLap, _) => "the ring has been walked once around".into(),
+        (ChainEnd::Other { what, expected, got }, _) => format!("{what}: expected {expected:#x}, got {got:#x}"),
+    };
+    let words = format!(
+        "journal: the record at lsn {at} (device offset {}, incarnation {}) is bad, although everything before lsn \
+         {highest_durable} was durable: {found}; not served, `forebay fsck --repair` rebuilds from the slabs",
+        geometry.device_offset(at),
+        chain.at.incarnation
+    );
+    JournalError::new(JournalErrorKind::Corrupt, words)
+}

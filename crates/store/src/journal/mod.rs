@@ -1,0 +1,62 @@
+//! Write-ahead journal of one target: two anchors and a ring of records (`docs/format-journal.md`).
+//!
+//! Invariant: a transaction is recovered whole or not at all, and what is recovered is a prefix of what was appended.
+//! Invariant: a bad record below the highest durable lsn that anything intact names is corruption; above it, a torn tail.
+//! Invariant: no record is overwritten before an anchor that no longer needs it is durable.
+//! Invariant: after a failed write or flush nothing is acknowledged any more; the failure sticks.
+//! Not here: what a payload means, when to commit, when to checkpoint, how long to idle before an attest (the store's).
+
+mod anchor;
+mod error;
+mod geometry;
+mod judge;
+mod limits;
+mod record;
+mod recover;
+mod ring;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt;
+
+use forebay_proto::{Incarnation, Uuid};
+
+pub use anchor::{Anchor, RootLocation};
+pub use error::{JournalError, JournalErrorKind, JournalResult};
+pub use limits::{EXTRA_BYTES_MAX, RECORD_BYTES_MAX, RING_BYTES_MIN};
+pub use recover::{Recovered, Transaction};
+pub use writer::Journal;
+
+/// A place in the journal: bytes since its beginning, endless, a multiple of the sector.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Lsn(pub u64);
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// A place between two records, with what the record that follows must carry on from.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Checkpoint {
+    /// Where the next record begins; redo starts here.
+    pub lsn: Lsn,
+    /// The incarnation in force here.
+    pub incarnation: Incarnation,
+    /// Sum of the record that ends here; 0 at the journal's beginning.
+    pub prev_sum: u64,
+}
+
+/// Whose journal it is; every record and anchor says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Owner {
+    target: Uuid,
+    /// Raised by `fsck --repair`: older records are then nobody's.
+    generation: u32,
+    /// Random, from the anchor, mixed into every record's sum: bytes that a user stores in a payload can never pass for a
+    /// record, whatever else he knows.
+    salt: u64,
+}
