@@ -5,20 +5,18 @@
 //! of the target it is replayed under the same transno.
 //! Not here: what a target does with a request, its reply rows and its recovery (crate `target`).
 
+mod ask;
 mod error;
+mod frame;
+mod latch;
 pub mod limits;
 mod pins;
+pub mod server;
 pub mod session;
 
+pub use ask::ask;
 pub use error::RpcError;
+pub use frame::{Frame, FrameError, FrameReader, Outbox, Received};
+pub use latch::Latch;
 pub use pins::PinBudget;
 pub use session::{Call, Called, ClientSession, Lost, SessionOptions, SessionState, SessionStats};
-
-use forebay_env::{Address, Env};
-use forebay_proto::message::Operation;
-
-/// Asks one question outside of any session (`Status`, `GetMap`): tries each address once, in order, for at most
-/// `limits::ASK_TIMEOUT` each.
-pub async fn ask<O: Operation>(_env: &Env, _addresses: &[Address], _request: &O) -> Result<O::Reply, RpcError> {
-    todo!()
-}

@@ -1,5 +1,16 @@
 //! The client's half of a session with one target.
 
+mod call;
+mod connect;
+mod inner;
+mod ping;
+mod recover;
+mod replay;
+mod reply;
+mod slots;
+
+use std::rc::Rc;
+
 use bytes::Bytes;
 use forebay_env::{Address, Env};
 use forebay_proto::{
@@ -7,7 +18,8 @@ use forebay_proto::{
     message::{CommitLevel, OpenHandle, Operation},
 };
 
-use crate::{PinBudget, RpcError};
+use self::inner::Inner;
+use crate::{PinBudget, RpcError, limits};
 
 /// Whom to talk to, and as whom.
 #[derive(Clone)]
@@ -109,82 +121,110 @@ pub struct SessionStats {
 /// One client's session with one target. Clones share it. It ends with [`ClientSession::close`], or when the last clone is
 /// dropped (then without a goodbye).
 #[derive(Clone)]
-pub struct ClientSession {}
+pub struct ClientSession {
+    handle: Rc<Handle>,
+}
 
-#[allow(clippy::unused_async)]
+/// Ends the background tasks when the last clone goes.
+struct Handle {
+    inner: Rc<Inner>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.inner.shut(SessionState::Closed, &RpcError::Closed);
+    }
+}
+
 impl ClientSession {
     /// Begins: connects, reconnects, replays, reclaims and resends in the background.
-    pub fn start(_env: &Env, _options: SessionOptions) -> Self {
-        todo!()
+    pub fn start(env: &Env, options: SessionOptions) -> Self {
+        let inner = Inner::new(env, options);
+        inner.register();
+        env.spawn(connect::run(inner.clone()));
+        env.spawn(ping::run(inner.clone()));
+        Self { handle: Rc::new(Handle { inner }) }
     }
 
-    /// Waits for the first connection. Errors: `Refused`, `Closed`.
+    fn inner(&self) -> &Rc<Inner> {
+        &self.handle.inner
+    }
+
+    /// Waits until the target serves calls for the first time. Errors: `Refused`, `Closed`.
     pub async fn ready(&self) -> Result<(), RpcError> {
-        todo!()
+        self.inner().ready().await
     }
 
     /// Sends a request and waits for its reply, however often the connection or the target breaks meanwhile.
     ///
     /// Dropping the future gives up waiting; a request that was sent is still executed once, kept and replayed.
-    pub async fn call<O: Operation>(&self, _request: &O, _call: Call) -> Result<Called<O::Reply>, RpcError> {
-        todo!()
+    pub async fn call<O: Operation>(&self, request: &O, call: Call) -> Result<Called<O::Reply>, RpcError> {
+        call::call(self.inner(), request, call).await
     }
 
     /// Waits until the change of this session that was replied with `transno` is committed; asks for a commit.
-    /// Errors: `Evicted` if it was lost.
-    pub async fn committed(&self, _transno: Transno) -> Result<(), RpcError> {
-        todo!()
+    /// Errors: `Evicted` if it was lost, `Closed`.
+    pub async fn committed(&self, transno: Transno) -> Result<(), RpcError> {
+        self.inner().committed(transno).await
     }
 
     /// Asks for a commit without waiting for it.
     pub fn commit_soon(&self) {
-        todo!()
+        self.inner().commit_soon();
     }
 
     /// Highest transno known to be durable.
     pub fn last_committed(&self) -> Transno {
-        todo!()
+        self.inner().state.borrow().last_committed
     }
 
     /// The target's incarnation at the last connect.
     pub fn incarnation(&self) -> Incarnation {
-        todo!()
+        self.inner().state.borrow().incarnation
     }
 
     /// Which target it is.
     pub fn target(&self) -> TargetId {
-        todo!()
+        self.inner().options.target
     }
 
     /// Bytes kept for replay.
     pub fn pinned_bytes(&self) -> u64 {
-        todo!()
+        self.inner().state.borrow().replay.pinned_bytes()
     }
 
     /// Where it stands.
     pub fn state(&self) -> SessionState {
-        todo!()
+        self.inner().state.borrow().phase
     }
 
     /// Counters.
     pub fn stats(&self) -> SessionStats {
-        todo!()
+        let inner = self.inner();
+        let state = inner.state.borrow();
+        SessionStats {
+            replay_entries: state.replay.len() as u64,
+            in_flight: inner.slots.in_use() as u64,
+            ..state.stats.clone()
+        }
     }
 
     /// MDT: tells the handles to bring back after a restart of the target. Called during recovery, after the replays.
-    pub fn set_reclaim(&self, _handles: impl Fn() -> Vec<OpenHandle> + 'static) {
-        todo!()
+    pub fn set_reclaim(&self, handles: impl Fn() -> Vec<OpenHandle> + 'static) {
+        *self.inner().reclaim.borrow_mut() = Some(Rc::new(handles));
     }
 
     /// Called once at each eviction, before the affected calls fail: fail the next call on these files with EIO, and
     /// forget all handles the target knew.
-    pub fn set_lost(&self, _hook: impl Fn(Lost) + 'static) {
-        todo!()
+    pub fn set_lost(&self, hook: impl Fn(Lost) + 'static) {
+        *self.inner().lost.borrow_mut() = Some(Rc::new(hook));
     }
 
     /// Waits until everything replied is committed, then ends the session at the target. Later calls fail with `Closed`.
     /// If the target is away for longer than `limits::CLOSE_TIMEOUT`, closes without its goodbye.
     pub async fn close(&self) {
-        todo!()
+        let inner = self.inner();
+        let _ = inner.env.timeout(limits::CLOSE_TIMEOUT, inner.say_goodbye()).await;
+        inner.shut(SessionState::Closed, &RpcError::Closed);
     }
 }

@@ -1,0 +1,297 @@
+//! The server's half of connections: accept, read, hand over, write replies.
+//!
+//! Invariant: a connection has at most `limits::REQUESTS_PER_CONNECTION` requests in execution; beyond that it is not read.
+//! Invariant: bulk is read only when the gate has room for it; so memory is bounded whatever clients do. Every connection
+//! may have one frame's bulk beyond the gate, or replays that wait for each other could never come in.
+//! Not here: sessions, and what requests mean (crate `target`).
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use bytes::Bytes;
+use forebay_env::{Env, Listener, Stream, sync::Notify};
+use forebay_proto::{
+    Encode, Errno, ErrorReply, SessionId,
+    message::{FrameHeader, FrameKind},
+};
+
+use crate::{
+    frame::{Frame, FrameError, FrameReader, Outbox},
+    latch::Latch,
+    limits,
+};
+
+/// What serves the requests of connections.
+pub trait Handler: 'static {
+    /// A request came. Called by the task that read it: answer at once through [`Connection::send`], or start a task.
+    fn request(&self, connection: &Rc<Connection>, request: Request);
+
+    /// The connection is gone; requests in execution go on.
+    fn disconnected(&self, connection: &Rc<Connection>);
+}
+
+/// A request that came in.
+pub struct Request {
+    /// Its header.
+    pub header: FrameHeader,
+    /// The message.
+    pub body: Bytes,
+    /// The payload.
+    pub bulk: Bytes,
+    /// Its share of the connection's and the server's bounds: drop it when the request has been executed.
+    pub pass: Pass,
+}
+
+/// One client's connection.
+pub struct Connection {
+    /// The other side, for logs.
+    pub peer: String,
+    /// The session it was bound to by Connect; 0 before.
+    pub session: Cell<SessionId>,
+    outbox: Outbox,
+    load: Rc<Load>,
+}
+
+impl Connection {
+    /// Queues a reply.
+    pub fn send(&self, frame: Frame) {
+        self.outbox.send(frame);
+    }
+
+    /// Closes it now.
+    pub fn close(&self) {
+        self.outbox.close();
+    }
+
+    /// Closes it when what is queued has been written.
+    pub fn finish(&self) {
+        self.outbox.finish();
+    }
+
+    /// True once it is closed.
+    pub fn is_closed(&self) -> bool {
+        self.outbox.is_closed()
+    }
+}
+
+/// Bulk bytes that all connections of a server may have in memory.
+pub struct BulkGate {
+    limit_bytes: u64,
+    used_bytes: Cell<u64>,
+    freed: Notify,
+}
+
+impl BulkGate {
+    /// A gate of `limit_bytes`.
+    pub fn new(limit_bytes: u64) -> Rc<Self> {
+        Rc::new(Self { limit_bytes, used_bytes: Cell::new(0), freed: Notify::new() })
+    }
+
+    /// Bytes in memory now.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.get()
+    }
+
+    /// The bound.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+}
+
+/// What a connection has in execution.
+#[derive(Default)]
+struct Load {
+    requests: Cell<usize>,
+    bulk_bytes: Cell<u64>,
+    lighter: Notify,
+}
+
+/// A request's share of the bounds, given back when dropped.
+pub struct Pass {
+    load: Rc<Load>,
+    gate: Rc<BulkGate>,
+    bulk_bytes: u64,
+}
+
+impl Pass {
+    /// Waits until the connection and the server have room for a request with `bulk_bytes`.
+    async fn acquire(load: &Rc<Load>, gate: &Rc<BulkGate>, bulk_bytes: u64) -> Self {
+        while load.requests.get() >= limits::REQUESTS_PER_CONNECTION {
+            load.lighter.notified().await;
+        }
+        while bulk_bytes > 0 && load.bulk_bytes.get() > 0 && gate.used_bytes.get() + bulk_bytes > gate.limit_bytes {
+            forebay_env::sync::select! {
+                biased;
+                () = gate.freed.notified() => {}
+                () = load.lighter.notified() => {}
+            }
+        }
+        load.requests.set(load.requests.get() + 1);
+        load.bulk_bytes.set(load.bulk_bytes.get() + bulk_bytes);
+        gate.used_bytes.set(gate.used_bytes.get() + bulk_bytes);
+        Self { load: load.clone(), gate: gate.clone(), bulk_bytes }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.load.requests.set(self.load.requests.get() - 1);
+        self.load.bulk_bytes.set(self.load.bulk_bytes.get() - self.bulk_bytes);
+        self.load.lighter.notify_waiters();
+        if self.bulk_bytes > 0 {
+            self.gate.used_bytes.set(self.gate.used_bytes.get() - self.bulk_bytes);
+            self.gate.freed.notify_waiters();
+        }
+    }
+}
+
+/// Accepts connections until `stop` is raised; closes those it accepted then.
+pub async fn serve(env: &Env, mut listener: Listener, handler: Rc<dyn Handler>, gate: Rc<BulkGate>, stop: Rc<Latch>) {
+    let open = Rc::new(RefCell::new(OpenConnections::default()));
+    loop {
+        let accepted = forebay_env::sync::select! {
+            biased;
+            () = stop.wait() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) if open.borrow().len() < limits::CONNECTIONS => {
+                start_connection(env, stream, peer, &handler, &gate, &open);
+            }
+            Ok((_, peer)) => env.log(&format!("{peer}: refused, {} connections are open already", limits::CONNECTIONS)),
+            Err(error) => {
+                env.log(&format!("cannot accept a connection on {}: {error}", listener.address()));
+                env.sleep(limits::BACKOFF_MAX).await;
+            }
+        }
+    }
+    open.borrow().close_all();
+}
+
+#[derive(Default)]
+struct OpenConnections {
+    next: u64,
+    open: std::collections::BTreeMap<u64, Rc<Connection>>,
+}
+
+impl OpenConnections {
+    fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    fn close_all(&self) {
+        self.open.values().for_each(|c| c.close());
+    }
+}
+
+fn start_connection(
+    env: &Env,
+    stream: Stream,
+    peer: String,
+    handler: &Rc<dyn Handler>,
+    gate: &Rc<BulkGate>,
+    open: &Rc<RefCell<OpenConnections>>,
+) {
+    let (read, write) = stream.split();
+    let connection =
+        Rc::new(Connection { peer, session: Cell::new(SessionId(0)), outbox: Outbox::default(), load: Rc::default() });
+    let number = {
+        let mut open = open.borrow_mut();
+        open.next += 1;
+        let number = open.next;
+        open.open.insert(number, connection.clone());
+        number
+    };
+    let writing = connection.clone();
+    env.spawn(async move { writing.outbox.write_to(write).await });
+    let (env2, handler, gate, open) = (env.clone(), handler.clone(), gate.clone(), open.clone());
+    env.spawn(async move {
+        run_connection(&env2, FrameReader::new(read), &connection, &handler, &gate).await;
+        open.borrow_mut().open.remove(&number);
+        handler.disconnected(&connection);
+    });
+}
+
+/// Reads until the connection breaks or is closed; says why, if that is anybody's fault.
+async fn run_connection(
+    env: &Env,
+    mut reader: FrameReader,
+    connection: &Rc<Connection>,
+    handler: &Rc<dyn Handler>,
+    gate: &Rc<BulkGate>,
+) {
+    let error = forebay_env::sync::select! {
+        biased;
+        () = connection.outbox.closed() => return,
+        error = read_requests(env, &mut reader, connection, handler, gate) => error,
+    };
+    if !matches!(error, FrameError::Disconnected(_)) {
+        env.log(&format!("{}: {error}", connection.peer));
+        connection.send(farewell(&error));
+        connection.finish();
+        // The other side may never read it.
+        let _ = env.timeout(limits::GREETING_TIMEOUT, connection.outbox.closed()).await;
+    }
+    connection.close();
+}
+
+/// An error frame of our version, so that the other side can print which version we are.
+fn farewell(error: &FrameError) -> Frame {
+    let body = ErrorReply::new(Errno::EPROTO, error.to_string()).to_bytes();
+    let mut header = FrameHeader::new(FrameKind::Error, 0);
+    header.slot = limits::CONTROL_SLOT;
+    Frame::new(header, body.into(), Vec::new())
+}
+
+async fn read_requests(
+    env: &Env,
+    reader: &mut FrameReader,
+    connection: &Rc<Connection>,
+    handler: &Rc<dyn Handler>,
+    gate: &Rc<BulkGate>,
+) -> FrameError {
+    loop {
+        match read_request(env, reader, connection, gate).await {
+            Ok(request) => handler.request(connection, request),
+            Err(error) => return error,
+        }
+    }
+}
+
+async fn read_request(
+    env: &Env,
+    reader: &mut FrameReader,
+    connection: &Rc<Connection>,
+    gate: &Rc<BulkGate>,
+) -> Result<Request, FrameError> {
+    if connection.session.get() != SessionId(0) {
+        let header = reader.header().await?;
+        return read_rest(reader, header, connection, gate).await;
+    }
+    let greeting = async {
+        let header = reader.header().await?;
+        if header.bulk_bytes > 0 || header.body_bytes > limits::GREETING_BODY_BYTES {
+            return Err(FrameError::Bad("a request longer than a Connect before any Connect".into()));
+        }
+        read_rest(reader, header, connection, gate).await
+    };
+    env.timeout(limits::GREETING_TIMEOUT, greeting)
+        .await
+        .unwrap_or_else(|_| Err(FrameError::Disconnected("nothing came in time".into())))
+}
+
+async fn read_rest(
+    reader: &mut FrameReader,
+    header: FrameHeader,
+    connection: &Rc<Connection>,
+    gate: &Rc<BulkGate>,
+) -> Result<Request, FrameError> {
+    if header.kind != FrameKind::Request {
+        return Err(FrameError::Bad("a reply where a request was expected".into()));
+    }
+    let pass = Pass::acquire(&connection.load, gate, header.bulk_bytes.into()).await;
+    let received = reader.content(header).await?;
+    Ok(Request { header: received.header, body: received.body, bulk: received.bulk, pass })
+}

@@ -1,0 +1,88 @@
+//! A call: room for its pin, a slot, the reply.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use forebay_env::sync::oneshot;
+use forebay_proto::{
+    limits as proto_limits,
+    message::{Class, FrameHeader, FrameKind, Operation},
+};
+
+use super::{Call, Called, SessionState, inner::Inner, slots::Pending};
+use crate::{RpcError, ask::read_reply, limits};
+
+pub(super) async fn call<O: Operation>(
+    inner: &Rc<Inner>,
+    request: &O,
+    call: Call,
+) -> Result<Called<O::Reply>, RpcError> {
+    let body = Bytes::from(request.to_bytes());
+    let bulk_bytes: usize = call.bulk.iter().map(Bytes::len).sum();
+    check_lengths::<O>(body.len(), bulk_bytes)?;
+    let pin = match O::CLASS {
+        Class::Modify => {
+            let bytes = (body.len() + bulk_bytes) as u64 + limits::PIN_OVERHEAD_BYTES;
+            Some(inner.options.pins.acquire(bytes).await)
+        }
+        _ => None,
+    };
+    let lease = inner.slots.acquire().await?;
+    let mut header = FrameHeader::new(FrameKind::Request, O::OP as u16);
+    (header.level, header.job) = (call.level, call.job);
+    let (waiter, reply) = oneshot::channel();
+    let pending =
+        Pending { header, op: O::OP, body, bulk: call.bulk, pin, fid: call.fid, waiter, sent: false, order: 0 };
+    let (slot, sequence) = inner.slots.fill(lease, pending);
+    let unsent = TakeBackUnsent { inner, slot, sequence };
+    inner.send_pending(slot, sequence);
+    let received = reply.await.unwrap_or(Err(RpcError::Closed))?;
+    drop(unsent);
+    let reply = read_reply::<O>(&received)?;
+    Ok(Called { reply, transno: received.header.transno, bulk: received.bulk })
+}
+
+fn check_lengths<O: Operation>(body_bytes: usize, bulk_bytes: usize) -> Result<(), RpcError> {
+    if body_bytes > proto_limits::BODY_BYTES || bulk_bytes > proto_limits::BULK_BYTES {
+        return Err(RpcError::Protocol(format!(
+            "{} with {body_bytes} bytes of body and {bulk_bytes} of bulk; a frame takes {} and {}",
+            O::OP.name(),
+            proto_limits::BODY_BYTES,
+            proto_limits::BULK_BYTES
+        )));
+    }
+    Ok(())
+}
+
+/// A call given up before its request was sent leaves no trace; afterwards the slot keeps it until its reply comes.
+struct TakeBackUnsent<'a> {
+    inner: &'a Rc<Inner>,
+    slot: u16,
+    sequence: u64,
+}
+
+impl Drop for TakeBackUnsent<'_> {
+    fn drop(&mut self) {
+        if self.inner.slots.with(self.slot, self.sequence, |p| !p.sent) == Some(true) {
+            self.inner.slots.take(self.slot, self.sequence);
+        }
+    }
+}
+
+impl Inner {
+    /// Sends the request in a slot if the target serves requests now; otherwise it goes with the resends.
+    pub fn send_pending(&self, slot: u16, sequence: u64) {
+        let mut state = self.state.borrow_mut();
+        if state.phase != SessionState::Up || state.link.is_none() {
+            return;
+        }
+        let frame = self.slots.with(slot, sequence, |pending| {
+            pending.sent = true;
+            (pending.header.clone(), pending.body.clone(), pending.bulk.clone())
+        });
+        if let Some((header, body, bulk)) = frame {
+            state.send(&self.env, header, body, bulk);
+        }
+        self.attention.notify_one();
+    }
+}

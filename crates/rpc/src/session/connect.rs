@@ -1,0 +1,281 @@
+//! Finding the target, greeting it, and reading what it sends until the connection breaks.
+
+use std::{rc::Rc, time::Duration};
+
+use forebay_env::{Address, Stream};
+use forebay_proto::{
+    Decode, Encode, Errno, ErrorReply, Transno, Uuid,
+    message::{Connect, ConnectReply, FrameHeader, FrameKind, Op},
+};
+
+use super::{SessionState, inner::Inner, reply::Verdict};
+use crate::{
+    RpcError,
+    frame::{Frame, FrameError, FrameReader, Outbox},
+    limits,
+};
+
+/// Feature bits this client understands; none are defined yet.
+const FEATURES: u64 = 0;
+
+/// How an attempt to connect, or a connection, ended.
+enum End {
+    /// It served for a while: try again at once.
+    Broke,
+    /// Nobody there, or not ready: try again after a growing pause.
+    Away(String),
+    /// The target itself says that it cannot serve: try again after a long pause.
+    Stopped(String),
+    /// It will never serve us.
+    Refused(String),
+}
+
+/// Keeps a session connected until it is over.
+pub(super) async fn run(inner: Rc<Inner>) {
+    let mut pause = limits::BACKOFF_MIN;
+    while !inner.over.is_raised() {
+        let end = forebay_env::sync::select! {
+            biased;
+            () = inner.over.wait() => return,
+            end = round(&inner) => end,
+        };
+        inner.disconnected();
+        pause = match end {
+            End::Broke => {
+                inner.set_phase(SessionState::Connecting);
+                limits::BACKOFF_MIN
+            }
+            End::Away(why) => {
+                inner.set_phase(SessionState::Connecting);
+                inner.complain(&format!("{why}; trying again"));
+                (pause * 2).min(limits::BACKOFF_MAX)
+            }
+            End::Stopped(why) => {
+                inner.set_phase(SessionState::Stopped);
+                inner.complain(&why);
+                limits::BACKOFF_STOPPED
+            }
+            End::Refused(why) => {
+                inner.complain(&format!("refused: {why}"));
+                return inner.shut(SessionState::Refused, &RpcError::Refused(why));
+            }
+        };
+        inner.env.sleep(jittered(&inner, pause)).await;
+    }
+}
+
+/// Between half and all of `pause`: clients of a restarted target do not come all at once.
+fn jittered(inner: &Inner, pause: Duration) -> Duration {
+    pause / 2 + pause / 2 * (inner.env.random_u64() % 1024) as u32 / 1024
+}
+
+/// Tries the addresses in order; serves the first connection that the target accepts.
+async fn round(inner: &Rc<Inner>) -> End {
+    let mut end = End::Away("no address is known".into());
+    for address in &inner.options.addresses {
+        end = match inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await {
+            Ok(Ok(stream)) => converse(inner, address, stream).await,
+            Ok(Err(error)) => End::Away(format!("{address}: {error}")),
+            Err(_) => End::Away(format!("{address}: no connection within {:?}", limits::CONNECT_TIMEOUT)),
+        };
+        if !matches!(end, End::Away(_)) {
+            break;
+        }
+    }
+    end
+}
+
+/// Greets the target, then reads until the connection ends.
+async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
+    let (read, write) = stream.split();
+    let (mut reader, outbox) = (FrameReader::new(read), Rc::new(Outbox::default()));
+    let writing = outbox.clone();
+    inner.env.spawn(async move { writing.write_to(write).await });
+    let _closes = CloseOnDrop(outbox.clone());
+    outbox.send(inner.greeting());
+    let greeted = inner.env.timeout(limits::CONNECT_TIMEOUT, read_greeting(&mut reader, &outbox)).await;
+    let reply = match greeted {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(GreetingError::Frame(error @ FrameError::Version { .. }))) => {
+            return inner.refused_or_away(format!("{address}: {error}"));
+        }
+        Ok(Err(GreetingError::Frame(error))) => return End::Away(format!("{address}: {error}")),
+        Ok(Err(GreetingError::Reply(error))) => return inner.greeting_failed(address, &error),
+        Err(_) => return End::Away(format!("{address}: no greeting within {:?}", limits::CONNECT_TIMEOUT)),
+    };
+    if let Err(end) = inner.accepted(&reply, &outbox) {
+        return end;
+    }
+    read_replies(inner, &mut reader, &outbox).await
+}
+
+/// Also when the future that reads is dropped.
+struct CloseOnDrop(Rc<Outbox>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+enum GreetingError {
+    Frame(FrameError),
+    Reply(ErrorReply),
+}
+
+impl From<FrameError> for GreetingError {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}
+
+async fn read_greeting(reader: &mut FrameReader, outbox: &Outbox) -> Result<ConnectReply, GreetingError> {
+    let receive = async {
+        let header = reader.header().await?;
+        reader.content(header).await
+    };
+    let received = forebay_env::sync::select! {
+        biased;
+        received = receive => received?,
+        () = outbox.closed() => return Err(FrameError::Disconnected("while greeting".into()).into()),
+    };
+    let malformed = |e: forebay_proto::DecodeError| FrameError::Bad(format!("reply to Connect: {e}"));
+    match received.header.kind {
+        FrameKind::Reply => Ok(ConnectReply::from_bytes(&received.body).map_err(malformed)?),
+        FrameKind::Error => Err(GreetingError::Reply(ErrorReply::from_bytes(&received.body).map_err(malformed)?)),
+        FrameKind::Request => Err(FrameError::Bad("a request where a reply was expected".into()).into()),
+    }
+}
+
+async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, outbox: &Outbox) -> End {
+    let mut closed = std::pin::pin!(outbox.closed());
+    loop {
+        let receive = async {
+            let header = reader.header().await?;
+            reader.content(header).await
+        };
+        let received = forebay_env::sync::select! {
+            biased;
+            () = &mut closed => return End::Broke,
+            received = receive => received,
+        };
+        let verdict = match received {
+            Ok(received) => inner.receive(received),
+            Err(FrameError::Disconnected(_)) => return End::Broke,
+            Err(error) => {
+                inner.log(&error.to_string());
+                return End::Broke;
+            }
+        };
+        match verdict {
+            Verdict::GoOn => {}
+            Verdict::Reconnect => return End::Broke,
+            Verdict::Stopped => return End::Stopped("the target stopped; an operator has to look at it".into()),
+        }
+    }
+}
+
+impl Inner {
+    fn greeting(&self) -> Frame {
+        let state = self.state.borrow();
+        let connect = Connect {
+            cluster: self.options.cluster,
+            target: self.options.target,
+            client: self.options.client,
+            description: self.options.description.clone(),
+            features: FEATURES,
+            session: state.session,
+            last_committed: state.last_committed,
+        };
+        let mut header = FrameHeader::new(FrameKind::Request, Op::Connect as u16);
+        (header.slot, header.session) = (limits::CONTROL_SLOT, state.session);
+        Frame::new(header, connect.to_bytes().into(), Vec::new())
+    }
+
+    /// The connection ended: nothing that was sent over it will be replied over it.
+    fn disconnected(&self) {
+        let mut state = self.state.borrow_mut();
+        state.link = None;
+        state.controls.clear();
+        (state.ping_sent_at, state.commit_ping) = (None, false);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn never_connected(&self) -> bool {
+        self.state.borrow().target_uuid.is_none()
+    }
+
+    /// A wrong peer at the first try is a mistake somebody has to hear of; later it is a server being reinstalled.
+    fn refused_or_away(&self, why: String) -> End {
+        if self.never_connected() { End::Refused(why) } else { End::Stopped(why) }
+    }
+
+    fn greeting_failed(&self, address: &Address, error: &ErrorReply) -> End {
+        let words = format!("{address}: {error}");
+        match error.errno {
+            Errno::EVICTED if self.state.borrow().session.0 == 0 => End::Refused(words),
+            Errno::EVICTED => {
+                self.evicted(&error.message);
+                End::Broke
+            }
+            Errno::WRONG_PEER => self.refused_or_away(words),
+            Errno::LOST_COMMITS | Errno::STOPPED => End::Stopped(words),
+            _ => End::Away(words),
+        }
+    }
+
+    /// Takes over what the target says of itself; begins recovery, or goes on where we were.
+    fn accepted(&self, reply: &ConnectReply, outbox: &Rc<Outbox>) -> Result<(), End> {
+        if self.options.cluster != Uuid::default() && reply.cluster != self.options.cluster {
+            let words = format!("it belongs to cluster {}, we to {}", reply.cluster, self.options.cluster);
+            return Err(self.refused_or_away(words));
+        }
+        let (asked, known_uuid) = {
+            let state = self.state.borrow();
+            (state.session, state.target_uuid)
+        };
+        if asked.0 != 0 && reply.session != asked {
+            self.evicted(&format!("it does not know session {asked} any more"));
+        } else if known_uuid.is_some_and(|uuid| uuid != reply.target_uuid) {
+            self.evicted("the target was formatted anew");
+        }
+        let restarted = {
+            let mut state = self.state.borrow_mut();
+            let restarted = state.incarnation != reply.incarnation;
+            state.link = Some(outbox.clone());
+            (state.session, state.incarnation) = (reply.session, reply.incarnation);
+            state.target_uuid = Some(reply.target_uuid);
+            if known_uuid.is_some_and(|uuid| uuid != reply.target_uuid) {
+                state.last_committed = Transno(0);
+            }
+            state.stats.connects += 1;
+            (state.sent_at, state.received_at) = (self.env.now(), self.env.now());
+            restarted
+        };
+        self.slots.open(reply.slots);
+        if restarted {
+            let recovered = self.state.borrow_mut().replay.take_recovered(reply.last_committed);
+            self.release(recovered, &Ok(()));
+        }
+        self.note_committed(reply.last_committed);
+        if reply.recovering {
+            self.begin_recovery();
+        } else {
+            self.give_up_unreplayed();
+            self.go_up();
+        }
+        Ok(())
+    }
+
+    /// The target serves, so it has finished recovery with us or without us; what it never got from us is lost.
+    fn give_up_unreplayed(&self) {
+        let missed = {
+            let state = self.state.borrow();
+            state.replay.next_to_replay(Transno(0), state.incarnation).is_some()
+        };
+        if missed {
+            self.lose("the target finished its recovery before our replays");
+        }
+    }
+}

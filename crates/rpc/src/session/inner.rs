@@ -1,0 +1,316 @@
+//! What the tasks of a session share.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    rc::{Rc, Weak},
+};
+
+use bytes::Bytes;
+use forebay_env::{
+    Env, Time,
+    sync::{Notify, oneshot},
+};
+use forebay_proto::{
+    Fid, Incarnation, SessionId, Transno, Uuid,
+    message::{Disconnect, FrameHeader, FrameKind, OpenHandle, Operation, Ping},
+};
+
+use super::{
+    Lost, SessionOptions, SessionState, SessionStats,
+    recover::Recovery,
+    replay::{Entry, ReplayList},
+    slots::Slots,
+};
+use crate::{
+    RpcError,
+    frame::{Frame, Outbox},
+    latch::Latch,
+    limits,
+    pins::Holder,
+};
+
+pub(super) type LostHook = Rc<dyn Fn(Lost)>;
+pub(super) type ReclaimHook = Rc<dyn Fn() -> Vec<OpenHandle>>;
+
+/// What the tasks of a session share. No borrow of `state` is held over an await, a hook or a send of an outcome.
+pub(super) struct Inner {
+    pub env: Env,
+    pub options: SessionOptions,
+    pub slots: Rc<Slots>,
+    pub state: RefCell<State>,
+    pub lost: RefCell<Option<LostHook>>,
+    pub reclaim: RefCell<Option<ReclaimHook>>,
+    /// Raised when the session is over for good.
+    pub over: Latch,
+    /// The phase changed, or a reply or a commit came: for those who wait for a condition of their own.
+    pub changed: Notify,
+    /// Something is under way: the ping task looks at its clocks.
+    pub attention: Notify,
+    this: Weak<Self>,
+}
+
+/// What changes.
+pub(super) struct State {
+    pub phase: SessionState,
+    pub session: SessionId,
+    pub incarnation: Incarnation,
+    /// The target's own uuid, once known: another one means that it was formatted anew.
+    pub target_uuid: Option<Uuid>,
+    pub last_committed: Transno,
+    pub replay: ReplayList,
+    pub recovery: Recovery,
+    /// The connection, while there is one that the target accepted.
+    pub link: Option<Rc<Outbox>>,
+    pub control_sequence: u64,
+    /// Control requests in flight.
+    pub controls: BTreeMap<u64, Control>,
+    /// Who waits for a transno.
+    pub commit_waiters: BTreeMap<Transno, Vec<oneshot::Sender<Result<(), RpcError>>>>,
+    /// Ranges of transnos that evictions lost, oldest first.
+    pub losses: Vec<(Transno, Transno, String)>,
+    /// Why the session was ended for good.
+    pub end: Option<RpcError>,
+    pub stats: SessionStats,
+    pub sent_at: Time,
+    pub received_at: Time,
+    pub ping_sent_at: Option<Time>,
+    pub commit_ping: bool,
+    /// The words of the last failure to connect: each is logged once.
+    pub complaint: String,
+}
+
+/// A request outside of the slots.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Control {
+    Ping { commit: bool },
+    ReplayDone,
+    Reclaim,
+    ReclaimDone,
+    Disconnect,
+}
+
+impl Inner {
+    pub fn new(env: &Env, options: SessionOptions) -> Rc<Self> {
+        let state = State {
+            phase: SessionState::Connecting,
+            session: SessionId(0),
+            incarnation: Incarnation(0),
+            target_uuid: None,
+            last_committed: Transno(0),
+            replay: ReplayList::default(),
+            recovery: Recovery::default(),
+            link: None,
+            control_sequence: 0,
+            controls: BTreeMap::new(),
+            commit_waiters: BTreeMap::new(),
+            losses: Vec::new(),
+            end: None,
+            stats: SessionStats::default(),
+            sent_at: env.now(),
+            received_at: env.now(),
+            ping_sent_at: None,
+            commit_ping: false,
+            complaint: String::new(),
+        };
+        Rc::new_cyclic(|this| Self {
+            env: env.clone(),
+            options,
+            slots: Rc::default(),
+            state: RefCell::new(state),
+            lost: RefCell::default(),
+            reclaim: RefCell::default(),
+            over: Latch::default(),
+            changed: Notify::new(),
+            attention: Notify::new(),
+            this: this.clone(),
+        })
+    }
+
+    /// Lets the pin budget know whom to ask for commits.
+    pub fn register(self: &Rc<Self>) {
+        let weak: Weak<Self> = Rc::downgrade(self);
+        self.options.pins.register(weak);
+    }
+
+    pub fn log(&self, line: &str) {
+        self.env.log(&format!("{}: {line}", self.options.target));
+    }
+
+    pub fn phase(&self) -> SessionState {
+        self.state.borrow().phase
+    }
+
+    /// Moves to `phase`, unless the session is over.
+    pub fn set_phase(&self, phase: SessionState) {
+        let mut state = self.state.borrow_mut();
+        if state.end.is_none() {
+            state.phase = phase;
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    pub async fn ready(&self) -> Result<(), RpcError> {
+        loop {
+            {
+                let state = self.state.borrow();
+                if let Some(error) = &state.end {
+                    return Err(error.clone());
+                }
+                if state.phase == SessionState::Up {
+                    return Ok(());
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// Ends the session for good: everybody who waits gets `error`.
+    pub fn shut(&self, phase: SessionState, error: &RpcError) {
+        let waiters = {
+            let mut state = self.state.borrow_mut();
+            if state.end.is_some() {
+                return;
+            }
+            (state.phase, state.end) = (phase, Some(error.clone()));
+            if let Some(link) = state.link.take() {
+                link.close();
+            }
+            drop(state.replay.take_all());
+            std::mem::take(&mut state.commit_waiters)
+        };
+        self.over.raise();
+        for waiter in waiters.into_values().flatten() {
+            let _ = waiter.send(Err(error.clone()));
+        }
+        self.slots.refuse(error);
+        self.changed.notify_waiters();
+        self.attention.notify_one();
+    }
+
+    /// Sends a request outside of the slots, if there is a connection.
+    pub fn send_control<O: Operation>(&self, request: &O, control: Control) {
+        let mut state = self.state.borrow_mut();
+        state.control_sequence += 1;
+        let mut header = FrameHeader::new(FrameKind::Request, O::OP as u16);
+        (header.slot, header.sequence) = (limits::CONTROL_SLOT, state.control_sequence);
+        if state.send(&self.env, header, request.to_bytes().into(), Vec::new()) {
+            let sequence = state.control_sequence;
+            state.controls.insert(sequence, control);
+        }
+    }
+
+    /// Asks for a commit if there is something to be committed and nobody has asked yet.
+    pub fn commit_soon(&self) {
+        {
+            let mut state = self.state.borrow_mut();
+            let needed = !state.replay.is_empty() || !state.commit_waiters.is_empty();
+            if state.phase != SessionState::Up || state.commit_ping || !needed {
+                return;
+            }
+            state.commit_ping = true;
+            state.stats.pings += 1;
+        }
+        self.send_control(&Ping { commit: true }, Control::Ping { commit: true });
+    }
+
+    pub async fn committed(&self, transno: Transno) -> Result<(), RpcError> {
+        let committed = {
+            let mut state = self.state.borrow_mut();
+            if !state.replay.contains(transno) {
+                return state.verdict(transno);
+            }
+            let (commit, committed) = oneshot::channel();
+            state.commit_waiters.entry(transno).or_default().push(commit);
+            committed
+        };
+        self.commit_soon();
+        committed.await.unwrap_or(Err(RpcError::Closed))
+    }
+
+    /// The target's `last_committed` moved: lets go of what it covers.
+    pub fn note_committed(&self, last_committed: Transno) {
+        let released = {
+            let mut state = self.state.borrow_mut();
+            state.last_committed = state.last_committed.max(last_committed);
+            let (last, incarnation) = (state.last_committed, state.incarnation);
+            state.replay.take_committed(last, incarnation)
+        };
+        self.release(released, &Ok(()));
+    }
+
+    /// Wakes who waits for these entries and drops them.
+    pub fn release(&self, entries: Vec<(Transno, Entry)>, outcome: &Result<(), RpcError>) {
+        for (transno, entry) in entries {
+            drop(entry);
+            let waiters = self.state.borrow_mut().commit_waiters.remove(&transno);
+            for waiter in waiters.into_iter().flatten() {
+                let _ = waiter.send(outcome.clone());
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Calls the hook of [`super::ClientSession::set_lost`].
+    pub fn report_lost(&self, reason: &str, mut fids: Vec<Fid>, requests: u64) {
+        fids.sort_unstable();
+        fids.dedup();
+        let hook = self.lost.borrow().clone();
+        if let Some(hook) = hook {
+            hook(Lost { reason: reason.to_owned(), fids, requests });
+        }
+    }
+
+    /// Waits until everything is replied and committed, and tells the target that we go.
+    pub async fn say_goodbye(&self) {
+        loop {
+            let (up, idle) = {
+                let state = self.state.borrow();
+                if state.end.is_some() {
+                    return;
+                }
+                (state.phase == SessionState::Up, state.replay.is_empty() && self.slots.in_use() == 0)
+            };
+            if up && idle {
+                break;
+            }
+            self.commit_soon();
+            self.changed.notified().await;
+        }
+        self.send_control(&Disconnect {}, Control::Disconnect);
+        while self.state.borrow().controls.values().any(|c| *c == Control::Disconnect) {
+            self.changed.notified().await;
+        }
+    }
+
+    /// A strong handle to itself, for tasks it starts.
+    pub fn strong(&self) -> Rc<Self> {
+        self.this.upgrade().expect("it is being used")
+    }
+}
+
+impl Holder for Inner {
+    fn relieve(&self) {
+        self.commit_soon();
+    }
+}
+
+impl State {
+    /// Sends a frame, if there is a connection; fills in session and incarnation.
+    pub fn send(&mut self, env: &Env, mut header: FrameHeader, body: Bytes, bulk: Vec<Bytes>) -> bool {
+        let Some(link) = &self.link else { return false };
+        (header.session, header.incarnation) = (self.session, self.incarnation);
+        link.send(Frame::new(header, body, bulk));
+        self.sent_at = env.now();
+        true
+    }
+
+    /// What became of a transno that is not in the replay list.
+    fn verdict(&self, transno: Transno) -> Result<(), RpcError> {
+        match self.losses.iter().find(|(first, last, _)| (*first..=*last).contains(&transno)) {
+            Some((_, _, reason)) => Err(RpcError::Evicted(reason.clone())),
+            None => Ok(()),
+        }
+    }
+}

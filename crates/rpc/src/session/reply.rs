@@ -1,0 +1,189 @@
+//! Frames that come in: replies to slots, to replays, to control requests.
+
+use forebay_proto::{
+    Decode, Errno, ErrorReply, SessionId, Transno,
+    message::{Class, FrameKind, Op, frame_flags},
+};
+
+use super::{
+    SessionState,
+    inner::{Control, Inner},
+    replay::Entry,
+    slots::Pending,
+};
+use crate::{RpcError, frame::Received, limits};
+
+/// Whether to go on with the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Read the next frame.
+    GoOn,
+    /// Connect anew, at once.
+    Reconnect,
+    /// Connect anew, after a while: the target says that it cannot serve.
+    Stopped,
+}
+
+impl Inner {
+    /// Handles one frame of the accepted connection.
+    pub fn receive(&self, received: Received) -> Verdict {
+        let header = &received.header;
+        let ours = {
+            let mut state = self.state.borrow_mut();
+            state.received_at = self.env.now();
+            header.session == state.session && header.incarnation == state.incarnation
+        };
+        let error = (header.kind == FrameKind::Error)
+            .then(|| ErrorReply::from_bytes(&received.body).unwrap_or_else(ErrorReply::from));
+        match &error {
+            Some(error) if error.errno == Errno::EVICTED => {
+                self.evicted(&error.message);
+                return Verdict::Reconnect;
+            }
+            Some(error) if error.errno == Errno::STOPPED => {
+                self.complain(&error.to_string());
+                return Verdict::Stopped;
+            }
+            _ if !ours => {
+                self.log(&format!(
+                    "a reply of session {} in incarnation {} came; connecting anew",
+                    header.session, header.incarnation
+                ));
+                return Verdict::Reconnect;
+            }
+            _ => {}
+        }
+        if header.credits > 0 {
+            self.slots.set_credits(header.credits);
+        }
+        let last_committed = header.last_committed;
+        let verdict = match (header.slot, header.flags & frame_flags::REPLAY != 0) {
+            (_, true) => {
+                self.replay_replied(header.transno, error);
+                Verdict::GoOn
+            }
+            (limits::CONTROL_SLOT, _) => self.control_replied(header.sequence, error),
+            _ => {
+                self.slot_replied(received, error);
+                Verdict::GoOn
+            }
+        };
+        // After the reply was put into the replay list: it may be committed already.
+        self.note_committed(last_committed);
+        // A waiter's change may have been applied after the commit that the last ping asked for.
+        if self.options.pins.is_short() || !self.state.borrow().commit_waiters.is_empty() {
+            self.commit_soon();
+        }
+        verdict
+    }
+
+    fn slot_replied(&self, received: Received, error: Option<ErrorReply>) {
+        let (slot, sequence) = (received.header.slot, received.header.sequence);
+        if error.as_ref().is_some_and(|e| e.errno == Errno::RECOVERING) {
+            return self.send_again_later(slot, sequence);
+        }
+        // A reply to a resent request whose first reply came after all: nobody waits.
+        let Some(pending) = self.slots.take(slot, sequence) else { return };
+        let transno = received.header.transno;
+        self.state.borrow_mut().stats.replies += 1;
+        let Pending { header, op, body, bulk, pin, fid, waiter, .. } = pending;
+        if error.is_none() && op.class() == Class::Modify && transno > Transno(0) {
+            let mut state = self.state.borrow_mut();
+            let incarnation = state.incarnation;
+            state.replay.insert(transno, Entry { header, body, bulk, pin, fid, incarnation });
+            drop(state);
+            self.attention.notify_one();
+        }
+        let _ = waiter.send(error.map_or(Ok(received), |e| Err(RpcError::Reply(e))));
+    }
+
+    fn send_again_later(&self, slot: u16, sequence: u64) {
+        let this = self.strong();
+        self.env.spawn(async move {
+            this.env.sleep(limits::RECOVERING_PAUSE).await;
+            this.send_pending(slot, sequence);
+        });
+    }
+
+    fn control_replied(&self, sequence: u64, error: Option<ErrorReply>) -> Verdict {
+        let control = {
+            let mut state = self.state.borrow_mut();
+            let control = state.controls.remove(&sequence);
+            if let Some(Control::Ping { commit }) = control {
+                state.ping_sent_at = None;
+                state.commit_ping &= !commit;
+            }
+            control
+        };
+        if let Some(error) = error {
+            self.log(&format!("{control:?} was refused: {error}; connecting anew"));
+            return Verdict::Reconnect;
+        }
+        match control {
+            Some(Control::ReplayDone) => self.reclaim_next(),
+            Some(Control::Reclaim) => self.reclaim_next(),
+            Some(Control::ReclaimDone) => self.go_up(),
+            Some(Control::Disconnect | Control::Ping { .. }) | None => {}
+        }
+        self.changed.notify_waiters();
+        Verdict::GoOn
+    }
+
+    /// The target ended the session: what was not committed is lost. The next Connect begins a new one.
+    pub fn evicted(&self, reason: &str) {
+        self.log(&format!("the target ended this session: {reason}"));
+        self.state.borrow_mut().session = SessionId(0);
+        self.lose(reason);
+    }
+
+    /// Reports everything that is not known to be committed as lost.
+    pub fn lose(&self, reason: &str) {
+        let error = RpcError::Evicted(reason.to_owned());
+        let entries = {
+            let mut state = self.state.borrow_mut();
+            state.stats.evictions += 1;
+            let entries = state.replay.take_all();
+            if let (Some((first, _)), Some((last, _))) = (entries.first(), entries.last()) {
+                state.losses.push((*first, *last, reason.to_owned()));
+                if state.losses.len() > limits::LOSSES {
+                    state.losses.remove(0);
+                }
+            }
+            entries
+        };
+        let failing = self.sent_changes();
+        let fids = entries.iter().filter_map(|(_, e)| e.fid).chain(failing.iter().filter_map(|p| p.fid)).collect();
+        self.report_lost(reason, fids, (entries.len() + failing.len()) as u64);
+        self.release(entries, &Err(error.clone()));
+        for pending in failing {
+            let _ = pending.waiter.send(Err(error.clone()));
+        }
+    }
+
+    /// Requests whose fate the new session cannot tell. Plain reads are just asked again.
+    fn sent_changes(&self) -> Vec<Pending> {
+        let mut failing = Vec::new();
+        for (slot, sequence) in self.slots.in_order() {
+            let fails =
+                self.slots.with(slot, sequence, |p| p.sent && (p.op.class() == Class::Modify || p.op == Op::Sync));
+            if fails == Some(true) {
+                failing.extend(self.slots.take(slot, sequence));
+            }
+        }
+        failing
+    }
+
+    /// Logs a trouble once, until another one comes.
+    pub fn complain(&self, words: &str) {
+        let mut state = self.state.borrow_mut();
+        if state.complaint != words {
+            state.complaint = words.to_owned();
+            drop(state);
+            self.log(words);
+        }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.phase() == SessionState::Up
+    }
+}
