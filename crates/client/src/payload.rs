@@ -1,0 +1,156 @@
+//! Bytes to write, in parts, never copied: slices of them go to the socket and stay pinned for replay.
+
+use bytes::Bytes;
+use forebay_proto::{Fid, WriteId, crc, limits::BLOCK_BYTES};
+
+use crate::plan::FileRange;
+
+/// Bytes to write: one buffer, or several one after another.
+#[derive(Clone, Debug, Default)]
+pub struct Payload(Vec<Bytes>);
+
+impl Payload {
+    /// All bytes.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// True if there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `length` bytes from `start`, as slices of the parts.
+    fn slice_into(&self, mut start: usize, mut length: usize, out: &mut Vec<Bytes>) {
+        for part in &self.0 {
+            if length == 0 {
+                return;
+            }
+            if start >= part.len() {
+                start -= part.len();
+                continue;
+            }
+            let end = part.len().min(start + length);
+            length -= end - start;
+            out.push(part.slice(start..end));
+            start = 0;
+        }
+        assert!(length == 0, "the plan asks for no more than there is");
+    }
+
+    /// The bytes of `ranges` of the file, if the payload begins at file offset `origin`.
+    pub(crate) fn gather(&self, origin: u64, ranges: &[FileRange]) -> Vec<Bytes> {
+        let mut parts = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            self.slice_into((range.offset - origin) as usize, range.length as usize, &mut parts);
+        }
+        parts
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(bytes: Bytes) -> Self {
+        Self(vec![bytes])
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(vec![bytes.into()])
+    }
+}
+
+impl From<Vec<Bytes>> for Payload {
+    fn from(parts: Vec<Bytes>) -> Self {
+        Self(parts)
+    }
+}
+
+impl From<&'static [u8]> for Payload {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self(vec![Bytes::from_static(bytes)])
+    }
+}
+
+/// Block sums of `parts`, which lie one after another from `offset` of the object on.
+///
+/// Shape: blocks are cut at multiples of 64 KiB of the object's offset; the first and the last may be short.
+pub(crate) fn block_sums(fid: Fid, offset: u64, write_id: WriteId, parts: &[Bytes]) -> Vec<u64> {
+    let length = parts.iter().map(|part| part.len() as u64).sum();
+    let mut rest = parts.iter().filter(|part| !part.is_empty()).map(|part| &part[..]);
+    let mut part: &[u8] = &[];
+    crc::blocks(offset, length, BLOCK_BYTES)
+        .map(|(block, block_bytes)| {
+            let mut plain = None;
+            let mut left = block_bytes as usize;
+            while left > 0 {
+                if part.is_empty() {
+                    part = rest.next().expect("the blocks are as long as the parts");
+                }
+                let (head, tail) = part.split_at(left.min(part.len()));
+                let sum = crc::crc64(head);
+                plain = Some(plain.map_or(sum, |before| crc::combine(before, sum, head.len() as u64)));
+                left -= head.len();
+                part = tail;
+            }
+            crc::seal(fid, block, write_id, plain.expect("a block is not empty"), block_bytes)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{plan::plan, testing::Dice};
+
+    fn in_parts(dice: &mut Dice, bytes: &[u8]) -> Payload {
+        let mut parts = Vec::new();
+        let mut rest = Bytes::copy_from_slice(bytes);
+        while !rest.is_empty() {
+            parts.push(rest.split_to(dice.below(rest.len() as u64 + 1) as usize));
+        }
+        parts.into()
+    }
+
+    #[test]
+    fn gathered_requests_put_together_are_the_payload() {
+        for seed in 0..100 {
+            let mut dice = Dice::new(seed);
+            let layout = dice.layout();
+            let origin = dice.below(1 << 20);
+            let length = 1 + dice.below(1 << 20) as usize;
+            let bytes = dice.bytes(length);
+            let payload = in_parts(&mut dice, &bytes);
+            let mut back = vec![0; length];
+            for request in plan(&layout, origin, length as u64, 2 * BLOCK_BYTES) {
+                let mut gathered = payload.gather(origin, &request.ranges).concat();
+                for range in &request.ranges {
+                    let at = (range.offset - origin) as usize;
+                    let tail = gathered.split_off(range.length as usize);
+                    back[at..at + gathered.len()].copy_from_slice(&gathered);
+                    gathered = tail;
+                }
+            }
+            assert_eq!(back, bytes, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_how_the_bytes_are_cut_into_parts() {
+        let (fid, write_id) = (Fid { high: 0, low: 77 }, WriteId { client: 3, sequence: 9 });
+        for seed in 0..100 {
+            let mut dice = Dice::new(seed);
+            let offset = dice.below(1 << 20);
+            let length = 1 + dice.below(300_000) as usize;
+            let bytes = dice.bytes(length);
+            let expected: Vec<u64> = crc::blocks(offset, bytes.len() as u64, BLOCK_BYTES)
+                .map(|(block, length)| {
+                    let at = (block - offset) as usize;
+                    crc::block_sum(fid, block, write_id, &bytes[at..at + length as usize])
+                })
+                .collect();
+            let payload = in_parts(&mut dice, &bytes);
+            assert_eq!(block_sums(fid, offset, write_id, &payload.0), expected, "seed {seed}");
+        }
+    }
+}

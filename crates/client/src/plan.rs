@@ -1,0 +1,184 @@
+//! Which requests a range of a file becomes. Pure: the I/O stands in `write`, `read` and `allocate`.
+//!
+//! Consecutive stripes of one object are adjacent in it (`proto::layout`), so a range of the file is one range of each
+//! object: few large requests, however small the stripes.
+
+use std::collections::BTreeMap;
+
+use forebay_proto::{Layout, StripePiece, limits::BLOCK_BYTES};
+
+/// A contiguous range of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileRange {
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// One request: a contiguous range of one object, and the ranges of the file it consists of, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectRange {
+    /// Position in [`Layout::osts`].
+    pub stripe: usize,
+    pub ost: u32,
+    /// First byte, in the object.
+    pub offset: u64,
+    pub length: u64,
+    /// Their lengths add up to `length`.
+    pub ranges: Vec<FileRange>,
+}
+
+impl ObjectRange {
+    /// End of its last byte in the file.
+    pub fn file_end(&self) -> u64 {
+        self.ranges.last().map_or(0, |range| range.offset + range.length)
+    }
+}
+
+/// Cuts `[offset, offset + length)` into requests of at most `max_rpc_bytes` (a non-zero multiple of 64 KiB).
+///
+/// Order: by stripe, then by object offset. Requests end at block boundaries (64 KiB of the object) where they can, so
+/// that each block has one writer and one sum.
+pub(crate) fn plan(layout: &Layout, offset: u64, length: u64, max_rpc_bytes: u64) -> Vec<ObjectRange> {
+    assert!(max_rpc_bytes >= BLOCK_BYTES && max_rpc_bytes.is_multiple_of(BLOCK_BYTES), "checked at mount");
+    let mut stripes: BTreeMap<usize, Vec<StripePiece>> = BTreeMap::new();
+    for piece in layout.pieces(offset, length) {
+        stripes.entry(piece.stripe).or_default().push(piece);
+    }
+    stripes.into_values().flat_map(|pieces| cut(&pieces, max_rpc_bytes)).collect()
+}
+
+/// A contiguous range of one object, however long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WholeRange {
+    pub ost: u32,
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// The range of each object that `[offset, offset + length)` of the file touches.
+pub(crate) fn plan_whole(layout: &Layout, offset: u64, length: u64) -> Vec<WholeRange> {
+    let whole = |(stripe, ost): (usize, &u32)| {
+        let begin = layout.object_bytes(stripe, offset);
+        WholeRange { ost: *ost, offset: begin, length: layout.object_bytes(stripe, offset + length) - begin }
+    };
+    layout.osts.iter().enumerate().map(whole).filter(|range| range.length > 0).collect()
+}
+
+/// Cuts the pieces of one object, adjacent in it, into requests.
+fn cut(pieces: &[StripePiece], max_rpc_bytes: u64) -> Vec<ObjectRange> {
+    let mut requests: Vec<ObjectRange> = Vec::new();
+    let mut left: u64 = pieces.iter().map(|piece| piece.length).sum();
+    let mut room = 0;
+    for piece in pieces {
+        let mut done = 0;
+        while done < piece.length {
+            if room == 0 {
+                let offset = piece.object_offset + done;
+                room = request_bytes(offset, left, max_rpc_bytes);
+                left -= room;
+                requests.push(ObjectRange {
+                    stripe: piece.stripe,
+                    ost: piece.ost,
+                    offset,
+                    length: room,
+                    ranges: Vec::new(),
+                });
+            }
+            let length = room.min(piece.length - done);
+            let request = requests.last_mut().expect("one was pushed before room was given");
+            request.ranges.push(FileRange { offset: piece.file_offset + done, length });
+            done += length;
+            room -= length;
+        }
+    }
+    requests
+}
+
+/// Length of the next request: all that is left, or up to the last block boundary within the limit.
+fn request_bytes(offset: u64, left: u64, max_rpc_bytes: u64) -> u64 {
+    if left <= max_rpc_bytes { left } else { (offset + max_rpc_bytes) / BLOCK_BYTES * BLOCK_BYTES - offset }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Dice;
+
+    /// A file of a few stripes, a range of it and a request size, by chance.
+    fn some_case(dice: &mut Dice) -> (Layout, u64, u64, u64) {
+        let layout = dice.layout();
+        let offset = dice.below(3 << 20);
+        let length = dice.below(2 << 20);
+        (layout, offset, length, (1 + dice.below(8)) * BLOCK_BYTES)
+    }
+
+    #[test]
+    fn requests_cover_every_byte_of_the_range_once_and_where_the_layout_puts_it() {
+        for seed in 0..500 {
+            let (layout, offset, length, max) = some_case(&mut Dice::new(seed));
+            let mut ranges = Vec::new();
+            for request in plan(&layout, offset, length, max) {
+                let mut at = request.offset;
+                for range in &request.ranges {
+                    assert_eq!(layout.file_offset(request.stripe, at), range.offset, "seed {seed}");
+                    assert_eq!(layout.osts[request.stripe], request.ost, "seed {seed}");
+                    at += range.length;
+                    ranges.push(*range);
+                }
+                assert_eq!(at, request.offset + request.length, "seed {seed}");
+            }
+            ranges.sort_by_key(|range| range.offset);
+            let mut at = offset;
+            for range in ranges {
+                assert_eq!(range.offset, at, "seed {seed}");
+                assert!(range.length > 0, "seed {seed}");
+                at += range.length;
+            }
+            assert_eq!(at, offset + length, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn requests_of_one_object_are_adjacent_within_the_limit_and_end_at_blocks() {
+        for seed in 0..500 {
+            let (layout, offset, length, max) = some_case(&mut Dice::new(seed));
+            let requests = plan(&layout, offset, length, max);
+            for request in &requests {
+                assert!(request.length <= max, "seed {seed}");
+            }
+            for pair in requests.windows(2).filter(|pair| pair[0].stripe == pair[1].stripe) {
+                assert_eq!(pair[0].offset + pair[0].length, pair[1].offset, "seed {seed}");
+                assert!(pair[1].offset.is_multiple_of(BLOCK_BYTES), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn small_stripes_make_large_requests() {
+        let layout = Layout { generation: 1, stripe_bytes: 64 << 10, osts: vec![0, 1] };
+        let requests = plan(&layout, 0, 4 << 20, 1 << 20);
+        assert_eq!(requests.len(), 4);
+        assert!(requests.iter().all(|request| request.length == 1 << 20 && request.ranges.len() == 16));
+    }
+
+    #[test]
+    fn a_range_that_fits_one_request_is_not_cut_for_alignment() {
+        let layout = Layout { generation: 1, stripe_bytes: 1 << 20, osts: vec![3] };
+        assert_eq!(plan(&layout, 1000, 1 << 20, 1 << 20).len(), 1);
+        assert_eq!(plan(&layout, 1000, 0, 1 << 20), []);
+    }
+
+    #[test]
+    fn whole_ranges_are_the_sum_of_the_requests_to_each_object() {
+        for seed in 0..200 {
+            let (layout, offset, length, max) = some_case(&mut Dice::new(seed));
+            let mut sums: BTreeMap<u32, WholeRange> = BTreeMap::new();
+            for ObjectRange { ost, offset, length, .. } in plan(&layout, offset, length, max) {
+                let range = sums.entry(ost).or_insert(WholeRange { ost, offset, length: 0 });
+                range.length += length;
+            }
+            let expected: Vec<WholeRange> = sums.into_values().collect();
+            assert_eq!(plan_whole(&layout, offset, length), expected, "seed {seed}");
+        }
+    }
+}
