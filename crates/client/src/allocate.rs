@@ -1,6 +1,14 @@
 //! fallocate(2).
 
-use crate::{Client, ClientResult, OpenFile};
+use forebay_proto::{Errno, limits::FILE_BYTES, message::Punch};
+use forebay_rpc::Call;
+
+use crate::{
+    Client, ClientResult, OpenFile,
+    errors::Trouble,
+    plan::plan_whole,
+    tasks::{detached, try_all},
+};
 
 /// What to do with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +24,55 @@ pub enum Allocate {
     Extend,
 }
 
+impl Allocate {
+    fn punches(self) -> bool {
+        self != Self::Extend
+    }
+
+    fn extends(self) -> bool {
+        matches!(self, Self::Extend | Self::Zero { keep_size: false })
+    }
+}
+
 impl Client {
     /// Changes a range without writing it.
-    pub async fn fallocate(&self, _file: &OpenFile, _offset: u64, _length: u64, _what: Allocate) -> ClientResult<()> {
-        todo!()
+    pub async fn fallocate(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> ClientResult<()> {
+        file.check_write()?;
+        if length == 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        if offset.checked_add(length).is_none_or(|end| end > FILE_BYTES) {
+            return Err(Errno::EFBIG.into());
+        }
+        let (client, file) = (self.clone(), file.clone());
+        detached(self.env(), async move {
+            let _busy = file.state().busy();
+            file.inner.wrote.set(true);
+            client.fresh(file.state(), async || client.allocate_once(&file, offset, length, what).await).await?;
+            if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
+        })
+        .await
+    }
+
+    async fn allocate_once(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> Result<(), Trouble> {
+        let at = file.state().snapshot();
+        if what.punches() {
+            let punches = plan_whole(&at.layout, offset, length).into_iter().map(|range| {
+                let (client, file, at) = (self.clone(), file.clone(), at.clone());
+                let (offset, length) = (range.offset, range.length);
+                async move {
+                    let request = Punch { object: at.object, offset, length, attr_epoch: at.attr_epoch };
+                    let call = Call { fid: Some(file.fid()), ..Call::level(client.level(false)) };
+                    let called = client.ost(range.ost, &request, call).await?;
+                    file.state().told_time(at.attr_epoch, called.reply.mtime_ns);
+                    Ok::<(), Trouble>(())
+                }
+            });
+            try_all(self.env(), punches).await?;
+        }
+        if what.extends() {
+            self.raise(file.state(), &at, offset + length, self.level(false)).await?;
+        }
+        Ok(())
     }
 }

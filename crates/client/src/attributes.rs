@@ -1,9 +1,16 @@
 //! Attributes, extended attributes, layouts.
 
 use bytes::Bytes;
-use forebay_proto::{Fid, Layout, message::LayoutSpec};
+use forebay_proto::{
+    Fid, Layout,
+    message::{
+        EntryReply, GetAttr, GetObject, GetXattr, LayoutSpec, ListXattr, ObjectRef, ObjectReply, RemoveXattr, SetAttr,
+        SetLayout, SetXattr, attr_flags, set_attr,
+    },
+};
+use forebay_rpc::Call;
 
-use crate::{Attr, Caller, Client, ClientResult, OpenFile};
+use crate::{Attr, Caller, Client, ClientResult, OpenFile, errors::Trouble, limits, tasks::try_all};
 
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,59 +38,207 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
 }
 
+impl SetAttributes {
+    fn request(&self, caller: &Caller, fid: Fid, handle: u64) -> SetAttr {
+        let mut mask = 0;
+        let mut take = |value: Option<u64>, bit: u32| {
+            mask |= if value.is_some() { bit } else { 0 };
+            value.unwrap_or(0)
+        };
+        let mode = take(self.mode.map(u64::from), set_attr::MODE) as u32;
+        let uid = take(self.uid.map(u64::from), set_attr::UID) as u32;
+        let gid = take(self.gid.map(u64::from), set_attr::GID) as u32;
+        let size = take(self.size, set_attr::SIZE);
+        let mut time = |time: Option<SetTime>, given: u32, now: u32| {
+            let (bit, ns) = match time {
+                None => (0, 0),
+                Some(SetTime::Now) => (now, 0),
+                Some(SetTime::At(ns)) => (given, ns),
+            };
+            mask |= bit;
+            ns
+        };
+        let atime_ns = time(self.atime, set_attr::ATIME, set_attr::ATIME_NOW);
+        let mtime_ns = time(self.mtime, set_attr::MTIME, set_attr::MTIME_NOW);
+        SetAttr { caller: caller.clone(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle }
+    }
+}
+
+/// The MDT's size and time do not count: somebody has the file open for writing.
+pub(crate) fn size_is_on_osts(attr: &Attr) -> bool {
+    attr.flags & attr_flags::SIZE_ON_OST != 0
+}
+
+/// The MDT's attributes with what the objects know. Pure.
+///
+/// Within one truncate epoch (the OSTs have checked it) a size only grows, so the larger one is right: stripe 0's
+/// target may never have heard of the size the MDT has, nor the MDT of the latest. Times count if their attribute
+/// epoch is current.
+fn merge(mut attr: Attr, objects: &[ObjectReply]) -> Attr {
+    for object in objects.iter().filter(|object| object.exists) {
+        attr.size = attr.size.max(object.file_bytes);
+        if object.attr_epoch >= attr.attr_epoch {
+            attr.mtime_ns = attr.mtime_ns.max(object.mtime_ns);
+            attr.ctime_ns = attr.ctime_ns.max(object.mtime_ns);
+        }
+    }
+    attr
+}
+
 impl Client {
     /// Attributes as they are now: the OSTs are asked for size and times while anybody has the file open for writing.
     ///
-    /// `open`: a handle the caller has; a loss of its acknowledged writes is reported here too.
-    pub async fn getattr(&self, _fid: Fid, _open: Option<&OpenFile>) -> ClientResult<Attr> {
-        todo!()
+    /// `open`: a handle the caller has.
+    pub async fn getattr(&self, fid: Fid, open: Option<&OpenFile>) -> ClientResult<Attr> {
+        let entry = self.mdt(fid, &GetAttr { fid }).await?;
+        if let Some(file) = open {
+            file.state().adopt(&entry.attr, entry.layout.as_ref());
+        }
+        self.complete(entry).await
     }
 
     /// Changes attributes. Through an `open` handle a truncate needs no permission (ftruncate).
     pub async fn setattr(
         &self,
-        _caller: &Caller,
-        _fid: Fid,
-        _changes: SetAttributes,
-        _open: Option<&OpenFile>,
+        caller: &Caller,
+        fid: Fid,
+        changes: SetAttributes,
+        open: Option<&OpenFile>,
     ) -> ClientResult<Attr> {
-        todo!()
+        let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
+        let entry = self.mdt(fid, &request).await?;
+        if let Some(file) = self.inner.file(fid) {
+            file.adopt(&entry.attr, entry.layout.as_ref());
+        }
+        self.complete(entry).await
+    }
+
+    /// What the MDT told, with size and times from the OSTs where they know better.
+    pub(crate) async fn complete(&self, mut entry: EntryReply) -> ClientResult<Attr> {
+        let fid = entry.attr.fid;
+        for _ in 0..limits::STALE_ATTEMPTS {
+            match self.ask_objects(entry.attr, entry.layout.as_ref()).await {
+                Err(Trouble::Stale(_)) => entry = self.mdt(fid, &GetAttr { fid }).await?,
+                other => return Ok(other?),
+            }
+        }
+        let words = format!("{fid} is truncated again and again; try later");
+        Err(crate::ClientError::new(forebay_proto::Errno::EIO, words))
+    }
+
+    /// As [`Client::complete`], of a file just opened.
+    pub(crate) async fn with_sizes(&self, attr: Attr, layout: Option<&Layout>) -> ClientResult<Attr> {
+        self.complete(EntryReply { attr, layout: layout.cloned(), default_layout: None }).await
+    }
+
+    async fn ask_objects(&self, attr: Attr, layout: Option<&Layout>) -> Result<Attr, Trouble> {
+        let Some(layout) = layout.filter(|_| size_is_on_osts(&attr)) else {
+            return Ok(attr);
+        };
+        let object =
+            ObjectRef { fid: attr.fid, layout_generation: layout.generation, truncate_epoch: attr.truncate_epoch };
+        let asks = layout.osts.iter().map(|ost| {
+            let (client, ost, object) = (self.clone(), *ost, object.clone());
+            async move { client.ost(ost, &GetObject { object }, Call::default()).await.map(|called| called.reply) }
+        });
+        let objects = try_all(self.env(), asks).await?;
+        Ok(merge(attr, &objects))
     }
 
     /// Value of an extended attribute. ENODATA if there is none.
-    pub async fn getxattr(&self, _caller: &Caller, _fid: Fid, _name: &[u8]) -> ClientResult<Bytes> {
-        todo!()
+    pub async fn getxattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> ClientResult<Bytes> {
+        let request = GetXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
+        Ok(self.mdt(fid, &request).await?.value)
     }
 
     /// Sets an extended attribute. `flags`: XATTR_CREATE (1), XATTR_REPLACE (2).
-    pub async fn setxattr(
-        &self,
-        _caller: &Caller,
-        _fid: Fid,
-        _name: &[u8],
-        _value: &[u8],
-        _flags: u32,
-    ) -> ClientResult<()> {
-        todo!()
+    pub async fn setxattr(&self, caller: &Caller, fid: Fid, name: &[u8], value: &[u8], flags: u32) -> ClientResult<()> {
+        let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
+        let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
+        Ok(self.mdt(fid, &request).await.map(drop)?)
     }
 
     /// Names of the extended attributes, sorted.
-    pub async fn listxattr(&self, _fid: Fid) -> ClientResult<Vec<Bytes>> {
-        todo!()
+    pub async fn listxattr(&self, fid: Fid) -> ClientResult<Vec<Bytes>> {
+        Ok(self.mdt(fid, &ListXattr { fid }).await?.names)
     }
 
     /// Removes an extended attribute.
-    pub async fn removexattr(&self, _caller: &Caller, _fid: Fid, _name: &[u8]) -> ClientResult<()> {
-        todo!()
+    pub async fn removexattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> ClientResult<()> {
+        let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
+        Ok(self.mdt(fid, &request).await.map(drop)?)
     }
 
     /// A directory's default layout, or the layout of a file nobody has written.
-    pub async fn set_layout(&self, _caller: &Caller, _fid: Fid, _layout: LayoutSpec) -> ClientResult<()> {
-        todo!()
+    pub async fn set_layout(&self, caller: &Caller, fid: Fid, layout: LayoutSpec) -> ClientResult<()> {
+        let entry = self.mdt(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
+        if let Some(file) = self.inner.file(fid) {
+            file.adopt(&entry.attr, entry.layout.as_ref());
+        }
+        Ok(())
     }
 
     /// A regular file's layout, and a directory's default where it has one of its own.
-    pub async fn get_layout(&self, _fid: Fid) -> ClientResult<(Option<Layout>, Option<LayoutSpec>)> {
-        todo!()
+    pub async fn get_layout(&self, fid: Fid) -> ClientResult<(Option<Layout>, Option<LayoutSpec>)> {
+        let entry = self.mdt(fid, &GetAttr { fid }).await?;
+        Ok((entry.layout, entry.default_layout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr(size: u64, mtime_ns: i64, attr_epoch: u64) -> Attr {
+        Attr {
+            fid: Fid { high: 0, low: 9 },
+            mode: 0o100_644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size,
+            atime_ns: 0,
+            mtime_ns,
+            ctime_ns: mtime_ns,
+            btime_ns: 0,
+            truncate_epoch: 1,
+            attr_epoch,
+            flags: attr_flags::SIZE_ON_OST,
+        }
+    }
+
+    fn object(file_bytes: u64, mtime_ns: i64, attr_epoch: u64) -> ObjectReply {
+        let (object_bytes, used_bytes, truncate_epoch) = (0, 0, 1);
+        ObjectReply { exists: true, file_bytes, object_bytes, used_bytes, mtime_ns, attr_epoch, truncate_epoch }
+    }
+
+    #[test]
+    fn the_size_is_stripe_zeros_and_the_time_the_latest_of_all_stripes() {
+        let merged = merge(attr(10, 5, 1), &[object(3000, 7, 1), object(0, 9, 1)]);
+        assert_eq!((merged.size, merged.mtime_ns, merged.ctime_ns), (3000, 9, 9));
+    }
+
+    #[test]
+    fn write_times_from_before_a_utimens_do_not_count() {
+        let merged = merge(attr(10, 5, 2), &[object(3000, 7, 1)]);
+        assert_eq!((merged.size, merged.mtime_ns), (3000, 5));
+    }
+
+    #[test]
+    fn a_target_that_never_heard_of_the_file_does_not_shorten_it() {
+        let absent = ObjectReply { exists: false, ..object(0, 0, 0) };
+        assert_eq!(merge(attr(10, 5, 1), &[absent]).size, 10);
+    }
+
+    #[test]
+    fn only_what_is_given_is_in_the_mask() {
+        let caller = Caller { uid: 1, gid: 2, groups: Vec::new() };
+        let changes = SetAttributes { size: Some(0), atime: Some(SetTime::Now), ..Default::default() };
+        let request = changes.request(&caller, Fid::ROOT, 4);
+        assert_eq!(request.mask, set_attr::SIZE | set_attr::ATIME_NOW);
+        let changes = SetAttributes { mode: Some(0o600), mtime: Some(SetTime::At(-1)), ..Default::default() };
+        let request = changes.request(&caller, Fid::ROOT, 0);
+        assert_eq!((request.mask, request.mode, request.mtime_ns), (set_attr::MODE | set_attr::MTIME, 0o600, -1));
     }
 }

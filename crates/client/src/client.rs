@@ -1,8 +1,19 @@
 //! The client's one object.
 
-use std::rc::Rc;
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::{Rc, Weak},
+};
 
-use forebay_proto::{Uuid, message::ClusterMap};
+use forebay_env::Env;
+use forebay_proto::{
+    ClientId, Fid, Uuid, WriteId,
+    message::{ClusterMap, CommitLevel, Operation},
+};
+use forebay_rpc::{Call, Called, RpcError};
+
+use crate::{MountOptions, errors::Trouble, fids::Fids, file::FileState, open::Held, peers::Peers, stats::Counters};
 
 /// A mounted file system. Cheap to clone; belongs to one shard.
 #[derive(Clone)]
@@ -10,16 +21,84 @@ pub struct Client {
     pub(crate) inner: Rc<Inner>,
 }
 
-pub(crate) struct Inner {}
+pub(crate) struct Inner {
+    pub env: Env,
+    pub options: MountOptions,
+    pub id: ClientId,
+    pub peers: Peers,
+    pub fids: Fids,
+    /// Files with open handles, or requests under way.
+    pub files: RefCell<BTreeMap<Fid, Weak<FileState>>>,
+    /// Open handles by number: what is reclaimed when the MDT restarts.
+    pub handles: RefCell<BTreeMap<u64, Held>>,
+    pub next_handle: Cell<u64>,
+    pub next_write: Cell<u64>,
+    /// Acknowledged requests lost since the last `sync_all`.
+    pub lost_requests: Cell<u64>,
+    pub counters: Counters,
+}
 
 impl Client {
     /// The cluster's uuid.
     pub fn cluster(&self) -> Uuid {
-        todo!()
+        self.map().cluster
     }
 
     /// The map the client works with.
     pub fn map(&self) -> Rc<ClusterMap> {
-        todo!()
+        self.inner.peers.map()
+    }
+
+    /// Who this client is to the targets.
+    pub fn id(&self) -> ClientId {
+        self.inner.id
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.inner.env
+    }
+
+    /// A question to the MDT, or a change under the mount's commit level.
+    ///
+    /// `fid`: the file it changes, to be named if the change is lost.
+    pub(crate) async fn mdt<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
+        let call = Call { fid: Some(fid), ..Call::level(self.level(false)) };
+        Ok(self.inner.peers.mdt().call(request, call).await?.reply)
+    }
+
+    /// A question to an OST, or a change.
+    pub(crate) async fn ost<O: Operation>(
+        &self,
+        ost: u32,
+        request: &O,
+        call: Call,
+    ) -> Result<Called<O::Reply>, Trouble> {
+        let peer = self.inner.peers.ost(ost).await?;
+        Ok(peer.call(request, call).await?)
+    }
+
+    /// The commit level of a change; `sync`: the file asks for durable writes.
+    pub(crate) fn level(&self, sync: bool) -> CommitLevel {
+        if sync { CommitLevel::Commit } else { self.inner.options.level }
+    }
+
+    /// A write id nobody has used.
+    pub(crate) fn write_id(&self) -> WriteId {
+        let sequence = self.inner.next_write.get();
+        self.inner.next_write.set(sequence + 1);
+        let low: [u8; 8] = self.inner.id.0[8..].try_into().expect("a uuid has 16 bytes");
+        WriteId { client: u64::from_be_bytes(low), sequence }
+    }
+}
+
+impl Inner {
+    /// The file's state, if anybody has it open.
+    pub fn file(&self, fid: Fid) -> Option<Rc<FileState>> {
+        self.files.borrow().get(&fid).and_then(Weak::upgrade)
+    }
+
+    /// All files somebody has open, ordered.
+    pub fn open_files(&self) -> Vec<Rc<FileState>> {
+        self.files.borrow().values().filter_map(Weak::upgrade).collect()
     }
 }

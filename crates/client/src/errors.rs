@@ -3,6 +3,7 @@
 use std::fmt;
 
 use forebay_proto::Errno;
+use forebay_rpc::RpcError;
 
 /// Result of a call.
 pub type ClientResult<T> = Result<T, ClientError>;
@@ -29,6 +30,21 @@ impl From<Errno> for ClientError {
     }
 }
 
+impl From<RpcError> for ClientError {
+    fn from(error: RpcError) -> Self {
+        let message = match &error {
+            RpcError::Reply(reply) => reply.message.clone(),
+            other => other.to_string(),
+        };
+        Self { errno: of_linux(error.errno()), message }
+    }
+}
+
+/// Answers meant for the client library end here: if one gets this far, the program sees an I/O error.
+fn of_linux(errno: Errno) -> Errno {
+    if errno.0 > 1000 || errno == Errno::EPROTO { Errno::EIO } else { errno }
+}
+
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.message.is_empty() {
@@ -40,3 +56,61 @@ impl fmt::Display for ClientError {
 }
 
 impl std::error::Error for ClientError {}
+
+/// Why one attempt at an operation on objects failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// The truncate epoch or the layout generation was old: fetch the attributes, then try anew.
+    Stale(ClientError),
+    /// For the caller.
+    Failed(ClientError),
+}
+
+impl From<RpcError> for Trouble {
+    fn from(error: RpcError) -> Self {
+        match &error {
+            RpcError::Reply(reply) if matches!(reply.errno, Errno::STALE_EPOCH | Errno::STALE_LAYOUT) => {
+                Self::Stale(error.into())
+            }
+            _ => Self::Failed(error.into()),
+        }
+    }
+}
+
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Trouble> for ClientError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Stale(error) | Trouble::Failed(error) => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_proto::ErrorReply;
+
+    use super::*;
+
+    #[test]
+    fn answers_for_the_library_never_reach_a_program() {
+        for errno in [Errno::RECOVERING, Errno::EVICTED, Errno::STALE_EPOCH, Errno::STOPPED, Errno::EPROTO] {
+            let error = ClientError::from(RpcError::Reply(ErrorReply::new(errno, "why")));
+            assert_eq!(error, ClientError::new(Errno::EIO, "why"));
+        }
+        assert_eq!(ClientError::from(RpcError::Reply(Errno::ENOSPC.into())).errno, Errno::ENOSPC);
+        assert_eq!(ClientError::from(RpcError::Evicted("silent for long".into())).errno, Errno::EIO);
+    }
+
+    #[test]
+    fn stale_epochs_and_layouts_are_told_from_failures() {
+        assert!(matches!(Trouble::from(RpcError::Reply(Errno::STALE_EPOCH.into())), Trouble::Stale(_)));
+        assert!(matches!(Trouble::from(RpcError::Reply(Errno::STALE_LAYOUT.into())), Trouble::Stale(_)));
+        assert!(matches!(Trouble::from(RpcError::Reply(Errno::ESTALE.into())), Trouble::Failed(_)));
+    }
+}

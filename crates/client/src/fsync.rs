@@ -1,23 +1,59 @@
 //! Durability: of one file, of everything.
 
-use forebay_proto::Fid;
+use forebay_proto::{Errno, Fid, message::Sync};
+use forebay_rpc::Call;
 
-use crate::{Client, ClientResult, OpenFile};
+use crate::{
+    Client, ClientError, ClientResult, OpenFile,
+    tasks::{all, try_all},
+};
 
 impl Client {
     /// Commits all uncommitted changes of the file by anyone, on every target of its layout, and its inode and first
     /// name at the MDT (also with `datasync`: without them the data could not be found).
-    pub async fn fsync(&self, _file: &OpenFile, _datasync: bool) -> ClientResult<()> {
-        todo!()
+    ///
+    /// EIO if acknowledged changes were lost before they could be committed.
+    pub async fn fsync(&self, file: &OpenFile, _datasync: bool) -> ClientResult<()> {
+        file.check()?;
+        let (client, fid) = (self.clone(), file.fid());
+        let request = Sync { fid: Some(fid) };
+        let osts = file.layout().osts.iter().map(|ost| Some(*ost)).collect::<Vec<_>>();
+        let syncs = osts.into_iter().chain([None]).map(|ost| {
+            let (client, request) = (client.clone(), request.clone());
+            async move {
+                match ost {
+                    Some(ost) => client.ost(ost, &request, Call::default()).await.map(drop)?,
+                    None => client.mdt(fid, &request).await.map(drop)?,
+                }
+                ClientResult::Ok(())
+            }
+        });
+        let synced = try_all(self.env(), syncs).await.map(drop);
+        // A target that ended the session meanwhile has synced less than was acknowledged.
+        file.report()?;
+        synced
     }
 
     /// Commits the names and attributes of a directory.
-    pub async fn fsync_dir(&self, _fid: Fid) -> ClientResult<()> {
-        todo!()
+    pub async fn fsync_dir(&self, fid: Fid) -> ClientResult<()> {
+        Ok(self.mdt(fid, &Sync { fid: Some(fid) }).await.map(drop)?)
     }
 
     /// When it returns, everything this client was acknowledged is durable, on every target.
+    ///
+    /// EIO if some of it was lost since the last `sync_all`.
     pub async fn sync_all(&self) -> ClientResult<()> {
-        todo!()
+        let syncs = self.inner.peers.started().into_iter().map(|peer| async move {
+            peer.call(&Sync { fid: None }, Call::default()).await?;
+            ClientResult::Ok(())
+        });
+        let synced = all(self.env(), syncs).await.into_iter().collect::<ClientResult<Vec<()>>>();
+        match self.inner.lost_requests.take() {
+            0 => synced.map(drop),
+            n => Err(ClientError::new(
+                Errno::EIO,
+                format!("{n} acknowledged changes were lost before they were durable"),
+            )),
+        }
     }
 }

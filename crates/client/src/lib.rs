@@ -10,19 +10,30 @@
 
 mod allocate;
 mod append;
+mod assemble;
 mod attributes;
 mod client;
 mod config;
 mod errors;
+mod fids;
+mod file;
 mod fsync;
 pub mod limits;
+pub mod mode;
 mod mount;
 mod names;
 mod open;
 mod paths;
+mod payload;
+mod peers;
+mod plan;
 mod read;
+mod size;
 mod statfs;
 mod stats;
+mod tasks;
+#[cfg(test)]
+mod testing;
 mod write;
 
 pub use allocate::Allocate;
@@ -33,6 +44,6 @@ pub use errors::{ClientError, ClientResult};
 pub use forebay_proto::message::{Attr, Caller, CommitLevel, DirEntry, LayoutSpec, open_flags};
 pub use names::DirPage;
 pub use open::{OpenFile, OpenMode};
+pub use payload::Payload;
 pub use statfs::StatFs;
 pub use stats::ClientStats;
-pub use write::Payload;

@@ -18,3 +18,5 @@ pub const READ_ATTEMPTS: u32 = 2;
 pub const SYMLINKS: u32 = 40;
 /// Names and attributes asked for at once while a directory is walked.
 pub const READDIR_BYTES: u32 = 256 << 10;
+/// Bytes asked for at once when a whole file is read.
+pub const WHOLE_FILE_STEP: usize = 32 << 20;

@@ -1,19 +1,87 @@
 //! Start and end of a client.
 
-use forebay_env::Env;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
-use crate::{Client, ClientResult, MountOptions};
+use forebay_env::Env;
+use forebay_proto::{Errno, TargetId, Uuid, limits::BLOCK_BYTES, limits::BULK_BYTES};
+
+use crate::{
+    Client, ClientError, ClientResult, MountOptions,
+    client::Inner,
+    peers::{Peers, fetch_map},
+    stats::Counters,
+    tasks::{all, try_all},
+};
 
 impl Client {
     /// Fetches the map, connects to MDT0000 (to OSTs when they are first needed), leases fids.
     ///
     /// Waits while the MDT cannot be reached; put a timeout around it where that is not wanted.
-    pub async fn mount(_env: &Env, _options: MountOptions) -> ClientResult<Client> {
-        todo!()
+    pub async fn mount(env: &Env, options: MountOptions) -> ClientResult<Client> {
+        check(&options)?;
+        let map = fetch_map(env, &options.addresses).await?;
+        if !map.targets.iter().any(|target| target.id == TargetId::mdt(0)) {
+            return Err(invalid("the cluster's map has no MDT0000: format and start it first"));
+        }
+        let id = Uuid::from_random(env.random_u64(), env.random_u64());
+        let counters = Counters::default();
+        let inner = Rc::new_cyclic(|owner| Inner {
+            env: env.clone(),
+            peers: Peers::new(env, &options, id, counters.clone(), map, owner.clone()),
+            options,
+            id,
+            fids: Default::default(),
+            files: RefCell::default(),
+            handles: RefCell::default(),
+            next_handle: Cell::new(1),
+            next_write: Cell::new(1),
+            lost_requests: Cell::new(0),
+            counters,
+        });
+        let client = Client { inner };
+        client.inner.peers.mdt().session.ready().await?;
+        client.new_fid().await?;
+        Ok(client)
     }
 
     /// Makes everything durable, closes what is open, ends the sessions. Calls made later fail.
+    ///
+    /// Fails if acknowledged changes were lost; the client is unmounted all the same.
     pub async fn unmount(&self) -> ClientResult<()> {
-        todo!()
+        let closed = self.close_all().await;
+        let synced = self.sync_all().await;
+        let sessions = self.inner.peers.started().into_iter().map(|peer| async move {
+            peer.session.close().await;
+            ClientResult::Ok(())
+        });
+        try_all(self.env(), sessions).await?;
+        closed.and(synced)
     }
+
+    async fn close_all(&self) -> ClientResult<()> {
+        let open = self.inner.open_handles();
+        let closes = open.into_iter().map(|file| {
+            let client = self.clone();
+            async move { client.close(file).await }
+        });
+        all(self.env(), closes).await.into_iter().collect()
+    }
+}
+
+fn check(options: &MountOptions) -> ClientResult<()> {
+    let rpc_bytes = u64::from(options.max_rpc_bytes);
+    if rpc_bytes == 0 || !rpc_bytes.is_multiple_of(BLOCK_BYTES) || rpc_bytes > BULK_BYTES as u64 {
+        return Err(invalid("max_rpc_bytes must be a multiple of 64 KiB, at most 4 MiB"));
+    }
+    if options.addresses.is_empty() {
+        return Err(invalid("no address of MDT0000 is given"));
+    }
+    Ok(())
+}
+
+fn invalid(words: &str) -> ClientError {
+    ClientError::new(Errno::EINVAL, words)
 }

@@ -1,9 +1,12 @@
 //! Names: lookup, create, make, link, unlink, rename, directories.
 
 use bytes::Bytes;
-use forebay_proto::{Fid, message::LayoutSpec};
+use forebay_proto::{
+    Fid,
+    message::{Create, LayoutSpec, Link, Lookup, Make, ReadDir, ReadLink, Rename, Rmdir, Unlink},
+};
 
-use crate::{Attr, Caller, Client, ClientResult, DirEntry, OpenFile, OpenMode};
+use crate::{Attr, Caller, Client, ClientResult, DirEntry, OpenFile, OpenMode, mode, tasks::detached};
 
 /// A page of a directory.
 #[derive(Clone, Debug)]
@@ -16,8 +19,10 @@ pub struct DirPage {
 
 impl Client {
     /// Attributes of the entry `name`; `.` and `..` too.
-    pub async fn lookup(&self, _caller: &Caller, _parent: Fid, _name: &[u8]) -> ClientResult<Attr> {
-        todo!()
+    pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<Attr> {
+        let request = Lookup { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
+        let entry = self.mdt(parent, &request).await?;
+        self.complete(entry).await
     }
 
     /// Makes a regular file and opens it; opens the one that is there unless `open.exclusive`.
@@ -25,71 +30,125 @@ impl Client {
     /// `mode`: permission bits, umask applied. `layout`: what is asked for, or the directory's default.
     pub async fn create(
         &self,
-        _caller: &Caller,
-        _parent: Fid,
-        _name: &[u8],
-        _mode: u32,
-        _open: OpenMode,
-        _layout: LayoutSpec,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        open: OpenMode,
+        layout: LayoutSpec,
     ) -> ClientResult<(Attr, OpenFile)> {
-        todo!()
+        let (client, caller, name) = (self.clone(), caller.clone(), Bytes::copy_from_slice(name));
+        detached(self.env(), async move {
+            let (fid, handle) = (client.new_fid().await?, client.new_handle());
+            let flags = open.flags();
+            let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
+            let reply = client.mdt(fid, &request).await?;
+            let attr = reply.attr.clone();
+            let file = client.opened(caller, reply, handle, open)?;
+            Ok((client.with_sizes(attr, Some(&file.layout())).await?, file))
+        })
+        .await
     }
 
     /// Makes a directory.
-    pub async fn mkdir(&self, _caller: &Caller, _parent: Fid, _name: &[u8], _mode: u32) -> ClientResult<Attr> {
-        todo!()
+    pub async fn mkdir(&self, caller: &Caller, parent: Fid, name: &[u8], mode: u32) -> ClientResult<Attr> {
+        self.make(caller, parent, name, mode::with_type(mode, mode::S_IFDIR), 0, &[]).await
     }
 
     /// Makes a fifo, socket or device, or a regular file without opening it. `mode`: type and permission bits.
-    pub async fn mknod(
-        &self,
-        _caller: &Caller,
-        _parent: Fid,
-        _name: &[u8],
-        _mode: u32,
-        _rdev: u64,
-    ) -> ClientResult<Attr> {
-        todo!()
+    pub async fn mknod(&self, caller: &Caller, parent: Fid, name: &[u8], mode: u32, rdev: u64) -> ClientResult<Attr> {
+        if mode::is_special(mode) {
+            return self.make(caller, parent, name, mode, rdev, &[]).await;
+        }
+        let request = Create {
+            caller: caller.clone(),
+            parent,
+            name: Bytes::copy_from_slice(name),
+            fid: self.new_fid().await?,
+            mode: mode & mode::PERMISSIONS,
+            flags: crate::open_flags::EXCLUSIVE,
+            handle: 0,
+            layout: LayoutSpec::inherit(),
+        };
+        Ok(self.mdt(request.fid, &request).await?.attr)
     }
 
     /// Makes a symbolic link.
-    pub async fn symlink(&self, _caller: &Caller, _parent: Fid, _name: &[u8], _target: &[u8]) -> ClientResult<Attr> {
-        todo!()
+    pub async fn symlink(&self, caller: &Caller, parent: Fid, name: &[u8], target: &[u8]) -> ClientResult<Attr> {
+        self.make(caller, parent, name, mode::S_IFLNK | 0o777, 0, target).await
+    }
+
+    async fn make(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        rdev: u64,
+        symlink: &[u8],
+    ) -> ClientResult<Attr> {
+        let request = Make {
+            caller: caller.clone(),
+            parent,
+            name: Bytes::copy_from_slice(name),
+            fid: self.new_fid().await?,
+            mode,
+            rdev,
+            symlink: Bytes::copy_from_slice(symlink),
+        };
+        Ok(self.mdt(request.fid, &request).await?.attr)
     }
 
     /// Gives `fid` another name.
-    pub async fn link(&self, _caller: &Caller, _fid: Fid, _parent: Fid, _name: &[u8]) -> ClientResult<Attr> {
-        todo!()
+    pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> ClientResult<Attr> {
+        let request = Link { caller: caller.clone(), fid, parent, name: Bytes::copy_from_slice(name) };
+        let entry = self.mdt(fid, &request).await?;
+        self.complete(entry).await
     }
 
     /// Takes a name away; not a directory's.
-    pub async fn unlink(&self, _caller: &Caller, _parent: Fid, _name: &[u8]) -> ClientResult<()> {
-        todo!()
+    pub async fn unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<()> {
+        let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
+        Ok(self.mdt(parent, &request).await.map(drop)?)
     }
 
     /// Removes an empty directory.
-    pub async fn rmdir(&self, _caller: &Caller, _parent: Fid, _name: &[u8]) -> ClientResult<()> {
-        todo!()
+    pub async fn rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<()> {
+        let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
+        Ok(self.mdt(parent, &request).await.map(drop)?)
     }
 
     /// Moves a name. `flags`: RENAME_NOREPLACE (1), RENAME_EXCHANGE (2).
-    pub async fn rename(
-        &self,
-        _caller: &Caller,
-        _from: (Fid, &[u8]),
-        _to: (Fid, &[u8]),
-        _flags: u32,
-    ) -> ClientResult<()> {
-        todo!()
+    pub async fn rename(&self, caller: &Caller, from: (Fid, &[u8]), to: (Fid, &[u8]), flags: u32) -> ClientResult<()> {
+        let request = Rename {
+            caller: caller.clone(),
+            from_parent: from.0,
+            from_name: Bytes::copy_from_slice(from.1),
+            to_parent: to.0,
+            to_name: Bytes::copy_from_slice(to.1),
+            flags,
+        };
+        Ok(self.mdt(from.0, &request).await.map(drop)?)
     }
 
     /// Target of a symbolic link.
-    pub async fn readlink(&self, _fid: Fid) -> ClientResult<Bytes> {
-        todo!()
+    pub async fn readlink(&self, fid: Fid) -> ClientResult<Bytes> {
+        Ok(self.mdt(fid, &ReadLink { fid }).await?.target)
     }
 
     /// Entries after `cookie` (0 = from the beginning), up to about `max_bytes` of names and attributes.
-    pub async fn readdir(&self, _fid: Fid, _cookie: u64, _max_bytes: u32, _attributes: bool) -> ClientResult<DirPage> {
-        todo!()
+    ///
+    /// With `attributes`, those of a file that somebody has open for writing are asked for from the OSTs too.
+    pub async fn readdir(&self, fid: Fid, cookie: u64, max_bytes: u32, attributes: bool) -> ClientResult<DirPage> {
+        let request = ReadDir { fid, cookie, max_bytes, with_attributes: attributes };
+        let reply = self.mdt(fid, &request).await?;
+        let mut entries = reply.entries;
+        for entry in &mut entries {
+            if entry.attr.as_ref().is_some_and(crate::attributes::size_is_on_osts) {
+                // The file may be gone by now; then the name comes without attributes.
+                entry.attr = self.getattr(entry.fid, None).await.ok();
+            }
+        }
+        Ok(DirPage { entries, end: reply.end })
     }
 }

@@ -1,10 +1,16 @@
-//! Open files.
+//! Open files: the handles the MDT knows, their reclaim after its restart, their end.
 
-use std::rc::Rc;
+use std::{
+    cell::Cell,
+    rc::{Rc, Weak},
+};
 
-use forebay_proto::{Fid, Layout};
+use forebay_proto::{
+    Errno, Fid, Layout,
+    message::{Close, Open, OpenHandle, OpenReply, open_flags},
+};
 
-use crate::{Caller, Client, ClientResult};
+use crate::{Caller, Client, ClientError, ClientResult, client::Inner, file::FileState, tasks::detached};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +34,19 @@ impl OpenMode {
     pub const WRITE: Self = Self { read: false, write: true, ..Self::READ };
     /// For reading and writing.
     pub const READ_WRITE: Self = Self { write: true, ..Self::READ };
+
+    pub(crate) fn flags(self) -> u32 {
+        let bit = |on: bool, flag: u32| if on { flag } else { 0 };
+        bit(self.read, open_flags::READ)
+            | bit(self.write, open_flags::WRITE)
+            | bit(self.exclusive, open_flags::EXCLUSIVE)
+            | bit(self.truncate, open_flags::TRUNCATE)
+    }
+
+    /// What is left of the flags once the file is open.
+    fn access(self) -> u32 {
+        self.flags() & (open_flags::READ | open_flags::WRITE)
+    }
 }
 
 /// An open regular file. Cheap to clone: all clones are one handle.
@@ -38,43 +57,216 @@ pub struct OpenFile {
     pub(crate) inner: Rc<OpenInner>,
 }
 
-pub(crate) struct OpenInner {}
+pub(crate) struct OpenInner {
+    client: Client,
+    caller: Caller,
+    pub state: Rc<FileState>,
+    handle: u64,
+    mode: OpenMode,
+    stage: Cell<Stage>,
+    /// Something was written through it: its close brings size and time.
+    pub wrote: Cell<bool>,
+    /// The name is known to be durable (asked for by the first write of a `sync` handle).
+    pub named: Cell<bool>,
+    /// Losses of the file that this handle has reported.
+    reported: Cell<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    Closed,
+    /// The MDT lost the handle, and the file could not be opened again.
+    Gone,
+}
+
+/// A handle in the client's table.
+pub(crate) struct Held {
+    open: OpenHandle,
+    inner: Weak<OpenInner>,
+}
 
 impl OpenFile {
     /// The file.
     pub fn fid(&self) -> Fid {
-        todo!()
+        self.inner.state.fid
     }
 
     /// The handle's number, unique in this client.
     pub fn handle(&self) -> u64 {
-        todo!()
+        self.inner.handle
     }
 
     /// How it was opened.
     pub fn mode(&self) -> OpenMode {
-        todo!()
+        self.inner.mode
     }
 
     /// The file's layout.
     pub fn layout(&self) -> Rc<Layout> {
-        todo!()
+        self.inner.state.layout()
+    }
+
+    pub(crate) fn state(&self) -> &Rc<FileState> {
+        &self.inner.state
+    }
+
+    /// Fails if the handle is no longer good, or (once per loss) if acknowledged changes of the file were lost.
+    pub(crate) fn check(&self) -> ClientResult<()> {
+        match self.inner.stage.get() {
+            Stage::Open => self.report(),
+            Stage::Closed => Err(Errno::EBADF.into()),
+            Stage::Gone => {
+                let words = format!("{} could not be opened again after the MDT ended the session", self.fid());
+                Err(ClientError::new(Errno::ESTALE, words))
+            }
+        }
+    }
+
+    /// Fails if acknowledged changes were lost and this handle has not said so.
+    pub(crate) fn report(&self) -> ClientResult<()> {
+        let losses = self.inner.state.losses();
+        if self.inner.reported.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
+    }
+
+    pub(crate) fn check_write(&self) -> ClientResult<()> {
+        if self.inner.mode.write { self.check() } else { Err(Errno::EBADF.into()) }
+    }
+
+    pub(crate) fn check_read(&self) -> ClientResult<()> {
+        if self.inner.mode.read { self.check() } else { Err(Errno::EBADF.into()) }
+    }
+}
+
+impl Drop for OpenInner {
+    fn drop(&mut self) {
+        if self.stage.get() == Stage::Open {
+            let close = self.client.clone().end(self.state.clone(), self.handle, self.wrote.get());
+            drop(self.client.env().spawn(close));
+        }
     }
 }
 
 impl Client {
     /// Opens a regular file.
-    pub async fn open(&self, _caller: &Caller, _fid: Fid, _mode: OpenMode) -> ClientResult<OpenFile> {
-        todo!()
+    pub async fn open(&self, caller: &Caller, fid: Fid, mode: OpenMode) -> ClientResult<OpenFile> {
+        let (client, caller) = (self.clone(), caller.clone());
+        detached(self.env(), async move {
+            let handle = client.new_handle();
+            let flags = mode.flags() & !open_flags::EXCLUSIVE;
+            let request = Open { caller: caller.clone(), fid, flags, handle };
+            let reply = client.mdt(fid, &request).await?;
+            client.opened(caller, reply, handle, mode)
+        })
+        .await
     }
 
     /// close(2) of one descriptor: reports acknowledged writes that were lost. The handle stays open.
-    pub async fn flush(&self, _file: &OpenFile) -> ClientResult<()> {
-        todo!()
+    pub async fn flush(&self, file: &OpenFile) -> ClientResult<()> {
+        file.check()?;
+        file.state().idle().await;
+        file.report()
     }
 
     /// Ends the handle: waits for its writes, brings size and times to the MDT. Other clones of it become invalid.
-    pub async fn close(&self, _file: OpenFile) -> ClientResult<()> {
-        todo!()
+    pub async fn close(&self, file: OpenFile) -> ClientResult<()> {
+        let reported = file.check();
+        if file.inner.stage.replace(Stage::Closed) == Stage::Open {
+            let end = self.clone().end(file.state().clone(), file.handle(), file.inner.wrote.get());
+            detached(self.env(), end).await?;
+        }
+        reported.and(file.report())
+    }
+
+    pub(crate) fn new_handle(&self) -> u64 {
+        let handle = self.inner.next_handle.get();
+        self.inner.next_handle.set(handle + 1);
+        handle
+    }
+
+    /// Takes over a file the MDT has opened as `handle`.
+    pub(crate) fn opened(
+        &self,
+        caller: Caller,
+        reply: OpenReply,
+        handle: u64,
+        mode: OpenMode,
+    ) -> ClientResult<OpenFile> {
+        let fid = reply.attr.fid;
+        let layout = reply.layout.ok_or_else(|| {
+            ClientError::new(Errno::EIO, format!("the MDT opened {fid} without a layout: that is a bug, report it"))
+        })?;
+        let state = self.file_state(&reply.attr, layout);
+        let inner = Rc::new(OpenInner {
+            client: self.clone(),
+            caller,
+            handle,
+            mode,
+            stage: Cell::new(Stage::Open),
+            wrote: Cell::new(false),
+            named: Cell::new(false),
+            reported: Cell::new(state.losses()),
+            state,
+        });
+        let held = Held { open: OpenHandle { fid, handle, flags: mode.access() }, inner: Rc::downgrade(&inner) };
+        self.inner.handles.borrow_mut().insert(handle, held);
+        Ok(OpenFile { inner })
+    }
+
+    /// Closes a handle at the MDT, after all writes of the file were replied.
+    async fn end(self, file: Rc<FileState>, handle: u64, wrote: bool) -> ClientResult<()> {
+        file.idle().await;
+        let size = *file.size.borrow();
+        let (attr_epoch, mtime_ns) = file.time();
+        let request = Close {
+            fid: file.fid,
+            handle,
+            wrote,
+            size: size.seen(),
+            truncate_epoch: size.epoch(),
+            mtime_ns,
+            attr_epoch,
+        };
+        let closed = self.mdt(file.fid, &request).await;
+        // Only now: while the MDT may not have executed it, the handle is reclaimed after a restart.
+        self.inner.handles.borrow_mut().remove(&handle);
+        Ok(closed.map(drop)?)
+    }
+}
+
+impl Inner {
+    /// Handles to bring back after a restart of the MDT, ordered.
+    pub fn reclaim(&self) -> Vec<OpenHandle> {
+        self.handles.borrow().values().map(|held| held.open.clone()).collect()
+    }
+
+    /// All handles somebody holds, ordered.
+    pub fn open_handles(&self) -> Vec<OpenFile> {
+        let handles = self.handles.borrow();
+        handles.values().filter_map(|held| held.inner.upgrade()).map(|inner| OpenFile { inner }).collect()
+    }
+
+    /// The MDT has forgotten all handles: opens them again, in the background.
+    pub fn reopen_all(self: &Rc<Self>) {
+        for file in self.open_handles() {
+            drop(self.env.spawn(async move { file.inner.reopen().await }));
+        }
+    }
+}
+
+impl OpenInner {
+    async fn reopen(&self) {
+        let (fid, handle) = (self.state.fid, self.handle);
+        let request = Open { caller: self.caller.clone(), fid, flags: self.mode.access(), handle };
+        match self.client.mdt(fid, &request).await {
+            Ok(reply) => self.state.adopt(&reply.attr, reply.layout.as_ref()),
+            Err(error) => {
+                self.client.env().log(&format!("client: {fid} could not be opened again: {error}"));
+                if self.stage.get() == Stage::Open {
+                    self.stage.set(Stage::Gone);
+                }
+                self.client.inner.handles.borrow_mut().remove(&handle);
+            }
+        }
     }
 }

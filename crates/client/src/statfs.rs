@@ -1,6 +1,12 @@
 //! Space of the whole cluster.
 
-use crate::{Client, ClientResult};
+use forebay_proto::{
+    Fid,
+    message::{MdtStatFs, OstStatFs},
+};
+use forebay_rpc::Call;
+
+use crate::{Client, ClientResult, tasks::try_all};
 
 /// Space of the whole cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,7 +15,7 @@ pub struct StatFs {
     pub total_bytes: u64,
     /// Bytes that can still be written.
     pub available_bytes: u64,
-    /// Inodes there can be.
+    /// Inodes there are.
     pub files: u64,
     /// Inodes that can still be made.
     pub files_free: u64,
@@ -18,6 +24,17 @@ pub struct StatFs {
 impl Client {
     /// Space of all OSTs together, inodes of the MDT.
     pub async fn statfs(&self) -> ClientResult<StatFs> {
-        todo!()
+        let asks = self.inner.peers.osts().into_iter().map(|ost| {
+            let client = self.clone();
+            async move { client.ost(ost, &OstStatFs {}, Call::default()).await.map(|called| called.reply) }
+        });
+        let names = self.mdt(Fid::ROOT, &MdtStatFs {}).await?;
+        let osts = try_all(self.env(), asks).await?;
+        Ok(StatFs {
+            total_bytes: osts.iter().map(|ost| ost.total_bytes).sum(),
+            available_bytes: osts.iter().map(|ost| ost.available_bytes).sum(),
+            files: names.files,
+            files_free: names.files_free,
+        })
     }
 }

@@ -1,29 +1,71 @@
 //! What a client has done.
 
-use std::time::Duration;
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use crate::Client;
 
 /// Counters since the mount.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientStats {
     /// Bytes read by calls.
     pub read_bytes: u64,
     /// Bytes written by calls.
     pub written_bytes: u64,
-    /// Requests sent.
+    /// Requests that were replied.
     pub rpcs: u64,
     /// Bytes kept for replay now.
     pub pinned_bytes: u64,
     /// Requests replayed after restarts of targets.
     pub replayed: u64,
+    /// Times a target ended this client's session.
+    pub evictions: u64,
     /// The longest a request waited for its reply.
     pub longest_stall: Duration,
+}
+
+/// Counts; all clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct Counters(Rc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    read_bytes: Cell<u64>,
+    written_bytes: Cell<u64>,
+    longest_stall: Cell<Duration>,
+}
+
+impl Counters {
+    pub fn read(&self, bytes: usize) {
+        self.0.read_bytes.set(self.0.read_bytes.get() + bytes as u64);
+    }
+
+    pub fn written(&self, bytes: usize) {
+        self.0.written_bytes.set(self.0.written_bytes.get() + bytes as u64);
+    }
+
+    pub fn waited(&self, duration: Duration) {
+        let longest = &self.0.longest_stall;
+        longest.set(duration.max(longest.get()));
+    }
 }
 
 impl Client {
     /// Counters since the mount.
     pub fn stats(&self) -> ClientStats {
-        todo!()
+        let counts = &self.inner.counters.0;
+        let mut stats = ClientStats {
+            read_bytes: counts.read_bytes.get(),
+            written_bytes: counts.written_bytes.get(),
+            pinned_bytes: self.inner.peers.pinned_bytes(),
+            longest_stall: counts.longest_stall.get(),
+            ..ClientStats::default()
+        };
+        for peer in self.inner.peers.started() {
+            let session = peer.session.stats();
+            stats.rpcs += session.replies;
+            stats.replayed += session.replays;
+            stats.evictions += session.evictions;
+        }
+        stats
     }
 }

@@ -1,42 +1,157 @@
-//! Writes.
+//! Writes: split by layout, summed once, several requests in flight per OST; the size is raised last.
+//!
+//! Invariant: a write is acknowledged only when every request, and the raise of the size it needs, was replied.
+//! Invariant: the bytes are not copied here; slices of them go to the socket and stay pinned until they are committed.
 
 use bytes::Bytes;
+use forebay_proto::{
+    Errno,
+    limits::FILE_BYTES,
+    message::{CommitLevel, Sync, WriteObject},
+};
+use forebay_rpc::Call;
 
-use crate::{Client, ClientResult, OpenFile};
+use crate::{
+    Client, ClientResult, OpenFile,
+    errors::Trouble,
+    file::Snapshot,
+    limits,
+    payload::{Payload, block_sums},
+    plan::{ObjectRange, plan},
+    tasks::{all, detached, worst},
+};
 
 impl Client {
-    /// Writes `data` (its parts one after another) at `offset`; returns how many bytes, fewer only after an error that
-    /// the next call reports.
+    /// Writes `data` (its parts one after another) at `offset`; returns how many bytes: fewer than given only if the
+    /// rest failed, which a call for the rest would report.
     ///
     /// The parts are not copied: they go to the socket as they are and stay pinned until they are committed.
-    pub async fn write(&self, _file: &OpenFile, _offset: u64, _data: impl Into<Payload>) -> ClientResult<usize> {
-        todo!()
+    pub async fn write(&self, file: &OpenFile, offset: u64, data: impl Into<Payload>) -> ClientResult<usize> {
+        let data = data.into();
+        file.check_write()?;
+        let length = writable(offset, data.len())?;
+        if length == 0 {
+            return Ok(0);
+        }
+        let (client, file) = (self.clone(), file.clone());
+        detached(self.env(), async move { client.write_all(&file, offset, length, &data).await }).await
+    }
+
+    /// Writes the first `length` bytes of `data`, again and again until the epoch was current.
+    ///
+    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale.
+    pub(crate) async fn write_all(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        length: usize,
+        data: &Payload,
+    ) -> ClientResult<usize> {
+        let _busy = file.state().busy();
+        file.inner.wrote.set(true);
+        let written = self.fresh(file.state(), async || self.write_once(file, offset, length, data).await).await?;
+        if file.mode().sync {
+            self.make_name_durable(file).await?;
+        }
+        self.inner.counters.written(written);
+        Ok(written)
+    }
+
+    async fn write_once(&self, file: &OpenFile, offset: u64, length: usize, data: &Payload) -> Result<usize, Trouble> {
+        let at = file.state().snapshot();
+        let level = self.level(file.mode().sync);
+        let requests = plan(&at.layout, offset, length as u64, self.inner.options.max_rpc_bytes.into());
+        let sends = requests.iter().map(|request| {
+            let parts = data.gather(offset, &request.ranges);
+            let (client, file, at, request) = (self.clone(), file.clone(), at.clone(), request.clone());
+            async move { client.write_object(&file, &at, request, parts, level).await }
+        });
+        let results = all(self.env(), sends).await;
+        let written = replied(offset, length, &requests, &results);
+        match worst(results.into_iter().filter_map(Result::err)) {
+            Some(trouble) if written == 0 || matches!(trouble, Trouble::Stale(_)) => return Err(trouble),
+            _ => {}
+        }
+        self.raise(file.state(), &at, offset + written as u64, level).await?;
+        Ok(written)
+    }
+
+    /// One request. At stripe 0's target it carries the size too.
+    async fn write_object(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        request: ObjectRange,
+        parts: Vec<Bytes>,
+        level: CommitLevel,
+    ) -> Result<(), Trouble> {
+        let (file, write_id) = (file.state(), self.write_id());
+        let file_bytes = if request.stripe == 0 { request.file_end().max(at.seen) } else { 0 };
+        let message = WriteObject {
+            object: at.object.clone(),
+            offset: request.offset,
+            length: request.length as u32,
+            write_id,
+            sums: block_sums(file.fid, request.offset, write_id, &parts),
+            file_bytes,
+            attr_epoch: at.attr_epoch,
+        };
+        let call = Call { bulk: parts, fid: Some(file.fid), ..Call::level(level) };
+        let called = self.inner.peers.ost(request.ost).await?.data_call(&message, call).await?;
+        let epoch = at.object.truncate_epoch;
+        if request.stripe == 0 {
+            file.raised(epoch, file_bytes, called.transno);
+            file.size.borrow_mut().see(epoch, called.reply.file_bytes);
+        }
+        file.told_time(at.attr_epoch, called.reply.mtime_ns);
+        Ok(())
+    }
+
+    /// A durable write to a file whose name is not durable would be lost with it.
+    async fn make_name_durable(&self, file: &OpenFile) -> ClientResult<()> {
+        if !file.inner.named.get() {
+            self.mdt(file.fid(), &Sync { fid: Some(file.fid()) }).await?;
+            file.inner.named.set(true);
+        }
+        Ok(())
     }
 }
 
-/// Bytes to write: one buffer, or several one after another.
-pub struct Payload(pub Vec<Bytes>);
-
-impl From<Bytes> for Payload {
-    fn from(bytes: Bytes) -> Self {
-        Self(vec![bytes])
+/// How many of `length` bytes one call writes at `offset`.
+pub(crate) fn writable(offset: u64, length: usize) -> ClientResult<usize> {
+    if length > 0 && offset >= FILE_BYTES {
+        return Err(Errno::EFBIG.into());
     }
+    Ok((length.min(limits::CALL_BYTES) as u64).min(FILE_BYTES.saturating_sub(offset)) as usize)
 }
 
-impl From<Vec<u8>> for Payload {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(vec![bytes.into()])
-    }
+/// Bytes from `offset` on of which every request was replied. Pure.
+fn replied(offset: u64, length: usize, requests: &[ObjectRange], results: &[Result<(), Trouble>]) -> usize {
+    let failed = requests.iter().zip(results).filter(|(_, result)| result.is_err());
+    failed.map(|(request, _)| (request.ranges[0].offset - offset) as usize).min().unwrap_or(length)
 }
 
-impl From<Vec<Bytes>> for Payload {
-    fn from(parts: Vec<Bytes>) -> Self {
-        Self(parts)
-    }
-}
+#[cfg(test)]
+mod tests {
+    use forebay_proto::Layout;
 
-impl From<&'static [u8]> for Payload {
-    fn from(bytes: &'static [u8]) -> Self {
-        Self(vec![Bytes::from_static(bytes)])
+    use super::*;
+
+    #[test]
+    fn a_failed_request_leaves_the_bytes_before_it() {
+        let layout = Layout { generation: 1, stripe_bytes: 64 << 10, osts: vec![0, 1] };
+        let requests = plan(&layout, 1000, 200_000, 1 << 20);
+        let failed = || Err(Trouble::Failed(Errno::ENOSPC.into()));
+        assert_eq!(replied(1000, 200_000, &requests, &[Ok(()), Ok(())]), 200_000);
+        assert_eq!(replied(1000, 200_000, &requests, &[Ok(()), failed()]), 65_536 - 1000);
+        assert_eq!(replied(1000, 200_000, &requests, &[failed(), Ok(())]), 0);
+    }
+
+    #[test]
+    fn a_call_ends_at_the_largest_size_of_a_file() {
+        assert_eq!(writable(FILE_BYTES - 10, 100), Ok(10));
+        assert_eq!(writable(FILE_BYTES, 1), Err(Errno::EFBIG.into()));
+        assert_eq!(writable(u64::MAX, 0), Ok(0));
+        assert_eq!(writable(0, usize::MAX), Ok(limits::CALL_BYTES));
     }
 }

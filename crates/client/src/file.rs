@@ -1,0 +1,250 @@
+//! What this client knows of a file that it has open: layout, epochs, size, losses. All handles of a file share it.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::{Rc, Weak},
+    time::Duration,
+};
+
+use forebay_env::sync::{Mutex, Notify};
+use forebay_proto::{
+    Errno, Fid, Layout, Transno,
+    message::{Attr, CommitLevel, GetAttr, ObjectRef, RaiseSize},
+};
+use forebay_rpc::{Call, Lost};
+
+use crate::{Client, ClientError, ClientResult, client::Inner, errors::Trouble, limits, size::KnownSize};
+
+/// A file with open handles.
+pub(crate) struct FileState {
+    pub fid: Fid,
+    layout: RefCell<Rc<Layout>>,
+    pub size: RefCell<KnownSize>,
+    attr_epoch: Cell<u64>,
+    /// Latest modification time a target told, and its attribute epoch.
+    mtime: Cell<(u64, i64)>,
+    /// One raise of the size at a time; those that wait are served by the next.
+    raising: Mutex<()>,
+    /// Transno of the last raise at stripe 0's target.
+    raised_at: Cell<Transno>,
+    in_flight: Cell<usize>,
+    idle: Notify,
+    losses: Cell<u64>,
+    loss: RefCell<String>,
+    owner: Weak<Inner>,
+}
+
+/// What the requests of one attempt carry.
+#[derive(Clone)]
+pub(crate) struct Snapshot {
+    pub layout: Rc<Layout>,
+    pub object: ObjectRef,
+    pub attr_epoch: u64,
+    /// The file is at least this long.
+    pub seen: u64,
+}
+
+/// A change of the file is under way; its handles are not closed before it ends.
+pub(crate) struct Busy(Rc<FileState>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.in_flight.set(self.0.in_flight.get() - 1);
+        if self.0.in_flight.get() == 0 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+impl FileState {
+    fn new(owner: &Rc<Inner>, attr: &Attr, layout: Layout) -> Self {
+        Self {
+            fid: attr.fid,
+            layout: RefCell::new(Rc::new(layout)),
+            size: RefCell::new(KnownSize::new(attr.truncate_epoch, attr.size)),
+            attr_epoch: Cell::new(attr.attr_epoch),
+            mtime: Cell::new((attr.attr_epoch, 0)),
+            raising: Mutex::new(()),
+            raised_at: Cell::new(Transno(0)),
+            in_flight: Cell::new(0),
+            idle: Notify::new(),
+            losses: Cell::new(0),
+            loss: RefCell::default(),
+            owner: Rc::downgrade(owner),
+        }
+    }
+
+    pub fn layout(&self) -> Rc<Layout> {
+        self.layout.borrow().clone()
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let (layout, size) = (self.layout(), *self.size.borrow());
+        let object = ObjectRef { fid: self.fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
+        Snapshot { layout, object, attr_epoch: self.attr_epoch.get(), seen: size.seen() }
+    }
+
+    /// Takes over what the MDT says of the file. Replies may come in any order.
+    pub fn adopt(&self, attr: &Attr, layout: Option<&Layout>) {
+        self.size.borrow_mut().see(attr.truncate_epoch, attr.size);
+        self.attr_epoch.set(self.attr_epoch.get().max(attr.attr_epoch));
+        if let Some(layout) = layout
+            && layout.generation > self.layout.borrow().generation
+        {
+            *self.layout.borrow_mut() = Rc::new(layout.clone());
+        }
+    }
+
+    /// A target told the modification time of its object after a change of `attr_epoch`.
+    pub fn told_time(&self, attr_epoch: u64, mtime_ns: i64) {
+        self.mtime.set(self.mtime.get().max((attr_epoch, mtime_ns)));
+    }
+
+    /// Latest modification time told, and its attribute epoch.
+    pub fn time(&self) -> (u64, i64) {
+        self.mtime.get()
+    }
+
+    /// Stripe 0's target has replied to this client's raise.
+    pub fn raised(&self, epoch: u64, file_bytes: u64, transno: Transno) {
+        self.size.borrow_mut().raised(epoch, file_bytes);
+        self.raised_at.set(self.raised_at.get().max(transno));
+    }
+
+    pub fn busy(self: &Rc<Self>) -> Busy {
+        self.in_flight.set(self.in_flight.get() + 1);
+        Busy(self.clone())
+    }
+
+    /// Waits until no change is under way.
+    pub async fn idle(&self) {
+        while self.in_flight.get() > 0 {
+            self.idle.notified().await;
+        }
+    }
+
+    /// Acknowledged changes are lost: every handle reports it once.
+    pub fn lose(&self, reason: &str) {
+        self.losses.set(self.losses.get() + 1);
+        *self.loss.borrow_mut() = format!("acknowledged changes of {} were lost: {reason}", self.fid);
+    }
+
+    pub fn losses(&self) -> u64 {
+        self.losses.get()
+    }
+
+    pub fn loss(&self) -> ClientError {
+        ClientError::new(Errno::EIO, self.loss.borrow().clone())
+    }
+
+    /// What decides whether a request is stale.
+    fn version(&self) -> (u64, u32) {
+        (self.size.borrow().epoch(), self.layout.borrow().generation)
+    }
+}
+
+impl Drop for FileState {
+    fn drop(&mut self) {
+        if let Some(inner) = self.owner.upgrade() {
+            let mut files = inner.files.borrow_mut();
+            if files.get(&self.fid).is_some_and(|file| file.strong_count() == 0) {
+                files.remove(&self.fid);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// The state of a file just opened.
+    pub(crate) fn file_state(&self, attr: &Attr, layout: Layout) -> Rc<FileState> {
+        if let Some(file) = self.inner.file(attr.fid) {
+            file.adopt(attr, Some(&layout));
+            return file;
+        }
+        let file = Rc::new(FileState::new(&self.inner, attr, layout));
+        self.inner.files.borrow_mut().insert(attr.fid, Rc::downgrade(&file));
+        file
+    }
+
+    /// Repeats `attempt` until its truncate epoch and layout generation were current.
+    pub(crate) async fn fresh<T>(
+        &self,
+        file: &FileState,
+        attempt: impl AsyncFn() -> Result<T, Trouble>,
+    ) -> ClientResult<T> {
+        let mut pause = Duration::from_millis(1);
+        for _ in 0..limits::STALE_ATTEMPTS {
+            let before = file.version();
+            match attempt().await {
+                Err(Trouble::Stale(_)) => {}
+                other => return Ok(other?),
+            }
+            self.refresh(file).await?;
+            if file.version() == before {
+                // The OST is ahead of what the MDT tells: its reply is on the way.
+                self.env().sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_millis(100));
+            }
+        }
+        let words = format!("{} is truncated again and again; try later", file.fid);
+        Err(ClientError::new(Errno::EIO, words))
+    }
+
+    async fn refresh(&self, file: &FileState) -> ClientResult<()> {
+        let entry = self.mdt(file.fid, &GetAttr { fid: file.fid }).await?;
+        file.adopt(&entry.attr, entry.layout.as_ref());
+        Ok(())
+    }
+
+    /// Returns when stripe 0's target has replied to a raise of the size to at least `end`.
+    ///
+    /// Raises of one file go one after another; one raise serves all writes that ended while the last was under way.
+    pub(crate) async fn raise(
+        &self,
+        file: &FileState,
+        at: &Snapshot,
+        end: u64,
+        level: CommitLevel,
+    ) -> Result<(), Trouble> {
+        let epoch = at.object.truncate_epoch;
+        file.size.borrow_mut().want(epoch, end);
+        let _turn = file.raising.lock().await;
+        let peer = self.inner.peers.ost(at.layout.osts[0]).await?;
+        if file.size.borrow().covers(epoch, end) {
+            if level == CommitLevel::Commit {
+                peer.session.committed(file.raised_at.get()).await?;
+            }
+            return Ok(());
+        }
+        if file.size.borrow().epoch() != epoch {
+            return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
+        }
+        let file_bytes = file.size.borrow().next_raise(end);
+        let request = RaiseSize { object: at.object.clone(), file_bytes, attr_epoch: at.attr_epoch };
+        let call = Call { fid: Some(file.fid), ..Call::level(level) };
+        let called = peer.call(&request, call).await?;
+        file.raised(epoch, file_bytes, called.transno);
+        file.size.borrow_mut().see(epoch, called.reply.file_bytes);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// A target has ended the session: what it had not committed is lost.
+    pub fn lost(self: &Rc<Self>, target: forebay_proto::TargetId, lost: &Lost) {
+        self.env.log(&format!("client: {target} ended the session ({}); {} requests lost", lost.reason, lost.requests));
+        self.lost_requests.set(self.lost_requests.get() + lost.requests);
+        for file in lost.fids.iter().filter_map(|fid| self.file(*fid)) {
+            file.lose(&lost.reason);
+        }
+        match target.kind {
+            forebay_proto::TargetKind::Mdt => self.reopen_all(),
+            forebay_proto::TargetKind::Ost => {
+                let first = |file: &Rc<FileState>| file.layout().osts.first() == Some(&target.index);
+                self.open_files().iter().filter(|file| first(file)).for_each(|file| {
+                    file.size.borrow_mut().forget_raises();
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Several requests at once, and work that outlives the call that asked for it.
+
+use forebay_env::Env;
+use forebay_proto::Errno;
+
+use crate::{ClientError, errors::Trouble};
+
+/// Runs all `futures` at once; their results in their order. A single one runs in place.
+pub(crate) async fn all<T, E, F>(env: &Env, futures: impl IntoIterator<Item = F>) -> Vec<Result<T, E>>
+where
+    T: 'static,
+    E: From<ClientError> + 'static,
+    F: Future<Output = Result<T, E>> + 'static,
+{
+    let mut futures: Vec<F> = futures.into_iter().collect();
+    if futures.len() == 1 {
+        return vec![futures.remove(0).await];
+    }
+    let tasks: Vec<_> = futures.into_iter().map(|future| env.spawn(future)).collect();
+    let mut results = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        results.push(task.await.unwrap_or_else(|| Err(ended().into())));
+    }
+    results
+}
+
+/// As [`all`]; the first error in their order, if there is one.
+pub(crate) async fn try_all<T, E, F>(env: &Env, futures: impl IntoIterator<Item = F>) -> Result<Vec<T>, E>
+where
+    T: 'static,
+    E: From<ClientError> + 'static,
+    F: Future<Output = Result<T, E>> + 'static,
+{
+    all(env, futures).await.into_iter().collect()
+}
+
+/// Runs `future` to its end even if the caller stops waiting for it.
+pub(crate) async fn detached<T, E, F>(env: &Env, future: F) -> Result<T, E>
+where
+    T: 'static,
+    E: From<ClientError> + 'static,
+    F: Future<Output = Result<T, E>> + 'static,
+{
+    env.spawn(future).await.unwrap_or_else(|| Err(ended().into()))
+}
+
+fn ended() -> ClientError {
+    ClientError::new(Errno::EIO, "the client ended during the call")
+}
+
+/// The first failure, a stale one if there is any: then the whole attempt is repeated.
+pub(crate) fn worst(troubles: impl IntoIterator<Item = Trouble>) -> Option<Trouble> {
+    let mut first = None;
+    for trouble in troubles {
+        if matches!(trouble, Trouble::Stale(_)) {
+            return Some(trouble);
+        }
+        first.get_or_insert(trouble);
+    }
+    first
+}
