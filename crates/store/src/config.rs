@@ -51,12 +51,10 @@ pub struct OpenOptions {
     pub cache_bytes: Option<u64>,
     /// A transaction is committed at the latest this long after its first change.
     pub commit_interval: Duration,
-    /// Run the cleaner and checkpoints in the background (tests of single steps turn it off).
-    pub background: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { cache_bytes: None, commit_interval: limits::COMMIT_INTERVAL, background: true }
+        Self { cache_bytes: None, commit_interval: limits::COMMIT_INTERVAL }
     }
 }

@@ -8,17 +8,35 @@
 //! Use: `prefetch` (async) brings rows to memory, `place` (async) brings bytes to the device, then `begin` .. `apply`
 //! (sync, no await in between) changes the index; `committed` waits until that is durable.
 
+mod checkpoint;
+mod commit;
+mod compact;
 mod config;
+mod core;
 mod error;
+mod extent;
+mod format;
+mod identity;
+mod journal;
 pub mod limits;
+mod place;
+mod read;
+mod recovery;
+mod redo;
+mod scan;
+mod slab;
+mod snapshot;
 mod space;
 mod stats;
 mod store;
+mod table;
 mod txn;
 
 pub use config::{FormatOptions, OpenOptions};
 pub use error::{StoreError, StoreErrorKind, StoreResult};
+pub use identity::{Features, Identity};
+pub use place::Placed;
 pub use space::{Reservation, SlabCounts, Space};
 pub use stats::StoreStats;
-pub use store::{CommitPoint, Fragment, Identity, Placed, RecoveryReport, Segment, SegmentBody, Store};
+pub use store::{CommitPoint, Fragment, RecoveryReport, Segment, SegmentBody, Store};
 pub use txn::Txn;

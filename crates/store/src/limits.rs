@@ -46,3 +46,22 @@ pub const READ_BYTES: u64 = 4 << 20;
 pub const PLACE_RETRIES: u32 = 8;
 /// Bytes the index takes for one extent besides its sums, and its descriptor in a run: counted as used with the data.
 pub const EXTENT_OVERHEAD_BYTES: u64 = 96;
+/// Largest slab: places within a slab are 32 bits.
+pub const SLAB_BYTES_MAX: u64 = 1 << 30;
+/// Smallest journal.
+pub const JOURNAL_BYTES_MIN: u64 = 128 << 10;
+/// Slabs the cleaner likes to have in hand beyond those kept back.
+pub const SLABS_IN_HAND: u32 = 64;
+
+/// Most slabs of a store: the pieces of a checkpoint's slab snapshot are listed in one anchor.
+pub const fn slabs_max(slab_bytes: u64) -> u64 {
+    let piece = if slab_bytes / 4 < 1 << 20 { slab_bytes / 4 } else { 1 << 20 };
+    piece / 21 * SNAPSHOT_PIECES
+}
+
+/// Pieces of a slab snapshot that an anchor lists.
+pub const SNAPSHOT_PIECES: u64 = 100;
+/// Slabs, the last opened first, whose runs recovery asks for the highest durable lsn.
+pub const RECOVERY_SLABS_SCANNED: usize = 4;
+/// Dirty leaves below this never start a checkpoint.
+pub const DIRTY_BYTES_MIN: u64 = 256 << 10;

@@ -1,4 +1,17 @@
-//! Space: what is used, what is promised.
+//! Space: what is used, what is promised, who has to wait.
+//!
+//! Two measures. *Weight* is what live data needs when it is packed well: it decides whether a request can ever be
+//! served (`Full`, at once). *Device bytes* are what it takes when it is written alone, in the worst case: they decide
+//! whether it can be served now, or has to wait for the cleaner.
+//!
+//! Some slabs are kept back for the cleaner, for checkpoints and for tombstones, so that deleting works on a full store.
+
+use std::{cell::Cell, rc::Rc};
+
+use forebay_env::sync::Mutex;
+use forebay_proto::limits::BLOCK_BYTES;
+
+use crate::{StoreError, StoreErrorKind, StoreResult, core::Core, limits};
 
 /// Slabs by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,21 +26,182 @@ pub struct SlabCounts {
     pub bad: u32,
 }
 
-/// Space of a store. `total = used + available + what is kept back`.
+/// Space of a store. `total = used + reserved + available`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// Bytes callers may fill (kept-back slabs, headers and bad slabs taken off).
     pub total_bytes: u64,
     /// Live bytes: file data, index pages, overhead.
     pub used_bytes: u64,
-    /// Promised to reservations that are not placed yet.
+    /// Promised to reservations that are not in the index yet.
     pub reserved_bytes: u64,
-    /// What another reservation may take: `total - used - reserved`.
+    /// What another reservation may take.
     pub available_bytes: u64,
     /// Slabs by state.
     pub slabs: SlabCounts,
 }
 
-/// A promise of room, given back when dropped, used up by [`crate::Store::place`].
-#[derive(Debug)]
-pub struct Reservation {}
+/// What is promised and not yet used.
+#[derive(Default)]
+pub(crate) struct Promises {
+    weight: Cell<u64>,
+    device_bytes: Cell<u64>,
+    /// Those who wait for room, one at a time: in order.
+    turn: Mutex<()>,
+    waiting: Cell<u32>,
+    /// Set by the cleaner when it can gain nothing more.
+    hopeless: Cell<bool>,
+}
+
+/// A promise of room: given back when dropped, used up by [`crate::Store::place`].
+pub struct Reservation {
+    promises: Rc<Promises>,
+    weight: u64,
+    device_bytes: u64,
+}
+
+impl Reservation {
+    /// The bytes are on the device: only their weight is still promised, until the index knows them.
+    pub(crate) fn placed(mut self) -> Self {
+        let device_bytes = std::mem::take(&mut self.device_bytes);
+        self.promises.device_bytes.set(self.promises.device_bytes.get() - device_bytes);
+        self
+    }
+
+    /// Weight promised.
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let promises = &self.promises;
+        promises.weight.set(promises.weight.get() - self.weight);
+        promises.device_bytes.set(promises.device_bytes.get() - self.device_bytes);
+    }
+}
+
+impl std::fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reservation({} bytes)", self.weight)
+    }
+}
+
+impl Promises {
+    /// True if somebody waits for the cleaner.
+    pub(crate) fn anybody_waits(&self) -> bool {
+        self.waiting.get() > 0
+    }
+
+    /// The cleaner can gain nothing more: those who wait are told `Full`. Undone by the next commit.
+    pub(crate) fn set_hopeless(&self, hopeless: bool) {
+        self.hopeless.set(hopeless);
+    }
+
+    fn grant(self: &Rc<Self>, weight: u64, device_bytes: u64) -> Reservation {
+        self.weight.set(self.weight.get() + weight);
+        self.device_bytes.set(self.device_bytes.get() + device_bytes);
+        Reservation { promises: self.clone(), weight, device_bytes }
+    }
+}
+
+/// Weight of `payload_bytes` in `fragments` fragments.
+fn weight_of(payload_bytes: u64, fragments: u64) -> u64 {
+    let sums = payload_bytes / BLOCK_BYTES + 2 * fragments;
+    payload_bytes + fragments * limits::EXTENT_OVERHEAD_BYTES + 8 * sums
+}
+
+/// Device bytes of them when each is written in a run of its own, and slabs end in their middle.
+fn device_bytes_of(payload_bytes: u64, fragments: u64, slab_usable: u64) -> u64 {
+    let sectors = payload_bytes + fragments * 2 * limits::SECTOR;
+    sectors + (sectors / slab_usable + 1) * 3 * limits::SECTOR
+}
+
+impl Core {
+    /// Bytes of a slab that live data can fill, whatever its fragments.
+    pub(crate) fn slab_usable(&self) -> u64 {
+        let slab = self.geometry.slab_bytes;
+        // Its header, run headers and padding (1/64, 8 KiB at least), and the end that no whole block fits.
+        slab - limits::SECTOR - (slab / 64).max(2 * limits::SECTOR) - BLOCK_BYTES.min(slab / 8)
+    }
+
+    /// Space by use.
+    pub(crate) fn space(&self) -> Space {
+        let alloc = self.alloc.borrow();
+        let slabs = alloc.counts();
+        let good = self.geometry.slab_count.saturating_sub(slabs.bad + self.keep_slabs);
+        let total_bytes = u64::from(good) * self.slab_usable();
+        let used_bytes = (alloc.data_live() + alloc.page_live()).min(total_bytes);
+        let reserved_bytes = self.promises.weight.get();
+        let available_bytes = (total_bytes - used_bytes).saturating_sub(reserved_bytes);
+        Space { total_bytes, used_bytes, reserved_bytes, available_bytes, slabs }
+    }
+
+    /// Device bytes that callers' data can take before a slab has to be cleaned.
+    fn writable_bytes(&self) -> u64 {
+        let free = self.alloc.borrow().free_count().saturating_sub(self.keep_slabs);
+        u64::from(free) * self.slab_usable() + self.writer.open_rest().saturating_sub(BLOCK_BYTES)
+    }
+
+    /// See [`crate::Store::reserve`].
+    pub(crate) async fn reserve(&self, payload_bytes: u64, fragments: usize) -> StoreResult<Reservation> {
+        let weight = weight_of(payload_bytes, fragments as u64);
+        let device_bytes = device_bytes_of(payload_bytes, fragments as u64, self.slab_usable());
+        self.refuse_when_full(weight)?;
+        if self.room_now(device_bytes) && !self.promises.anybody_waits() {
+            return Ok(self.promises.grant(weight, device_bytes));
+        }
+        let promises = self.promises.clone();
+        promises.waiting.set(promises.waiting.get() + 1);
+        let _leaves = OnDrop(|| promises.waiting.set(promises.waiting.get() - 1));
+        let _turn = promises.turn.lock().await;
+        loop {
+            let progress = self.progress.notified();
+            self.check_running()?;
+            self.refuse_when_full(weight)?;
+            if self.room_now(device_bytes) {
+                return Ok(promises.grant(weight, device_bytes));
+            }
+            if promises.hopeless.get() && !self.journal_crowded() {
+                return Err(self.full_error(weight));
+            }
+            self.wake_cleaner.notify_one();
+            self.demand_commit_if_it_frees();
+            progress.await;
+        }
+    }
+
+    fn room_now(&self, device_bytes: u64) -> bool {
+        !self.journal_crowded() && self.writable_bytes() >= self.promises.device_bytes.get() + device_bytes
+    }
+
+    fn refuse_when_full(&self, weight: u64) -> StoreResult<()> {
+        self.check_running()?;
+        if weight <= self.space().available_bytes { Ok(()) } else { Err(self.full_error(weight)) }
+    }
+
+    fn full_error(&self, weight: u64) -> StoreError {
+        let space = self.space();
+        let words = format!(
+            "{} is full: {weight} bytes asked for, {} of {} available; delete or migrate files",
+            self.identity.target, space.available_bytes, space.total_bytes
+        );
+        StoreError::new(StoreErrorKind::Full, words)
+    }
+
+    fn demand_commit_if_it_frees(&self) {
+        if self.alloc.borrow().awaits_commit(self.committed_group()) {
+            self.demand_commit();
+        }
+    }
+}
+
+/// Runs its function when it goes.
+pub(crate) struct OnDrop<F: FnMut()>(pub F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

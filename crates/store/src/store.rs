@@ -1,33 +1,15 @@
 //! The handle.
 
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_env::{Env, sync::watch};
-use forebay_proto::{Fid, Incarnation, TargetId, Transno, Uuid, WriteId};
+use forebay_proto::{Fid, Incarnation, Transno, WriteId};
 
-use crate::{FormatOptions, OpenOptions, Reservation, Space, StoreResult, StoreStats, Txn};
-
-/// What a target's directory says it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The cluster it belongs to.
-    pub cluster: Uuid,
-    /// The target's own id, new at each format.
-    pub uuid: Uuid,
-    /// Its kind and number.
-    pub target: TargetId,
-    /// Bytes of a slab.
-    pub slab_bytes: u64,
-    /// Bytes of the device's full stripe.
-    pub stripe_bytes: u64,
-    /// Bytes of the data device.
-    pub data_bytes: u64,
-    /// Bytes of the journal.
-    pub journal_bytes: u64,
-    /// Raised by `fsck --repair`; sessions of an older one are evicted.
-    pub generation: u32,
-}
+use crate::{
+    FormatOptions, Identity, OpenOptions, Placed, Reservation, Space, StoreError, StoreErrorKind, StoreResult, StoreStats,
+    Txn, core::Core, format, recovery, table::Row, txn::check_key,
+};
 
 /// What opening the store found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,9 +47,6 @@ pub struct Fragment {
     pub sums: Vec<u64>,
 }
 
-/// Fragments that lie on the device (not flushed) and wait to be inserted. Dropped, their place becomes garbage.
-pub struct Placed {}
-
 /// Where an applied transaction stands in the order of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitPoint(pub(crate) u64);
@@ -101,121 +80,185 @@ pub enum SegmentBody {
     Hole,
 }
 
-/// An open store. Clones share it.
+/// An open store. Clones share it; when the last one goes, background work ends and what is not committed is lost.
 #[derive(Clone)]
-pub struct Store {}
+pub struct Store {
+    core: Rc<Core>,
+    _handle: Rc<Handle>,
+}
 
-#[allow(clippy::unused_async)]
+/// Ends background work when the last [`Store`] goes.
+struct Handle(Rc<Core>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.halt(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
+    }
+}
+
 impl Store {
     /// Makes a store in `dir`. Errors: `Invalid` sizes, `Busy` if one is there already.
-    pub async fn format(_env: &Env, _dir: &str, _options: &FormatOptions) -> StoreResult<Identity> {
-        todo!()
+    pub async fn format(env: &Env, dir: &str, options: &FormatOptions) -> StoreResult<Identity> {
+        format::format(env, dir, options).await
     }
 
     /// Opens the store in `dir`: recovers, durably opens a new incarnation, starts background work.
-    pub async fn open(_env: &Env, _dir: &str, _options: &OpenOptions) -> StoreResult<Store> {
-        todo!()
+    ///
+    /// Errors: `Foreign`, `Unsupported`, `Corrupt` (do not serve; fsck), `Busy` when somebody else has it open.
+    pub async fn open(env: &Env, dir: &str, options: &OpenOptions) -> StoreResult<Store> {
+        let core = recovery::open(env, dir, options).await?;
+        drop(env.spawn(core.clone().commit_loop()));
+        drop(env.spawn(core.clone().checkpoint_loop()));
+        drop(env.spawn(core.clone().clean_loop()));
+        core.wake_checkpoint.notify_one();
+        core.wake_cleaner.notify_one();
+        Ok(Store { _handle: Rc::new(Handle(core.clone())), core })
+    }
+
+    /// The identity in `dir`, without opening the store.
+    pub fn peek_identity(env: &Env, dir: &str) -> StoreResult<Identity> {
+        format::read_identity(env, dir)
     }
 
     /// What it is.
     pub fn identity(&self) -> &Identity {
-        todo!()
+        &self.core.identity
     }
 
     /// Counts the openings; the high bits of transnos.
     pub fn incarnation(&self) -> Incarnation {
-        todo!()
+        self.core.incarnation
     }
 
     /// What opening it found.
     pub fn recovery(&self) -> &RecoveryReport {
-        todo!()
+        &self.core.report
     }
 
-    /// Brings the leaves of `keys` to memory: they stay until the caller's next await.
-    pub async fn prefetch<K: AsRef<[u8]>>(&self, _keys: &[K]) -> StoreResult<()> {
-        todo!()
+    /// Brings the leaves of `keys` to memory: they stay until the caller's next await. Waits while the journal is crowded.
+    pub async fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> StoreResult<()> {
+        keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
+        self.core.journal_admits().await?;
+        self.core.resident(|table| keys.iter().try_for_each(|key| table.get(key.as_ref()).map(drop))).await
     }
 
     /// A row's value. Errors: `NotResident`.
-    pub fn get(&self, _key: &[u8]) -> StoreResult<Option<Bytes>> {
-        todo!()
+    pub fn get(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
+        check_key(key)?;
+        self.core.check_running()?;
+        Ok(self.core.table.borrow().get(key)?.map(Bytes::copy_from_slice))
     }
 
     /// A row's value, from the device if need be.
-    pub async fn load(&self, _key: &[u8]) -> StoreResult<Option<Bytes>> {
-        todo!()
+    pub async fn load(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
+        check_key(key)?;
+        self.core.resident(|table| Ok(table.get(key)?.map(Bytes::copy_from_slice))).await
     }
 
     /// At most `limit` rows of `[from, to)`, in order.
-    pub async fn scan(&self, _from: &[u8], _to: &[u8], _limit: usize) -> StoreResult<Vec<(Bytes, Bytes)>> {
-        todo!()
+    pub async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> StoreResult<Vec<(Bytes, Bytes)>> {
+        check_key(from)?;
+        check_key(to)?;
+        self.core
+            .resident(|table| {
+                let row = |row: Row<'_>| (Bytes::copy_from_slice(&row.key), Bytes::copy_from_slice(row.value));
+                table.range(from, to).take(limit).map(|found| found.map(row)).collect()
+            })
+            .await
     }
 
     /// Promises room for `payload_bytes` in `fragments` fragments, headers included. Waits while only garbage is in the
-    /// way. Errors: `Full`, at once, when live data leaves no room.
-    pub async fn reserve(&self, _payload_bytes: u64, _fragments: usize) -> StoreResult<Reservation> {
-        todo!()
+    /// way, or the journal is crowded. Errors: `Full`, at once, when live data leaves no room.
+    pub async fn reserve(&self, payload_bytes: u64, fragments: usize) -> StoreResult<Reservation> {
+        self.core.reserve(payload_bytes, fragments).await
     }
 
     /// Space by use.
     pub fn space(&self) -> Space {
-        todo!()
+        self.core.space()
     }
 
     /// Puts fragments in the next free place; returns when they are on the device (not flushed).
-    pub async fn place(&self, _room: Reservation, _fragments: Vec<Fragment>) -> StoreResult<Placed> {
-        todo!()
+    ///
+    /// Fragments of one call must not overlap, and fit what was reserved. Errors: `Invalid`, `Medium`, `Stopped`.
+    pub async fn place(&self, room: Reservation, fragments: Vec<Fragment>) -> StoreResult<Placed> {
+        self.core.place(room, fragments).await
     }
 
     /// Begins a transaction. No await between the end of a prefetch and [`Txn::apply`].
     pub fn begin(&self) -> Txn {
-        todo!()
+        Txn::new(self.core.clone())
     }
 
-    /// Brings the index of `range` of an object to memory.
-    pub async fn prefetch_extents(&self, _fid: Fid, _range: Range<u64>) -> StoreResult<()> {
-        todo!()
+    /// Brings the index of `range` of an object to memory: it stays until the caller's next await.
+    pub async fn prefetch_extents(&self, fid: Fid, range: Range<u64>) -> StoreResult<()> {
+        self.core.journal_admits().await?;
+        self.core.prefetch_extents(fid, range).await
+    }
+
+    /// Brings the index of an object's `limit` last extents beyond `object_bytes` to memory, for [`Txn::truncate_step`].
+    pub async fn prefetch_tail(&self, fid: Fid, object_bytes: u64, limit: usize) -> StoreResult<()> {
+        self.core.journal_admits().await?;
+        self.core.prefetch_tail(fid, object_bytes, limit).await
     }
 
     /// Waits until `point` is durable; does not hurry it.
-    pub async fn committed(&self, _point: CommitPoint) -> StoreResult<()> {
-        todo!()
+    pub async fn committed(&self, point: CommitPoint) -> StoreResult<()> {
+        self.core.committed(point.0).await
     }
 
     /// Closes the running group of transactions now. Many demands share one commit.
     pub fn commit_soon(&self) {
-        todo!()
+        self.core.demand_commit();
     }
 
     /// Highest durable transno.
     pub fn last_committed(&self) -> Transno {
-        todo!()
+        *self.core.last_committed.borrow()
     }
 
     /// Tells each change of [`Store::last_committed`].
     pub fn on_commit(&self) -> watch::Receiver<Transno> {
-        todo!()
+        self.core.last_committed.subscribe()
     }
 
     /// Reads and verifies `range` of an object: segments in order, covering it without gaps.
     /// Errors: `Corrupt`, `Medium`.
-    pub async fn read(&self, _fid: Fid, _range: Range<u64>) -> StoreResult<Vec<Segment>> {
-        todo!()
+    pub async fn read(&self, fid: Fid, range: Range<u64>) -> StoreResult<Vec<Segment>> {
+        self.core.read(fid, range).await
     }
 
     /// Makes everything applied so far durable.
     pub async fn sync(&self) -> StoreResult<()> {
-        todo!()
+        self.core.sync().await
     }
 
-    /// Stops cleanly: commits, checkpoints, attests.
+    /// Makes a checkpoint of everything applied so far.
+    pub async fn checkpoint(&self) -> StoreResult<()> {
+        self.core.checkpoint_now().await
+    }
+
+    /// Stops cleanly: commits, checkpoints, attests. Other clones fail with `Stopped` afterwards.
     pub async fn close(self) -> StoreResult<()> {
-        todo!()
+        self.core.sync().await?;
+        self.core.checkpoint_now().await?;
+        self.core.journal.attest_clean().await?;
+        self.core.halt(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
+        self.core.lock.take();
+        Ok(())
+    }
+
+    /// Why the store stopped, if it did.
+    pub fn stopped(&self) -> Option<StoreError> {
+        self.core.check_running().err()
     }
 
     /// Counters.
     pub fn stats(&self) -> StoreStats {
-        todo!()
+        let mut stats = self.core.stats.borrow().clone();
+        let table = self.core.table.borrow();
+        stats.table_resident_bytes = table.resident_bytes() as u64;
+        stats.table_dirty_bytes = table.dirty_bytes() as u64;
+        stats
     }
 }

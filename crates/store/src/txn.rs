@@ -1,60 +1,321 @@
-//! Transactions.
+//! Transactions: changes of rows, collected aside and applied at once.
+//!
+//! Invariant: a transaction that fails has changed nothing.
+//! Not here: when it becomes durable (see `commit`), what overlaps do to extents (see `extent`).
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range, rc::Rc};
 
 use bytes::Bytes;
-use forebay_proto::{Fid, Transno};
+use forebay_proto::{Fid, Transno, WriteId};
 
-use crate::{CommitPoint, Placed, StoreResult};
+use crate::{
+    CommitPoint, Placed, StoreError, StoreErrorKind, StoreResult,
+    core::Core,
+    extent::{self, Change, Extent},
+    redo::{Step, step_bytes},
+    slab::{run::FragmentKind, writer::Item},
+    table::{Key, MissingPage, Table, limits::KEY_BYTES_MAX},
+};
 
 /// A transaction being built: nothing is visible before [`Txn::apply`]; dropped, it leaves no trace.
-pub struct Txn {}
+///
+/// Keys are at most 64 bytes long, values at most 192 KiB. Keys that begin with a byte below 0x10 are the store's own.
+pub struct Txn {
+    core: Rc<Core>,
+    rows: BTreeMap<Key, Option<Bytes>>,
+    tombstones: Vec<Item>,
+    transno: Transno,
+    /// Keep their slabs until the index knows them.
+    placed: Vec<Placed>,
+}
 
 impl Txn {
-    /// The row's value, as this transaction will leave it. Errors: `NotResident`.
-    pub fn get(&self, _key: &[u8]) -> StoreResult<Option<Bytes>> {
-        todo!()
+    pub(crate) fn new(core: Rc<Core>) -> Self {
+        Self { core, rows: BTreeMap::new(), tombstones: Vec::new(), transno: Transno(0), placed: Vec::new() }
     }
 
-    /// Sets a row.
-    pub fn put(&mut self, _key: impl AsRef<[u8]>, _value: impl Into<Bytes>) {
-        todo!()
+    /// The row's value, as this transaction will leave it. Errors: `NotResident`.
+    pub fn get(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
+        check_key(key)?;
+        match self.rows.get(&Key::new(key)) {
+            Some(value) => Ok(value.clone()),
+            None => Ok(self.core.table.borrow().get(key)?.map(Bytes::copy_from_slice)),
+        }
+    }
+
+    /// Sets a row. Panics on a key of the store's own.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) {
+        assert!(key.as_ref().first().is_some_and(|space| *space >= 0x10), "keys below 0x10 are the store's own");
+        self.set(key.as_ref(), Some(value.into()));
     }
 
     /// Removes a row, if it exists.
-    pub fn delete(&mut self, _key: impl AsRef<[u8]>) {
-        todo!()
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
+        assert!(key.as_ref().first().is_some_and(|space| *space >= 0x10), "keys below 0x10 are the store's own");
+        self.set(key.as_ref(), None);
     }
 
     /// Makes placed fragments visible; extents they overlap are trimmed. Prefetch the extents of each fragment's range
     /// just before. Errors: `NotResident`.
-    pub fn insert(&mut self, _placed: Placed) -> StoreResult<()> {
-        todo!()
+    pub fn insert(&mut self, placed: Placed) -> StoreResult<()> {
+        for new in placed.extents() {
+            let existing = self.overlapping(new.0, new.1.offset..new.1.end())?;
+            self.change(new.0, extent::plan_insert(&existing, new.1));
+        }
+        self.placed.push(placed);
+        Ok(())
     }
 
     /// Removes an object's bytes from `object_bytes` on. Prefetch the extents of `object_bytes..u64::MAX` just before.
-    pub fn truncate(&mut self, _fid: Fid, _object_bytes: u64, _version: Transno) -> StoreResult<()> {
-        todo!()
+    pub fn truncate(&mut self, fid: Fid, object_bytes: u64, version: Transno) -> StoreResult<()> {
+        self.remove(FragmentKind::Truncate, fid, object_bytes..u64::MAX, version)
     }
 
-    /// Removes an object's bytes in `range`.
-    pub fn punch(&mut self, _fid: Fid, _range: Range<u64>, _version: Transno) -> StoreResult<()> {
-        todo!()
+    /// Removes an object's bytes in `range`. Prefetch its extents just before.
+    pub fn punch(&mut self, fid: Fid, range: Range<u64>, version: Transno) -> StoreResult<()> {
+        self.remove(FragmentKind::Punch, fid, range, version)
     }
 
     /// Removes all bytes of an object. Prefetch the extents of `0..u64::MAX` just before.
-    pub fn destroy(&mut self, _fid: Fid, _version: Transno) -> StoreResult<()> {
-        todo!()
+    pub fn destroy(&mut self, fid: Fid, version: Transno) -> StoreResult<()> {
+        self.remove(FragmentKind::Destroy, fid, 0..u64::MAX, version)
+    }
+
+    /// As [`Txn::truncate`], but removes only the `limit` last extents; returns true when nothing is left to remove.
+    /// For objects of any size, in bounded steps: [`crate::Store::prefetch_tail`], this, apply; until true.
+    pub fn truncate_step(&mut self, fid: Fid, object_bytes: u64, version: Transno, limit: usize) -> StoreResult<bool> {
+        let tail = {
+            let table = self.core.table.borrow();
+            tail_extents(&table, fid, object_bytes, limit)?
+        };
+        let done = tail.len() < limit;
+        let from = if done { object_bytes } else { tail.last().map_or(object_bytes, |e| e.offset.max(object_bytes)) };
+        self.remove(FragmentKind::Truncate, fid, from..u64::MAX, version)?;
+        Ok(done)
     }
 
     /// The highest transno contained: what `last_committed` moves to when this is durable.
-    pub fn set_transno(&mut self, _transno: Transno) {
-        todo!()
+    pub fn set_transno(&mut self, transno: Transno) {
+        self.transno = transno;
     }
 
     /// Changes the table, at once and as a whole. Errors: `NotResident` (nothing changed: prefetch, build it anew),
-    /// `Stopped`, `Busy` (more than a quarter of the journal waits to be committed).
+    /// `Stopped`, `Busy` (a quarter of the journal and more waits to be committed).
     pub fn apply(self) -> StoreResult<CommitPoint> {
-        todo!()
+        let core = self.core.clone();
+        core.check_running()?;
+        let bytes: usize = self.rows.iter().map(|(key, value)| step_bytes(key, value.as_deref())).sum();
+        core.refuse_flood(bytes as u64)?;
+        let missing = core.table.borrow().missing_for(self.rows.keys());
+        if let Some(missing) = missing.first() {
+            return Err((*missing).into());
+        }
+        Ok(core.apply(self.rows, self.tombstones, self.transno))
+        // The placed fragments are in the index now; dropping them takes their pins off.
+    }
+
+    pub(crate) fn set(&mut self, key: &[u8], value: Option<Bytes>) {
+        self.rows.insert(Key::new(key), value);
+    }
+
+    /// Replaces the extent whose row is `key`, if its value is still `value`, by others. For the cleaner.
+    pub(crate) fn replace_extent(&mut self, key: &[u8], value: &[u8], fid: Fid, by: &[Extent]) -> StoreResult<bool> {
+        if self.get(key)?.as_deref() != Some(value) {
+            return Ok(false);
+        }
+        self.set(key, None);
+        by.iter().for_each(|extent| self.set(&extent::key(fid, extent.offset), Some(extent.encode().into())));
+        Ok(true)
+    }
+
+    /// Keeps `placed`'s slabs until this transaction is applied.
+    pub(crate) fn hold(&mut self, placed: Placed) {
+        self.placed.push(placed);
+    }
+
+    fn remove(&mut self, kind: FragmentKind, fid: Fid, range: Range<u64>, version: Transno) -> StoreResult<()> {
+        if range.start >= range.end {
+            return Ok(());
+        }
+        let existing = self.overlapping(fid, range.clone())?;
+        self.change(fid, extent::plan_remove(&existing, range.clone()));
+        let length = if range.end == u64::MAX { u64::MAX } else { range.end - range.start };
+        self.tombstones.push(tombstone(kind, fid, range.start, length, version));
+        Ok(())
+    }
+
+    fn change(&mut self, fid: Fid, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Delete(offset) => self.set(&extent::key(fid, offset), None),
+                Change::Put(extent) => self.set(&extent::key(fid, extent.offset), Some(extent.encode().into())),
+            }
+        }
+    }
+
+    /// Extents that overlap `range`, in order, as this transaction will leave them.
+    fn overlapping(&self, fid: Fid, range: Range<u64>) -> StoreResult<Vec<Extent>> {
+        let (from, to) = (extent::key(fid, range.start), extent::key(fid, range.end));
+        let table = self.core.table.borrow();
+        let mut found: BTreeMap<Key, Bytes> = BTreeMap::new();
+        if let Some(row) = table.last_before(&from)?.filter(|row| !self.rows.contains_key(&row.key)) {
+            found.insert(row.key, Bytes::copy_from_slice(row.value));
+        }
+        for row in table.range(&from, &to) {
+            let row = row?;
+            if !self.rows.contains_key(&row.key) {
+                found.insert(row.key, Bytes::copy_from_slice(row.value));
+            }
+        }
+        let own = |(key, value): (&Key, &Option<Bytes>)| value.clone().map(|value| (*key, value));
+        found.extend(self.rows.range(..Key::new(&from)).rev().find_map(own));
+        found.extend(self.rows.range(Key::new(&from)..Key::new(&to)).filter_map(own));
+        let mut extents = Vec::with_capacity(found.len());
+        for (key, value) in found {
+            let Some((owner, offset)) = extent::parse_key(&key) else { continue };
+            if owner == fid {
+                let extent = decode_row(fid, offset, &value)?;
+                extents.extend((extent.end() > range.start).then_some(extent));
+            }
+        }
+        Ok(extents)
+    }
+}
+
+/// The extent in a row. Errors: `Corrupt`.
+pub(crate) fn decode_row(fid: Fid, offset: u64, value: &[u8]) -> StoreResult<Extent> {
+    Extent::decode(offset, value)
+        .map_err(|error| StoreError::corrupt(format!("the index of object {fid} at {offset}: {error}; run fsck")))
+}
+
+/// Why the end of an object cannot be told.
+pub(crate) enum TailError {
+    Missing(MissingPage),
+    Store(StoreError),
+}
+
+impl From<MissingPage> for TailError {
+    fn from(missing: MissingPage) -> Self {
+        Self::Missing(missing)
+    }
+}
+
+impl From<StoreError> for TailError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<TailError> for StoreError {
+    fn from(error: TailError) -> Self {
+        match error {
+            TailError::Missing(missing) => missing.into(),
+            TailError::Store(error) => error,
+        }
+    }
+}
+
+/// The `limit` last extents that reach beyond `object_bytes`, last first.
+pub(crate) fn tail_extents(table: &Table, fid: Fid, object_bytes: u64, limit: usize) -> Result<Vec<Extent>, TailError> {
+    let mut found = Vec::new();
+    let mut before = Key::new(&extent::key(fid, u64::MAX));
+    while found.len() < limit {
+        let Some(row) = table.last_before(&before)? else { break };
+        let Some((owner, offset)) = extent::parse_key(&row.key).filter(|(owner, _)| *owner == fid) else { break };
+        let extent = decode_row(owner, offset, row.value)?;
+        if extent.end() <= object_bytes {
+            break;
+        }
+        found.push(extent);
+        before = row.key;
+    }
+    Ok(found)
+}
+
+fn tombstone(kind: FragmentKind, fid: Fid, offset: u64, length: u64, version: Transno) -> Item {
+    Item {
+        kind,
+        fid,
+        offset,
+        length,
+        data: Bytes::new(),
+        write_id: WriteId::default(),
+        version,
+        generation: 0,
+        origin_epoch: 0,
+        sums: Vec::new(),
+    }
+}
+
+pub(crate) fn check_key(key: &[u8]) -> StoreResult<()> {
+    if key.len() <= KEY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(StoreError::invalid(format!("a key of {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len())))
+}
+
+impl Core {
+    /// Errors: `Busy` when the running group would outgrow the journal.
+    fn refuse_flood(&self, more_bytes: u64) -> StoreResult<()> {
+        let running = self.commit.borrow().running.redo.len() as u64;
+        if running + more_bytes <= self.journal.ring_bytes() * 3 / 8 {
+            return Ok(());
+        }
+        self.demand_commit();
+        Err(StoreError::new(StoreErrorKind::Busy, "too much waits to be committed: try again after the next commit"))
+    }
+
+    /// Sets a row of the store's own in the running group. Its leaf is resident.
+    pub(crate) fn put_own_row(&self, key: &[u8], value: &'static [u8]) {
+        self.apply(BTreeMap::from([(Key::new(key), Some(Bytes::from_static(value)))]), Vec::new(), Transno(0));
+    }
+
+    fn apply(&self, rows: BTreeMap<Key, Option<Bytes>>, tombstones: Vec<Item>, transno: Transno) -> CommitPoint {
+        let mut commit = self.commit.borrow_mut();
+        if rows.is_empty() && tombstones.is_empty() && transno == Transno(0) {
+            return CommitPoint(commit.running.number - 1);
+        }
+        let group = commit.running.number;
+        let mut table = self.table.borrow_mut();
+        for (key, value) in &rows {
+            let old = match value {
+                Some(value) => table.put(key, value),
+                None => table.delete(key),
+            };
+            let old = old.expect("the leaf was found resident and nothing ran since");
+            let step = value.as_deref().map_or(Step::Delete(key), |value| Step::Put(key, value));
+            commit.running.redo.push(step);
+            self.account(key, old.as_deref(), value.as_deref(), group);
+        }
+        if transno != Transno(0) {
+            commit.running.redo.push(Step::Transno(transno));
+            commit.running.transno = commit.running.transno.max(transno);
+        }
+        commit.running.tombstones.extend(tombstones);
+        commit.running.first_at.get_or_insert(self.env.now());
+        let (bytes, transactions) = (commit.running.redo.len() as u64, 1);
+        drop((commit, table));
+        self.stats.borrow_mut().transactions += transactions;
+        // The commit task sets its clock by the first change, and goes at once by size.
+        if bytes >= self.group_bytes_max() {
+            self.demand_commit();
+        } else {
+            self.wake_commit.notify_one();
+        }
+        CommitPoint(group)
+    }
+
+    /// Moves live bytes between slabs as a row changes.
+    fn account(&self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>, group: u64) {
+        if key.first() != Some(&extent::SPACE) {
+            return;
+        }
+        let mut alloc = self.alloc.borrow_mut();
+        if let Some((place, weight)) = new.and_then(|value| extent::row_weight(key, value)) {
+            alloc.add_data(place, weight);
+        }
+        if let Some((place, weight)) = old.and_then(|value| extent::row_weight(key, value)) {
+            alloc.remove_data(place, weight, group);
+        }
     }
 }

@@ -1,0 +1,288 @@
+//! Group commit.
+//!
+//! Transactions are applied to the running group. It closes by time, by size (a part of the journal) or on demand; while
+//! it commits, the next one runs. Ordered mode: a group's runs are on the device before its transactions are applied,
+//! its tombstones before its record; then the data device is flushed (unless nothing was written since the last flush),
+//! then the record is written and flushed, then `last_committed` moves.
+//!
+//! Invariant: groups commit in order; the committed ones are a prefix.
+//! Invariant: a checkpoint begins only where everything applied is appended to the journal.
+
+use std::{rc::Rc, time::Duration};
+
+use forebay_env::Time;
+use forebay_proto::Transno;
+
+use crate::{
+    StoreResult,
+    core::Core,
+    journal::Checkpoint,
+    limits,
+    redo::Redo,
+    slab::{
+        allocator::Group,
+        writer::{Class, Item},
+    },
+    snapshot::{SlabRow, Snapshot},
+};
+
+/// First byte of the keys of bad slabs: slab (u32, big-endian) -> reason.
+pub(crate) const BAD_SLAB_SPACE: u8 = 0x02;
+
+/// The group that transactions are applied to.
+pub(crate) struct Running {
+    pub number: Group,
+    pub redo: Redo,
+    pub transno: Transno,
+    pub tombstones: Vec<Item>,
+    pub first_at: Option<Time>,
+}
+
+impl Running {
+    fn new(number: Group) -> Self {
+        Self { number, redo: Redo::default(), transno: Transno(0), tombstones: Vec::new(), first_at: None }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.redo.len() == 0 && self.tombstones.is_empty()
+    }
+}
+
+/// Where commits stand.
+pub(crate) struct CommitState {
+    pub running: Running,
+    pub committed: Group,
+    pub demanded: bool,
+    /// Highest transno appended to the journal.
+    pub appended_transno: Transno,
+    /// Where a checkpoint begins, left by the commit that made it.
+    pub snapshot: Option<BegunCheckpoint>,
+    /// An empty record has yet to attest what is durable.
+    pub unattested: bool,
+}
+
+/// A checkpoint whose table is frozen.
+pub(crate) struct BegunCheckpoint {
+    pub at: Checkpoint,
+    /// Durable when this group is.
+    pub group: Group,
+    pub slabs: Snapshot,
+}
+
+impl CommitState {
+    /// Nothing applied yet; `transno` is what recovery found.
+    pub(crate) fn new(transno: Transno) -> Self {
+        Self {
+            running: Running::new(1),
+            committed: 0,
+            demanded: false,
+            appended_transno: transno,
+            snapshot: None,
+            unattested: true,
+        }
+    }
+}
+
+impl Core {
+    /// Bytes at which a group closes. A quarter of the journal is the most that may wait (see `Txn::apply`).
+    pub(crate) fn group_bytes_max(&self) -> u64 {
+        self.journal.ring_bytes() / 8
+    }
+
+    /// True if admission has to wait for a commit or a checkpoint to make room in the journal.
+    pub(crate) fn journal_crowded(&self) -> bool {
+        let running = self.commit.borrow().running.redo.len() as u64;
+        running > self.group_bytes_max() * 3 / 2 || self.journal.used_fraction() > 0.75
+    }
+
+    /// Waits until the journal has room for what the caller is about to apply.
+    pub(crate) async fn journal_admits(&self) -> StoreResult<()> {
+        if !self.journal_crowded() {
+            return Ok(());
+        }
+        self.demand_commit();
+        self.until(|| (!self.journal_crowded()).then_some(())).await
+    }
+
+    /// Closes the running group as soon as the one before is committed.
+    pub(crate) fn demand_commit(&self) {
+        self.commit.borrow_mut().demanded = true;
+        self.wake_commit.notify_one();
+    }
+
+    /// Waits until `group` is durable.
+    pub(crate) async fn committed(&self, group: Group) -> StoreResult<()> {
+        self.until(|| (self.committed_group() >= group).then_some(())).await
+    }
+
+    /// Makes everything applied so far durable.
+    pub(crate) async fn sync(&self) -> StoreResult<()> {
+        let group = {
+            let commit = self.commit.borrow();
+            if commit.running.is_empty() { commit.running.number - 1 } else { commit.running.number }
+        };
+        if group > self.committed_group() {
+            self.demand_commit();
+        }
+        self.committed(group).await
+    }
+
+    /// The commit task: one group after another, until the store stops.
+    pub(crate) async fn commit_loop(self: Rc<Self>) {
+        loop {
+            self.wait_for_reason().await;
+            if self.check_running().is_err() {
+                return;
+            }
+            let outcome = self.commit_group().await;
+            if self.stop_on_error(outcome).is_err() {
+                return;
+            }
+            self.after_commit();
+        }
+    }
+
+    async fn wait_for_reason(&self) {
+        loop {
+            let wake = self.wake_commit.notified();
+            self.evict();
+            if self.check_running().is_err() || self.reason_to_close() {
+                return;
+            }
+            let (wait, idle) = match self.commit.borrow().running.first_at {
+                Some(first) => (Some(self.time_left(first)), false),
+                None if self.commit.borrow().unattested => (Some(limits::ATTEST_AFTER), true),
+                None => (None, false),
+            };
+            match wait {
+                None => wake.await,
+                Some(wait) => {
+                    let woken = self.env.timeout(wait, wake).await.is_ok();
+                    if !woken && idle {
+                        self.attest().await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn reason_to_close(&self) -> bool {
+        let mut commit = self.commit.borrow_mut();
+        if std::mem::take(&mut commit.demanded) {
+            let checkpoint = self.checkpoints.get().wanted > self.checkpoints.get().begun;
+            return checkpoint || !commit.running.is_empty() || self.writer.has_retired();
+        }
+        commit.running.first_at.is_some_and(|first| self.time_left(first).is_zero())
+    }
+
+    fn time_left(&self, first: Time) -> Duration {
+        self.options.commit_interval.saturating_sub(self.env.now().since(first))
+    }
+
+    async fn attest(&self) {
+        self.commit.borrow_mut().unattested = false;
+        let outcome = self.journal.attest().await.map_err(Into::into);
+        if let Ok(lsn) = self.stop_on_error(outcome) {
+            self.durable_lsn.set(lsn.0);
+        }
+    }
+
+    async fn commit_group(&self) -> StoreResult<()> {
+        let began = self.env.now();
+        self.note_retired_slabs().await?;
+        self.wait_for_room().await?;
+        let Some(closed) = self.close()? else { return Ok(()) };
+        if !closed.tombstones.is_empty() {
+            self.stats.borrow_mut().tombstones += closed.tombstones.len() as u64;
+            self.writer.write(Class::System, closed.tombstones).await?;
+        }
+        self.flush_data().await?;
+        let durable = self.journal.write_out().await?;
+        // Only now may the world hear of it: everything of this group is durable.
+        self.durable_lsn.set(durable.0);
+        self.commit.borrow_mut().committed = closed.number;
+        if closed.transno > *self.last_committed.borrow() {
+            self.last_committed.send_replace(closed.transno);
+        }
+        self.note_commit_time(began);
+        Ok(())
+    }
+
+    /// Puts the news of retired slabs into the running group.
+    async fn note_retired_slabs(&self) -> StoreResult<()> {
+        for slab in self.writer.take_retired() {
+            let mut key = vec![BAD_SLAB_SPACE];
+            key.extend(slab.to_be_bytes());
+            self.resident(|table| table.get(&key).map(drop)).await?;
+            self.put_own_row(&key, b"\x01write failed");
+        }
+        Ok(())
+    }
+
+    /// A group that does not fit waits for the checkpoint that is under way.
+    async fn wait_for_room(&self) -> StoreResult<()> {
+        let fits = || self.journal.room_for(self.commit.borrow().running.redo.len() as u64);
+        if fits() {
+            return Ok(());
+        }
+        self.wake_checkpoint.notify_one();
+        self.until(|| fits().then_some(())).await
+    }
+
+    /// Appends the running group to the journal and begins the next. A checkpoint that is wanted begins in between.
+    fn close(&self) -> StoreResult<Option<Running>> {
+        let mut commit = self.commit.borrow_mut();
+        let next = Running::new(commit.running.number + 1);
+        let mut closed = std::mem::replace(&mut commit.running, next);
+        let empty = closed.is_empty();
+        if empty {
+            commit.running = Running::new(closed.number); // the number was not used
+        } else if closed.redo.len() > 0 {
+            let payload = std::mem::take(&mut closed.redo).into_bytes();
+            let wraps_before = self.journal.position().lsn.0 / self.journal.ring_bytes();
+            let end = self.journal.append(&payload)?;
+            let mut stats = self.stats.borrow_mut();
+            stats.journal_bytes += payload.len() as u64;
+            stats.journal_wraps += end.0 / self.journal.ring_bytes() - wraps_before;
+        }
+        commit.appended_transno = commit.appended_transno.max(closed.transno);
+        let mut counts = self.checkpoints.get();
+        if counts.wanted > counts.begun && counts.begun == counts.finished {
+            counts.begun = counts.wanted;
+            self.checkpoints.set(counts);
+            let group = if empty { commit.committed } else { closed.number };
+            commit.snapshot = Some(self.begin_checkpoint(group, commit.appended_transno));
+            self.progress.notify_waiters();
+        }
+        commit.unattested = true;
+        Ok((!empty).then_some(closed))
+    }
+
+    fn begin_checkpoint(&self, group: Group, transno: Transno) -> BegunCheckpoint {
+        self.table.borrow_mut().begin_checkpoint();
+        let alloc = self.alloc.borrow();
+        let row = |slab: &crate::slab::allocator::Slab| SlabRow {
+            epoch: slab.epoch,
+            data_live: slab.data_live,
+            tombstones: slab.tombstones,
+        };
+        let slabs = alloc.slabs().map(|(_, slab)| row(slab)).collect();
+        let slabs = Snapshot { transno, next_epoch: 0, free: Vec::new(), slabs };
+        BegunCheckpoint { at: self.journal.position(), group, slabs }
+    }
+
+    fn note_commit_time(&self, began: Time) {
+        let us = self.env.now().since(began).as_micros() as u64;
+        let mut stats = self.stats.borrow_mut();
+        stats.commits += 1;
+        stats.commit_us += us;
+        stats.commit_us_max = stats.commit_us_max.max(us);
+    }
+
+    fn after_commit(&self) {
+        self.promises.set_hopeless(false);
+        self.collect_slabs();
+        self.wake_checkpoint.notify_one();
+        self.wake_cleaner.notify_one();
+    }
+}

@@ -1,0 +1,252 @@
+//! What the parts of an open store share, and how it stops.
+//!
+//! Invariant: no borrow of a cell lives across an await.
+//! Invariant: once stopped, a store stays stopped; whoever waits is told.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::{Rc, Weak},
+};
+
+use bytes::Bytes;
+use forebay_env::{
+    AlignedBuf, Disk, Env,
+    sync::{Mutex, Notify, watch},
+};
+use forebay_proto::{Incarnation, Transno};
+
+use crate::{
+    Identity, OpenOptions, RecoveryReport, StoreError, StoreErrorKind, StoreResult, StoreStats,
+    commit::CommitState,
+    journal::{Journal, JournalError, JournalErrorKind},
+    limits,
+    slab::{
+        Place,
+        allocator::{Allocator, Group},
+        header::Geometry,
+        writer::Writer,
+    },
+    space::Promises,
+    table::{CorruptPage, MissingPage, PageLocation, Table},
+};
+
+/// The open store's parts.
+pub(crate) struct Core {
+    /// Itself, for those who need a share.
+    pub this: Weak<Core>,
+    pub env: Env,
+    pub identity: Identity,
+    pub incarnation: Incarnation,
+    pub options: OpenOptions,
+    pub geometry: Geometry,
+    pub data: Disk,
+    pub table: RefCell<Table>,
+    pub journal: Journal,
+    pub alloc: Rc<RefCell<Allocator>>,
+    pub writer: Writer,
+    pub stats: Rc<RefCell<StoreStats>>,
+    pub commit: RefCell<CommitState>,
+    pub promises: Rc<Promises>,
+    /// Slabs that callers' data may not open.
+    pub keep_slabs: u32,
+    /// Dirty bytes of the table that start a checkpoint.
+    pub dirty_bytes_max: u64,
+    /// Named by run headers.
+    pub durable_lsn: Rc<Cell<u64>>,
+    /// Runs covered by the last flush of the data device.
+    pub flushed_runs: Cell<u64>,
+    pub flushing: Mutex<()>,
+    pub last_committed: watch::Sender<Transno>,
+    /// Told when the commit task has something to do.
+    pub wake_commit: Notify,
+    /// Told when the checkpoint task has something to do.
+    pub wake_checkpoint: Notify,
+    /// Told when the cleaner has something to do.
+    pub wake_cleaner: Notify,
+    /// Told of every progress that somebody may wait for: commits, checkpoints, freed slabs, the end.
+    pub progress: Notify,
+    pub checkpoints: Cell<CheckpointCounts>,
+    /// Pieces of the slab snapshot that the last durable anchor names.
+    pub snapshot_places: RefCell<Vec<PageLocation>>,
+    pub report: RecoveryReport,
+    pub stopped: RefCell<Option<StoreError>>,
+    /// Dropped by a clean stop, so that the directory can be opened again at once.
+    pub lock: RefCell<Option<Box<dyn std::any::Any>>>,
+}
+
+/// Checkpoints asked for, begun and finished, as numbers that only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CheckpointCounts {
+    pub wanted: u64,
+    pub begun: u64,
+    pub finished: u64,
+}
+
+impl Core {
+    /// A share of it.
+    pub(crate) fn shared(&self) -> Rc<Core> {
+        self.this.upgrade().expect("a store that is used exists")
+    }
+
+    /// Errors: `Stopped`.
+    pub(crate) fn check_running(&self) -> StoreResult<()> {
+        self.stopped.borrow().as_ref().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Stops the store because of `cause`: everything fails from now on.
+    pub(crate) fn stop(&self, cause: &StoreError) {
+        if self.stopped.borrow().is_some() {
+            return;
+        }
+        let words = format!("{} stopped: {}; restart it once its device is well", self.identity.target, cause.message);
+        self.env.log(&words);
+        self.halt(StoreError::new(StoreErrorKind::Stopped, words));
+    }
+
+    /// Ends all work: at a stop, and when the last handle goes.
+    pub(crate) fn halt(&self, error: StoreError) {
+        self.writer.stop(&error);
+        self.stopped.borrow_mut().get_or_insert(error);
+        self.wake_commit.notify_one();
+        self.wake_checkpoint.notify_one();
+        self.wake_cleaner.notify_one();
+        self.progress.notify_waiters();
+    }
+
+    /// Passes `result` on; an error stops the store.
+    pub(crate) fn stop_on_error<T>(&self, result: StoreResult<T>) -> StoreResult<T> {
+        result.inspect_err(|error| self.stop(error)).map_err(|error| self.check_running().err().unwrap_or(error))
+    }
+
+    /// Waits until `ready` answers. Errors: `Stopped`.
+    pub(crate) async fn until<T>(&self, ready: impl Fn() -> Option<T>) -> StoreResult<T> {
+        loop {
+            let progress = self.progress.notified();
+            if let Some(answer) = ready() {
+                return Ok(answer);
+            }
+            self.check_running()?;
+            progress.await;
+        }
+    }
+
+    /// Highest group that is durable.
+    pub(crate) fn committed_group(&self) -> Group {
+        self.commit.borrow().committed
+    }
+
+    /// Frees emptied slabs, lets the writer go on, and tells those who wait.
+    pub(crate) fn collect_slabs(&self) {
+        self.alloc.borrow_mut().collect(self.committed_group());
+        self.writer.pump();
+        self.progress.notify_waiters();
+    }
+
+    /// Runs `query` on the table, bringing in the pages it misses. No other task runs between its success and the
+    /// caller's next await.
+    pub(crate) async fn resident<T>(&self, query: impl Fn(&Table) -> Result<T, MissingPage>) -> StoreResult<T> {
+        loop {
+            self.check_running()?;
+            let missing = match query(&self.table.borrow()) {
+                Ok(answer) => return Ok(answer),
+                Err(missing) => missing,
+            };
+            self.load_page(missing).await?;
+        }
+    }
+
+    /// Brings one page in.
+    pub(crate) async fn load_page(&self, missing: MissingPage) -> StoreResult<()> {
+        let location = missing.location;
+        let bytes = self.read_place(location_place(&location), u64::from(location.bytes)).await;
+        let mut table = self.table.borrow_mut();
+        match bytes {
+            Ok(bytes) => {
+                let installed = table.install(missing.page, &location, &bytes)?;
+                drop(table);
+                self.stats.borrow_mut().pages_loaded += u64::from(installed);
+                self.evict_beyond_bound();
+                Ok(())
+            }
+            // Moved meanwhile: whoever asked looks again.
+            Err(_) if !table.is_live(missing.page, &location) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn evict_beyond_bound(&self) {
+        let Some(bound) = self.options.cache_bytes else { return };
+        if self.table.borrow().resident_bytes() as u64 > bound + bound / 4 {
+            self.wake_commit.notify_one();
+        }
+    }
+
+    /// Evicts clean leaves down to the bound.
+    pub(crate) fn evict(&self) {
+        if let Some(bound) = self.options.cache_bytes {
+            self.table.borrow_mut().evict(bound as usize);
+        }
+    }
+
+    /// The `length` bytes at `place`: unverified.
+    pub(crate) async fn read_place(&self, place: Place, length: u64) -> StoreResult<Bytes> {
+        read_place(&self.data, &self.geometry, place, length).await
+    }
+
+    /// Makes every run on the device durable. Skipped if the last flush covers them.
+    pub(crate) async fn flush_data(&self) -> StoreResult<()> {
+        let _turn = self.flushing.lock().await;
+        let written = self.writer.runs_written();
+        if written > self.flushed_runs.get() {
+            self.data.flush().await?;
+            self.flushed_runs.set(written);
+        }
+        Ok(())
+    }
+}
+
+/// The `length` bytes at `place`, read in whole sectors.
+pub(crate) async fn read_place(disk: &Disk, geometry: &Geometry, place: Place, length: u64) -> StoreResult<Bytes> {
+    let end = u64::from(place.at) + length;
+    if place.slab >= geometry.slab_count || end > geometry.slab_bytes {
+        return Err(StoreError::corrupt(format!("a place outside of the device: slab {}, byte {}", place.slab, place.at)));
+    }
+    let start = u64::from(place.at) / limits::SECTOR * limits::SECTOR;
+    let sectors = (end.next_multiple_of(limits::SECTOR) - start) as usize;
+    let buf: AlignedBuf = disk.read(geometry.device_offset(place.slab, start), sectors).await?;
+    let skip = (u64::from(place.at) - start) as usize;
+    Ok(buf.freeze().slice(skip..skip + length as usize))
+}
+
+/// Where a page lies, without its length.
+pub(crate) fn location_place(location: &PageLocation) -> Place {
+    Place { slab: location.slab, epoch: location.epoch, at: location.offset }
+}
+
+impl From<CorruptPage> for StoreError {
+    fn from(error: CorruptPage) -> Self {
+        StoreError::corrupt(error.to_string())
+    }
+}
+
+impl From<MissingPage> for StoreError {
+    fn from(error: MissingPage) -> Self {
+        StoreError::new(StoreErrorKind::NotResident, error.to_string())
+    }
+}
+
+impl From<JournalError> for StoreError {
+    fn from(error: JournalError) -> Self {
+        let kind = match error.kind {
+            JournalErrorKind::Corrupt => StoreErrorKind::Corrupt,
+            JournalErrorKind::Foreign => StoreErrorKind::Foreign,
+            JournalErrorKind::Unsupported => StoreErrorKind::Unsupported,
+            JournalErrorKind::Medium => StoreErrorKind::Medium,
+            JournalErrorKind::FlushFailed | JournalErrorKind::Stopped => StoreErrorKind::Stopped,
+            JournalErrorKind::Full => StoreErrorKind::Busy,
+            JournalErrorKind::Invalid => StoreErrorKind::Invalid,
+            JournalErrorKind::Io => StoreErrorKind::Io,
+        };
+        Self::new(kind, error.message)
+    }
+}

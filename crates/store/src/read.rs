@@ -1,0 +1,210 @@
+//! Verified reads.
+//!
+//! Plan from the index, read whole blocks from the device (neighbours in one read), verify, and only then cut.
+//! If bytes do not match their sums, the index is asked again: the cleaner may have moved them meanwhile.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use forebay_proto::{
+    Fid, crc,
+    limits::{BLOCK_BYTES, FILE_BYTES},
+};
+
+use crate::{
+    Segment, SegmentBody, StoreError, StoreResult, core::Core,
+    extent::{self, Extent},
+    limits,
+    slab::Place,
+    table::{MissingPage, Table},
+    txn::decode_row,
+};
+
+/// One read of the device, for one or more extents.
+#[derive(Debug, PartialEq, Eq)]
+struct DeviceRead {
+    place: Place,
+    bytes: u64,
+    /// Positions in the list of extents.
+    extents: Vec<usize>,
+}
+
+impl Core {
+    /// See [`crate::Store::read`].
+    pub(crate) async fn read(&self, fid: Fid, range: Range<u64>) -> StoreResult<Vec<Segment>> {
+        if range.start > range.end || range.end > FILE_BYTES {
+            return Err(StoreError::invalid(format!("object {fid}: a read of {range:?} is not possible")));
+        }
+        let mut tries = 0;
+        let mut extents = self.extents_of(fid, &range).await?;
+        loop {
+            let error = match self.read_extents(fid, &extents, &range).await {
+                Ok(segments) => return Ok(with_holes(segments, &range)),
+                Err(error) => error,
+            };
+            let now = self.extents_of(fid, &range).await?;
+            tries += 1;
+            if now == extents || tries > limits::READ_RETRIES {
+                self.stats.borrow_mut().read_corruptions += 1;
+                return Err(error);
+            }
+            extents = now;
+        }
+    }
+
+    /// Brings the index of `range` of an object to memory. Until the caller's next await it stays there.
+    pub(crate) async fn prefetch_extents(&self, fid: Fid, range: Range<u64>) -> StoreResult<()> {
+        self.resident(|table| visit(table, fid, &range, |_, _| ())).await
+    }
+
+    /// Extents that overlap `range`, in order.
+    pub(crate) async fn extents_of(&self, fid: Fid, range: &Range<u64>) -> StoreResult<Vec<Extent>> {
+        let rows = self
+            .resident(|table| {
+                let mut rows = Vec::new();
+                visit(table, fid, range, |offset, value| rows.push((offset, value.to_vec())))?;
+                Ok(rows)
+            })
+            .await?;
+        let mut extents = Vec::with_capacity(rows.len());
+        for (offset, value) in rows {
+            let extent = decode_row(fid, offset, &value)?;
+            extents.extend((extent.end() > range.start && extent.offset < range.end).then_some(extent));
+        }
+        Ok(extents)
+    }
+
+    async fn read_extents(&self, fid: Fid, extents: &[Extent], range: &Range<u64>) -> StoreResult<Vec<Segment>> {
+        let wanted: Vec<Extent> =
+            extents.iter().map(|e| e.cut(e.offset.max(range.start)..e.end().min(range.end))).collect();
+        let mut covers: Vec<Bytes> = vec![Bytes::new(); wanted.len()];
+        for read in plan_reads(&wanted) {
+            let bytes = self.read_place(read.place, read.bytes).await?;
+            for index in read.extents {
+                let at = (wanted[index].place.at - read.place.at) as usize;
+                covers[index] = bytes.slice(at..at + cover_bytes(&wanted[index]) as usize);
+            }
+        }
+        wanted.iter().zip(covers).map(|(extent, cover)| self.verified_segment(fid, extent, cover)).collect()
+    }
+
+    fn verified_segment(&self, fid: Fid, extent: &Extent, cover: Bytes) -> StoreResult<Segment> {
+        verify(fid, extent, &cover)
+            .map_err(|error| StoreError { message: format!("{}: {}", self.identity.target, error.message), ..error })?;
+        let (bytes, sums) = cut_verified(fid, extent, cover);
+        let body = SegmentBody::Data { bytes, write_id: extent.write_id, version: extent.version, sums };
+        Ok(Segment { offset: extent.offset, length: extent.length, body })
+    }
+}
+
+/// Shows the rows of every extent that may overlap `range` to `each`: offset and value.
+fn visit(table: &Table, fid: Fid, range: &Range<u64>, mut each: impl FnMut(u64, &[u8])) -> Result<(), MissingPage> {
+    let (from, to) = (extent::key(fid, range.start), extent::key(fid, range.end));
+    if let Some(row) = table.last_before(&from)?
+        && let Some((_, offset)) = extent::parse_key(&row.key).filter(|(owner, _)| *owner == fid)
+    {
+        each(offset, row.value);
+    }
+    for row in table.range(&from, &to) {
+        let row = row?;
+        if let Some((_, offset)) = extent::parse_key(&row.key) {
+            each(offset, row.value);
+        }
+    }
+    Ok(())
+}
+
+fn cover_bytes(extent: &Extent) -> u64 {
+    let cover = extent.cover();
+    cover.end - cover.start
+}
+
+/// Reads neighbours on the device at one time.
+fn plan_reads(extents: &[Extent]) -> Vec<DeviceRead> {
+    let mut order: Vec<usize> = (0..extents.len()).collect();
+    order.sort_by_key(|index| extents[*index].place);
+    let mut reads: Vec<DeviceRead> = Vec::new();
+    for index in order {
+        let (place, bytes) = (extents[index].place, cover_bytes(&extents[index]));
+        let end = u64::from(place.at) + bytes;
+        if let Some(last) = reads.last_mut()
+            && (last.place.slab, last.place.epoch) == (place.slab, place.epoch)
+            && u64::from(place.at) <= u64::from(last.place.at) + last.bytes + limits::READ_GAP_BYTES
+            && end - u64::from(last.place.at) <= limits::READ_BYTES
+        {
+            last.bytes = last.bytes.max(end - u64::from(last.place.at));
+            last.extents.push(index);
+            continue;
+        }
+        reads.push(DeviceRead { place, bytes, extents: vec![index] });
+    }
+    reads
+}
+
+/// Checks every block of the extent's cover.
+pub(crate) fn verify(fid: Fid, extent: &Extent, cover: &[u8]) -> StoreResult<()> {
+    let start = extent.cover().start;
+    for ((at, length), expected) in extent.cover_blocks().zip(&extent.sums) {
+        let block = &cover[(at - start) as usize..(at - start + length) as usize];
+        let got = crc::block_sum(fid, at, extent.write_id, block);
+        if got != *expected {
+            let Place { slab, at: place, .. } = extent.place;
+            return Err(StoreError::corrupt(format!(
+                "object {fid}, block at {at} ({length} bytes; slab {slab}, byte {}): sum {got:#018x} instead of {expected:#018x}",
+                u64::from(place) + at - start
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The extent's own bytes out of its verified cover, and their sums: the stored ones of whole blocks, new ones of cut.
+pub(crate) fn cut_verified(fid: Fid, extent: &Extent, cover: Bytes) -> (Bytes, Vec<u64>) {
+    let bytes = cover.slice(extent.lead as usize..cover.len() - extent.tail as usize);
+    let mut sums = extent.sums.clone();
+    let blocks: Vec<_> = crc::blocks(extent.offset, extent.length, BLOCK_BYTES).collect();
+    let resum = |index: usize| {
+        let (at, length) = blocks[index];
+        let from = (at - extent.offset) as usize;
+        crc::block_sum(fid, at, extent.write_id, &bytes[from..from + length as usize])
+    };
+    if extent.lead > 0 {
+        sums[0] = resum(0);
+    }
+    if extent.tail > 0 {
+        let last = blocks.len() - 1;
+        sums[last] = resum(last);
+    }
+    (bytes, sums)
+}
+
+fn with_holes(segments: Vec<Segment>, range: &Range<u64>) -> Vec<Segment> {
+    let mut all = Vec::with_capacity(segments.len() * 2 + 1);
+    let mut at = range.start;
+    let hole = |from: u64, to: u64| Segment { offset: from, length: to - from, body: SegmentBody::Hole };
+    for segment in segments {
+        if segment.offset > at {
+            all.push(hole(at, segment.offset));
+        }
+        at = segment.offset + segment.length;
+        all.push(segment);
+    }
+    if at < range.end {
+        all.push(hole(at, range.end));
+    }
+    all
+}
+
+impl Segment {
+    /// Copies segments of one range into one buffer, holes as zeros. For tests and small reads.
+    pub fn concat(segments: &[Segment]) -> Bytes {
+        let mut whole = BytesMut::with_capacity(segments.iter().map(|s| s.length as usize).sum());
+        for segment in segments {
+            match &segment.body {
+                SegmentBody::Data { bytes, .. } => whole.extend_from_slice(bytes),
+                SegmentBody::Hole => whole.resize(whole.len() + segment.length as usize, 0),
+            }
+        }
+        whole.freeze()
+    }
+}

@@ -1,0 +1,72 @@
+//! Reading back what a slab says it holds.
+
+use forebay_env::{Disk, EnvErrorKind};
+use forebay_proto::Uuid;
+
+use crate::{
+    StoreResult, limits,
+    slab::{
+        header::{Geometry, SlabHeader},
+        run::RunHeader,
+    },
+};
+
+/// The header of `slab`, if it is intact.
+pub(crate) async fn read_slab_header(
+    disk: &Disk,
+    geometry: &Geometry,
+    target: Uuid,
+    slab: u32,
+) -> StoreResult<Option<SlabHeader>> {
+    match disk.read(geometry.device_offset(slab, 0), limits::SECTOR as usize).await {
+        Ok(sector) => Ok(SlabHeader::decode(&sector, target).map(|(h, _)| h).filter(|header| header.slab == slab)),
+        Err(error) if error.kind == EnvErrorKind::Medium => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Headers of the runs of opening `epoch` of `slab`, in order. Payload places are turned into places within the slab.
+///
+/// What is damaged or cannot be read is stepped over, sector by sector: a lost run does not hide those behind it.
+pub(crate) async fn scan_runs(
+    disk: &Disk,
+    geometry: &Geometry,
+    target: Uuid,
+    slab: u32,
+    epoch: u64,
+) -> StoreResult<Vec<RunHeader>> {
+    let mut runs = Vec::new();
+    let mut at = limits::SECTOR;
+    while at < geometry.slab_bytes {
+        let Some(mut run) = read_run(disk, geometry, target, slab, at).await?.filter(|run| run.epoch == epoch) else {
+            at += limits::SECTOR;
+            continue;
+        };
+        run.fragments.iter_mut().for_each(|fragment| fragment.payload_at += at as u32);
+        at += run.total_bytes;
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+async fn read_run(
+    disk: &Disk,
+    geometry: &Geometry,
+    target: Uuid,
+    slab: u32,
+    at: u64,
+) -> StoreResult<Option<RunHeader>> {
+    let read = async |bytes: usize| match disk.read(geometry.device_offset(slab, at), bytes).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind == EnvErrorKind::Medium => Ok(None),
+        Err(error) => Err(error),
+    };
+    let Some(sector) = read(limits::SECTOR as usize).await? else { return Ok(None) };
+    let Some(bytes) = RunHeader::peek_header_bytes(&sector, target) else { return Ok(None) };
+    if at + bytes as u64 > geometry.slab_bytes {
+        return Ok(None);
+    }
+    let sectors = if bytes == sector.len() { Some(sector) } else { read(bytes).await? };
+    let Some((run, _)) = sectors.and_then(|sectors| RunHeader::decode(&sectors, target).ok()) else { return Ok(None) };
+    Ok((run.slab == slab && at + run.total_bytes <= geometry.slab_bytes).then_some(run))
+}

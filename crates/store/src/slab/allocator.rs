@@ -1,0 +1,416 @@
+//! The states of slabs, and what lives in each.
+//!
+//! Invariant: a slab is opened again only when nothing lives in it, nobody holds a place in it that is not in the index
+//! yet (pins), and the group of transactions that took its last live bytes is committed. Index pages are taken off only
+//! when the anchor that drops them is durable.
+//! Invariant: a slab is written in one go of openings: an open slab of an earlier incarnation is never appended to.
+//! Free slabs are used in the order in which they became free, so that all wear alike and recovery can tell which were
+//! opened last.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use forebay_proto::Incarnation;
+
+use super::Place;
+use crate::SlabCounts;
+
+/// Number of a group of transactions that commit together.
+pub(crate) type Group = u64;
+
+/// What may happen to a slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlabState {
+    /// It may be opened.
+    Free,
+    /// It is being written.
+    Open,
+    /// It is not written any more; it may hold live bytes.
+    Full,
+    /// A write to it failed: never opened again. It may hold live bytes.
+    Bad,
+}
+
+/// One slab.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slab {
+    /// What may happen to it.
+    pub state: SlabState,
+    /// Its last opening; 0 = never opened.
+    pub epoch: u64,
+    /// Live weight of file data, uncommitted changes included.
+    pub data_live: u64,
+    /// Live bytes of index pages.
+    pub page_live: u64,
+    /// Places in it that are not in the index yet.
+    pub pins: u32,
+    /// Last group that took live bytes off.
+    pub freed_at: Group,
+    /// It may hold tombstones: they have to be carried on, or to be needless, before it is free.
+    pub tombstones: bool,
+}
+
+impl Slab {
+    /// Nothing in it is needed, but perhaps tombstones.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.data_live == 0 && self.page_live == 0 && self.pins == 0
+    }
+
+    /// Weight of what lives in it.
+    pub(crate) fn live(&self) -> u64 {
+        self.data_live + self.page_live
+    }
+}
+
+/// The states of all slabs.
+pub(crate) struct Allocator {
+    slabs: Vec<Slab>,
+    free: VecDeque<u32>,
+    emptied: BTreeSet<u32>,
+    next_epoch: u64,
+    data_live: u64,
+    page_live: u64,
+    /// Openings by epoch, to find the oldest bytes on the device. Holds every slab ever opened.
+    by_epoch: BTreeMap<u64, u32>,
+}
+
+impl Allocator {
+    /// `count` slabs that were never opened.
+    pub(crate) fn new(count: u32) -> Self {
+        let never =
+            Slab { state: SlabState::Free, epoch: 0, data_live: 0, page_live: 0, pins: 0, freed_at: 0, tombstones: false };
+        Self {
+            slabs: vec![never; count as usize],
+            free: (0..count).collect(),
+            emptied: BTreeSet::new(),
+            next_epoch: 1,
+            data_live: 0,
+            page_live: 0,
+            by_epoch: BTreeMap::new(),
+        }
+    }
+
+    /// Openings of `incarnation` have higher epochs than all before.
+    pub(crate) fn begin_incarnation(&mut self, incarnation: Incarnation) {
+        self.next_epoch = u64::from(incarnation.0) << 32 | 1;
+    }
+
+    /// The epoch the next opening will have.
+    pub(crate) fn next_epoch(&self) -> u64 {
+        self.next_epoch
+    }
+
+    /// The slab, if there is one of this number.
+    pub(crate) fn slab(&self, number: u32) -> Option<&Slab> {
+        self.slabs.get(number as usize)
+    }
+
+    /// All slabs in order of their numbers.
+    pub(crate) fn slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
+        (0..).zip(&self.slabs)
+    }
+
+    /// Free slabs in the order in which they will be opened.
+    pub(crate) fn free_list(&self) -> impl Iterator<Item = u32> {
+        self.free.iter().copied()
+    }
+
+    /// Number of free slabs.
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Live weight of file data.
+    pub(crate) fn data_live(&self) -> u64 {
+        self.data_live
+    }
+
+    /// Live bytes of index pages.
+    pub(crate) fn page_live(&self) -> u64 {
+        self.page_live
+    }
+
+    /// Slabs by state.
+    pub(crate) fn counts(&self) -> SlabCounts {
+        let count = |state| self.slabs.iter().filter(|slab| slab.state == state).count() as u32;
+        SlabCounts {
+            free: count(SlabState::Free),
+            open: count(SlabState::Open),
+            full: count(SlabState::Full),
+            bad: count(SlabState::Bad),
+        }
+    }
+
+    /// The epoch of the oldest bytes on the device outside of `slab`: `u64::MAX` if there are none.
+    pub(crate) fn oldest_epoch_besides(&self, slab: u32) -> u64 {
+        self.by_epoch.iter().find(|(_, number)| **number != slab).map_or(u64::MAX, |(epoch, _)| *epoch)
+    }
+
+    /// Opens the next free slab, if more than `keep` are free.
+    /// Returns its number and its new epoch, and whether it had been used before.
+    pub(crate) fn open(&mut self, keep: u32) -> Option<(u32, u64, bool)> {
+        if self.free_count() <= keep {
+            return None;
+        }
+        let number = self.free.pop_front()?;
+        let epoch = self.next_epoch;
+        let used = self.slabs[number as usize].epoch != 0;
+        self.next_epoch += 1;
+        self.set_epoch(number, epoch);
+        let slab = &mut self.slabs[number as usize];
+        assert!(slab.state == SlabState::Free && slab.is_empty(), "a free slab is empty");
+        slab.state = SlabState::Open;
+        slab.tombstones = false;
+        Some((number, epoch, used))
+    }
+
+    /// The slab is not written any more.
+    pub(crate) fn close(&mut self, number: u32) {
+        let slab = &mut self.slabs[number as usize];
+        if slab.state == SlabState::Open {
+            slab.state = SlabState::Full;
+        }
+        self.note_if_empty(number);
+    }
+
+    /// The slab is never opened again. True if it was not bad before.
+    pub(crate) fn retire(&mut self, number: u32) -> bool {
+        let Some(slab) = self.slabs.get_mut(number as usize) else { return false };
+        let news = slab.state != SlabState::Bad;
+        slab.state = SlabState::Bad;
+        self.free.retain(|free| *free != number);
+        self.emptied.remove(&number);
+        news
+    }
+
+    /// A place in the slab is held outside of the index.
+    pub(crate) fn pin(&mut self, number: u32) {
+        self.slabs[number as usize].pins += 1;
+    }
+
+    /// It is held no more.
+    pub(crate) fn unpin(&mut self, number: u32) {
+        let slab = &mut self.slabs[number as usize];
+        slab.pins = slab.pins.checked_sub(1).expect("every unpin follows a pin");
+        self.note_if_empty(number);
+    }
+
+    /// `weight` bytes of file data live at `place` now. Content of a newer opening replaces what was known of an older.
+    pub(crate) fn add_data(&mut self, place: Place, weight: u64) {
+        if self.current(place) {
+            self.slabs[place.slab as usize].data_live += weight;
+            self.data_live += weight;
+        }
+    }
+
+    /// `weight` bytes of file data at `place` are garbage once `group` is committed.
+    pub(crate) fn remove_data(&mut self, place: Place, weight: u64, group: Group) {
+        if !self.current(place) {
+            return;
+        }
+        let slab = &mut self.slabs[place.slab as usize];
+        slab.data_live = slab.data_live.checked_sub(weight).expect("no more dies than lived");
+        slab.freed_at = group;
+        self.data_live -= weight;
+        self.note_if_empty(place.slab);
+    }
+
+    /// An index page of `bytes` lives at `place` now.
+    pub(crate) fn add_page(&mut self, place: Place, bytes: u64) {
+        if self.current(place) {
+            self.slabs[place.slab as usize].page_live += bytes;
+            self.page_live += bytes;
+        }
+    }
+
+    /// The index page at `place` is not needed by any anchor any more.
+    pub(crate) fn remove_page(&mut self, place: Place, bytes: u64) {
+        if !self.current(place) {
+            return;
+        }
+        let slab = &mut self.slabs[place.slab as usize];
+        slab.page_live = slab.page_live.checked_sub(bytes).expect("no more pages die than lived");
+        self.page_live -= bytes;
+        self.note_if_empty(place.slab);
+    }
+
+    /// Frees the slabs that may be opened again, now that everything up to `committed` is durable.
+    pub(crate) fn collect(&mut self, committed: Group) -> u32 {
+        let mut freed = 0;
+        for number in std::mem::take(&mut self.emptied) {
+            let slab = &self.slabs[number as usize];
+            if !slab.is_empty() || slab.state != SlabState::Full {
+                continue; // something moved back in; it is noted again when that dies
+            }
+            if slab.freed_at > committed || self.needs_carrying(number) {
+                self.emptied.insert(number);
+                continue;
+            }
+            self.slabs[number as usize].state = SlabState::Free;
+            self.free.push_back(number);
+            freed += 1;
+        }
+        freed
+    }
+
+    /// True if the slab holds tombstones of which older fragments may lie elsewhere on the device.
+    pub(crate) fn needs_carrying(&self, number: u32) -> bool {
+        let slab = &self.slabs[number as usize];
+        slab.tombstones && self.oldest_epoch_besides(number) < slab.epoch
+    }
+
+    /// A tombstone was written to the slab.
+    pub(crate) fn add_tombstone(&mut self, number: u32) {
+        self.slabs[number as usize].tombstones = true;
+    }
+
+    /// The slab's tombstones lie elsewhere now, durably.
+    pub(crate) fn tombstones_carried(&mut self, number: u32) {
+        self.slabs[number as usize].tombstones = false;
+    }
+
+    /// True if emptied slabs wait for a commit after `committed`.
+    pub(crate) fn awaits_commit(&self, committed: Group) -> bool {
+        self.emptied.iter().any(|number| self.slabs[*number as usize].freed_at > committed)
+    }
+
+    /// Restores what a checkpoint knew of a slab.
+    pub(crate) fn restore(&mut self, number: u32, restored: Slab) {
+        self.set_epoch(number, restored.epoch);
+        self.data_live += restored.data_live;
+        self.page_live += restored.page_live;
+        self.slabs[number as usize] = restored;
+    }
+
+    /// Recovery found the slab's header with a newer opening than the checkpoint knew.
+    pub(crate) fn found_opening(&mut self, number: u32, epoch: u64) {
+        if self.slabs[number as usize].epoch < epoch {
+            self.begin_opening(number, epoch);
+        }
+    }
+
+    /// Ends recovery: every slab that holds nothing becomes free, those never opened and the longest free first.
+    pub(crate) fn settle(&mut self) {
+        self.emptied.clear();
+        self.free.clear();
+        let mut empty: Vec<(u64, u32)> = Vec::new();
+        for (number, slab) in (0..).zip(&mut self.slabs) {
+            slab.freed_at = 0;
+            if slab.state == SlabState::Bad {
+                continue;
+            }
+            let free = slab.data_live == 0 && slab.page_live == 0 && !slab.tombstones;
+            slab.state = if free { SlabState::Free } else { SlabState::Full };
+            if free {
+                empty.push((slab.epoch, number));
+            }
+        }
+        empty.sort_unstable();
+        (0..self.slabs.len() as u32).for_each(|number| self.note_if_empty(number));
+        self.free.extend(empty.into_iter().map(|(_, number)| number));
+    }
+
+    /// True if `place` is of the slab's last opening. In recovery, a place of a newer one begins it.
+    fn current(&mut self, place: Place) -> bool {
+        let Some(slab) = self.slabs.get(place.slab as usize) else { return false };
+        if slab.epoch < place.epoch {
+            self.begin_opening(place.slab, place.epoch);
+        }
+        self.slabs[place.slab as usize].epoch == place.epoch
+    }
+
+    fn begin_opening(&mut self, number: u32, epoch: u64) {
+        let slab = &mut self.slabs[number as usize];
+        self.data_live -= std::mem::take(&mut slab.data_live);
+        self.page_live -= std::mem::take(&mut slab.page_live);
+        if slab.state != SlabState::Bad {
+            slab.state = SlabState::Full;
+        }
+        slab.tombstones = true; // unless somebody knows better
+        self.set_epoch(number, epoch);
+    }
+
+    fn set_epoch(&mut self, number: u32, epoch: u64) {
+        let slab = &mut self.slabs[number as usize];
+        self.by_epoch.remove(&slab.epoch);
+        slab.epoch = epoch;
+        if epoch != 0 {
+            self.by_epoch.insert(epoch, number);
+        }
+    }
+
+    fn note_if_empty(&mut self, number: u32) {
+        let slab = &self.slabs[number as usize];
+        if slab.is_empty() && slab.state == SlabState::Full {
+            self.emptied.insert(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(slab: u32, epoch: u64) -> Place {
+        Place { slab, epoch, at: 4096 }
+    }
+
+    #[test]
+    fn a_slab_is_reused_only_after_the_commit_of_what_emptied_it() {
+        let mut allocator = Allocator::new(2);
+        let (slab, epoch, _) = allocator.open(0).unwrap();
+        allocator.add_data(place(slab, epoch), 100);
+        allocator.close(slab);
+        assert_eq!(allocator.collect(9), 0);
+        allocator.remove_data(place(slab, epoch), 100, 7);
+        assert_eq!(allocator.collect(6), 0);
+        assert!(allocator.awaits_commit(6));
+        assert_eq!(allocator.collect(7), 1);
+        assert_eq!(allocator.free_list().collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn pins_and_pages_keep_a_slab() {
+        let mut allocator = Allocator::new(1);
+        let (slab, epoch, _) = allocator.open(0).unwrap();
+        allocator.pin(slab);
+        allocator.add_page(place(slab, epoch), 50);
+        allocator.close(slab);
+        allocator.unpin(slab);
+        assert_eq!(allocator.collect(0), 0);
+        allocator.remove_page(place(slab, epoch), 50);
+        assert_eq!(allocator.collect(0), 1);
+        assert_eq!((allocator.data_live(), allocator.page_live()), (0, 0));
+    }
+
+    #[test]
+    fn slabs_kept_back_are_not_opened() {
+        let mut allocator = Allocator::new(3);
+        assert!(allocator.open(2).is_some());
+        assert!(allocator.open(2).is_none());
+        assert!(allocator.open(0).is_some());
+    }
+
+    #[test]
+    fn redo_of_a_newer_opening_forgets_the_older_one() {
+        let mut allocator = Allocator::new(1);
+        let old = Slab { state: SlabState::Full, epoch: 5, data_live: 70, page_live: 0, pins: 0, freed_at: 0, tombstones: false };
+        allocator.restore(0, old);
+        allocator.add_data(place(0, 6), 30);
+        allocator.remove_data(place(0, 5), 70, 0); // stale: its opening is gone
+        assert_eq!(allocator.data_live(), 30);
+        allocator.settle();
+        assert_eq!(allocator.slab(0).unwrap().state, SlabState::Full);
+    }
+
+    #[test]
+    fn a_retired_slab_never_comes_back() {
+        let mut allocator = Allocator::new(2);
+        let (slab, ..) = allocator.open(0).unwrap();
+        assert!(allocator.retire(slab));
+        assert!(!allocator.retire(slab));
+        allocator.close(slab);
+        allocator.settle();
+        assert_eq!(allocator.free_list().collect::<Vec<_>>(), [1]);
+        assert_eq!(allocator.counts().bad, 1);
+    }
+}

@@ -1,0 +1,17 @@
+//! Slabs: what their bytes are, and how they are filled.
+
+pub(crate) mod allocator;
+pub(crate) mod header;
+pub(crate) mod run;
+pub(crate) mod writer;
+
+/// Where bytes lie: never a bare device address, so that content of an earlier life of the slab is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Number of the slab.
+    pub slab: u32,
+    /// Its opening.
+    pub epoch: u64,
+    /// Byte within the slab.
+    pub at: u32,
+}
