@@ -20,7 +20,8 @@ use super::branch::Branch;
 use super::frames::Frames;
 use super::limits::{KEY_BYTES_MAX, PAGES_MAX, VALUE_BYTES_MAX};
 use super::page::{CorruptPage, PageId, PageLocation};
-use super::rows::{Rows, Slot, Span, push_lengths, row_bytes};
+use super::row::{Slot, Span, push_lengths, row_bytes};
+use super::rows::Rows;
 
 const MAGIC: &[u8; 4] = b"FBIX";
 const VERSION: u16 = 1;

@@ -23,7 +23,9 @@ mod locations;
 mod page;
 mod range;
 mod relocate;
+mod row;
 mod rows;
+mod search;
 mod tree;
 
 #[cfg(test)]

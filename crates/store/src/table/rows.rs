@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::key::{Key, common_bytes};
 use super::limits::{ASCENDING_PUTS, HEAP_STEP_BYTES, LEAF_BYTES, LEAF_FILL_PERCENT, VALUE_BYTES_MAX};
+use super::row::{Slot, Span, push_lengths, row_bytes};
 
 /// What the allocator keeps beside each of the two allocations, about.
 const ALLOCATION_BYTES: usize = 16;
@@ -18,102 +19,12 @@ const ALLOCATION_BYTES: usize = 16;
 /// Sorted rows. See the module.
 #[derive(Clone, Default)]
 pub(super) struct Rows {
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     heap: Vec<u8>,
     garbage: u32,
     last_insert: u32,
     ascending: u16,
     prefix_bytes: u8,
-}
-
-/// A row's place in the heap (low half) and the head of its suffix (high half), so that slots compare by head.
-#[derive(Clone, Copy)]
-pub(super) struct Slot(u64);
-
-impl Slot {
-    pub(super) fn new(suffix: &[u8], offset: usize) -> Self {
-        Self((head(suffix) as u64) << 32 | offset as u64)
-    }
-
-    fn head(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    fn offset(self) -> usize {
-        self.0 as u32 as usize
-    }
-}
-
-/// The first four bytes, zero-filled, as a number that sorts as they do.
-fn head(suffix: &[u8]) -> u32 {
-    match suffix.first_chunk() {
-        Some(first) => u32::from_be_bytes(*first),
-        None => {
-            let mut bytes = [0; 4];
-            bytes[..suffix.len()].copy_from_slice(suffix);
-            u32::from_be_bytes(bytes)
-        }
-    }
-}
-
-/// Heap positions of one row: `start`, then its suffix, then its value up to `end`.
-#[derive(Clone, Copy)]
-pub(super) struct Span {
-    pub(super) start: usize,
-    pub(super) suffix: usize,
-    pub(super) value: usize,
-    pub(super) end: usize,
-}
-
-impl Span {
-    /// The row that starts at `start`; `None` when it does not lie within `bytes` or its length is not in shortest form.
-    pub(super) fn parse(bytes: &[u8], start: usize) -> Option<Self> {
-        let suffix_bytes = *bytes.get(start)? as usize;
-        let first = *bytes.get(start + 1)? as usize;
-        let (value_bytes, suffix) = if first < 0x80 {
-            (first, start + 2)
-        } else {
-            let second = *bytes.get(start + 2)? as usize;
-            if second < 0x80 {
-                (first & 0x7f | second << 7, start + 3)
-            } else {
-                let third = *bytes.get(start + 3)? as usize;
-                (first & 0x7f | (second & 0x7f) << 7 | third << 14, start + 4)
-            }
-        };
-        let value = suffix + suffix_bytes;
-        let end = value + value_bytes;
-        let shortest = suffix - start == 1 + length_bytes(value_bytes);
-        (shortest && end <= bytes.len()).then_some(Self { start, suffix, value, end })
-    }
-
-    fn bytes(&self) -> usize {
-        self.end - self.start
-    }
-}
-
-/// Bytes of a value's length: seven bits each, low ones first, the top bit set on all but the last.
-fn length_bytes(value_bytes: usize) -> usize {
-    match value_bytes {
-        0..0x80 => 1,
-        0x80..0x4000 => 2,
-        _ => 3,
-    }
-}
-
-/// Bytes of a row in a page.
-pub(super) fn row_bytes(suffix_bytes: usize, value_bytes: usize) -> usize {
-    1 + length_bytes(value_bytes) + suffix_bytes + value_bytes
-}
-
-/// Appends the row's lengths.
-pub(super) fn push_lengths(out: &mut Vec<u8>, suffix_bytes: usize, value_bytes: usize) {
-    out.push(suffix_bytes as u8);
-    match length_bytes(value_bytes) {
-        1 => out.push(value_bytes as u8),
-        2 => out.extend([value_bytes as u8 | 0x80, (value_bytes >> 7) as u8]),
-        _ => out.extend([value_bytes as u8 | 0x80, (value_bytes >> 7) as u8 | 0x80, (value_bytes >> 14) as u8]),
-    }
 }
 
 impl Rows {
@@ -165,33 +76,6 @@ impl Rows {
 
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.locate(key).ok().map(|index| self.value(index))
-    }
-
-    /// Where `key` is, or where it would be inserted.
-    pub(super) fn locate(&self, key: &[u8]) -> Result<usize, usize> {
-        let prefix = self.prefix();
-        let Some(suffix) = key.strip_prefix(prefix) else {
-            return Err(if key < prefix { 0 } else { self.len() });
-        };
-        let head = head(suffix);
-        let first = self.slots.partition_point(|slot| slot.head() < head);
-        let index = match self.slots.get(first + 1) {
-            Some(next) if next.head() == head => first + self.count_below(first, head, suffix),
-            _ => first,
-        };
-        match self.slots.get(index) {
-            Some(slot) if slot.head() == head => match self.suffix_of(*slot).cmp(suffix) {
-                std::cmp::Ordering::Equal => Ok(index),
-                std::cmp::Ordering::Less => Err(index + 1),
-                std::cmp::Ordering::Greater => Err(index),
-            },
-            _ => Err(index),
-        }
-    }
-
-    /// Among the rows from `first` on that share `head`: how many have a smaller suffix.
-    fn count_below(&self, first: usize, head: u32, suffix: &[u8]) -> usize {
-        self.slots[first..].partition_point(|slot| slot.head() == head && self.suffix_of(*slot) < suffix)
     }
 
     /// Inserts or replaces a row. Returns its index and the value it had.
@@ -332,7 +216,7 @@ impl Rows {
             let start = self.heap.len();
             if ours == theirs {
                 self.heap.extend_from_slice(from.row(index));
-                self.slots.push(Slot((from.slots[index].0 & !0xffff_ffff) | start as u64));
+                self.slots.push(from.slots[index].moved_to(start));
                 continue;
             }
             let moved = from.prefix().get(ours..).unwrap_or_default();
@@ -390,7 +274,7 @@ impl Rows {
         Span::parse(&self.heap, slot.offset()).expect("slots point to whole rows")
     }
 
-    fn suffix_of(&self, slot: Slot) -> &[u8] {
+    pub(super) fn suffix_of(&self, slot: Slot) -> &[u8] {
         let span = self.span_at(slot);
         &self.heap[span.suffix..span.value]
     }
