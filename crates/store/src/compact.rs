@@ -97,7 +97,11 @@ impl Core {
         self.promises.anybody_waits()
             || self.writer.user_waits()
             || self.short_of_slabs()
-            || self.alloc.borrow().slabs().any(|(n, slab)| is_bad_with_data(slab) && !stuck.0.contains(&(n, slab.epoch)))
+            || self
+                .alloc
+                .borrow()
+                .slabs()
+                .any(|(n, slab)| is_bad_with_data(slab) && !stuck.0.contains(&(n, slab.epoch)))
     }
 
     /// True if fewer slabs are free than the cleaner likes to have in hand.
@@ -108,7 +112,8 @@ impl Core {
 
     fn writer_gives_up_if_stranded(&self) {
         if self.writer.user_waits() {
-            self.writer.fail_user(&StoreError::full(format!("{} is full: no slab can be emptied", self.identity.target)));
+            self.writer
+                .fail_user(&StoreError::full(format!("{} is full: no slab can be emptied", self.identity.target)));
         }
     }
 

@@ -209,7 +209,10 @@ impl Core {
 pub(crate) async fn read_place(disk: &Disk, geometry: &Geometry, place: Place, length: u64) -> StoreResult<Bytes> {
     let end = u64::from(place.at) + length;
     if place.slab >= geometry.slab_count || end > geometry.slab_bytes {
-        return Err(StoreError::corrupt(format!("a place outside of the device: slab {}, byte {}", place.slab, place.at)));
+        return Err(StoreError::corrupt(format!(
+            "a place outside of the device: slab {}, byte {}",
+            place.slab, place.at
+        )));
     }
     let start = u64::from(place.at) / limits::SECTOR * limits::SECTOR;
     let sectors = (end.next_multiple_of(limits::SECTOR) - start) as usize;

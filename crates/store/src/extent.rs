@@ -96,7 +96,10 @@ impl Extent {
 
     /// The piece `range` of it, with the whole blocks that piece needs. `range` must lie within it, and not be empty.
     pub(crate) fn cut(&self, range: Range<u64>) -> Extent {
-        assert!(self.offset <= range.start && range.start < range.end && range.end <= self.end(), "cut outside of an extent");
+        assert!(
+            self.offset <= range.start && range.start < range.end && range.end <= self.end(),
+            "cut outside of an extent"
+        );
         let cover = self.cover();
         let start = (range.start / BLOCK_BYTES * BLOCK_BYTES).max(cover.start);
         let end = range.end.next_multiple_of(BLOCK_BYTES).min(cover.end);

@@ -96,7 +96,8 @@ impl Identity {
                 format!("the target has another format version than {FORMAT_VERSION}; use the release that wrote it"),
             ));
         }
-        let damaged = || StoreError::corrupt("the identity file is damaged; restore it from a copy, or see `forebay fsck`");
+        let damaged =
+            || StoreError::corrupt("the identity file is damaged; restore it from a copy, or see `forebay fsck`");
         let (body, sum) = bytes.get(..BYTES).ok_or_else(damaged)?.split_at(BYTES - 8);
         if crc64(body).to_le_bytes() != sum {
             return Err(damaged());
@@ -129,14 +130,17 @@ impl Identity {
         if unknown == 0 {
             return Ok(());
         }
-        let words = format!("{} uses features {unknown:#x}, which this release does not know; use a newer one", self.target);
+        let words =
+            format!("{} uses features {unknown:#x}, which this release does not know; use a newer one", self.target);
         Err(StoreError::new(StoreErrorKind::Unsupported, words))
     }
 
     /// Refuses sizes that make no store.
     pub(crate) fn validate(&self) -> StoreResult<()> {
         let sectors = |bytes: u64| bytes != 0 && bytes.is_multiple_of(limits::SECTOR);
-        if !sectors(self.slab_bytes) || self.slab_bytes < limits::SLAB_BYTES_MIN || self.slab_bytes > limits::SLAB_BYTES_MAX
+        if !sectors(self.slab_bytes)
+            || self.slab_bytes < limits::SLAB_BYTES_MIN
+            || self.slab_bytes > limits::SLAB_BYTES_MAX
         {
             return Err(StoreError::invalid("the slab size must be a multiple of 4096 between 128 KiB and 1 GiB"));
         }
@@ -147,7 +151,9 @@ impl Identity {
         if slabs < limits::SLABS_MIN || slabs > u64::from(u32::MAX / 2) {
             return Err(StoreError::invalid(format!(
                 "{slabs} slabs of {} bytes on a data device of {} bytes: at least {} are needed; use smaller slabs or a larger device",
-                self.slab_bytes, self.data_bytes, limits::SLABS_MIN
+                self.slab_bytes,
+                self.data_bytes,
+                limits::SLABS_MIN
             )));
         }
         if !sectors(self.journal_bytes) || self.journal_bytes < limits::JOURNAL_BYTES_MIN {

@@ -46,7 +46,8 @@ impl Placed {
     /// The extents that replace `old`.
     pub(crate) fn extents_within(&self, fid: Fid, old: &Extent) -> Vec<Extent> {
         let pieces = self.pieces.iter().flat_map(|pieces| &pieces.list);
-        let same = pieces.filter(|p| p.item.fid == fid && p.item.write_id == old.write_id && p.item.version == old.version);
+        let same =
+            pieces.filter(|p| p.item.fid == fid && p.item.write_id == old.write_id && p.item.version == old.version);
         let mut extents: Vec<Extent> = same.map(piece_extent).collect();
         extents.retain(|extent| old.offset <= extent.offset && extent.end() <= old.end());
         extents.sort_by_key(|extent| extent.offset);
@@ -89,7 +90,9 @@ fn check(fragment: &Fragment) -> StoreResult<()> {
     let Fragment { fid, offset, data, sums, .. } = fragment;
     let length = data.len() as u64;
     let blocks = crc::blocks(*offset, length, BLOCK_BYTES).count();
-    let fits = length > 0 && length <= limits::FRAGMENT_BYTES && offset.checked_add(length).is_some_and(|end| end <= FILE_BYTES);
+    let fits = length > 0
+        && length <= limits::FRAGMENT_BYTES
+        && offset.checked_add(length).is_some_and(|end| end <= FILE_BYTES);
     if fits && blocks == sums.len() {
         return Ok(());
     }

@@ -12,7 +12,8 @@ use forebay_proto::{
 };
 
 use crate::{
-    Segment, SegmentBody, StoreError, StoreResult, core::Core,
+    Segment, SegmentBody, StoreError, StoreResult,
+    core::Core,
     extent::{self, Extent},
     limits,
     slab::Place,

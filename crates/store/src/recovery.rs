@@ -242,7 +242,9 @@ impl Recovery {
             let listed = bad_slabs(&self.table);
             match listed {
                 Ok(slabs) => {
-                    slabs.into_iter().for_each(|slab| drop(self.alloc.retire(slab)));
+                    slabs.into_iter().for_each(|slab| {
+                        self.alloc.retire(slab);
+                    });
                     return Ok(());
                 }
                 Err(missing) => self.load_page(missing).await?,
@@ -303,7 +305,7 @@ impl Recovery {
 
 fn bad_slabs(table: &Table) -> Result<Vec<u32>, MissingPage> {
     let rows = table.range(&[BAD_SLAB_SPACE], &[BAD_SLAB_SPACE + 1]);
-    let slab = |row: crate::table::Row<'_>| row.key.get(1..5).map(|n| u32::from_be_bytes(n.try_into().expect("four bytes")));
+    let slab =
+        |row: crate::table::Row<'_>| row.key.get(1..5).map(|n| u32::from_be_bytes(n.try_into().expect("four bytes")));
     rows.filter_map(|row| row.map(slab).transpose()).collect()
 }
-

@@ -7,8 +7,8 @@ use forebay_env::{Env, sync::watch};
 use forebay_proto::{Fid, Incarnation, Transno, WriteId};
 
 use crate::{
-    FormatOptions, Identity, OpenOptions, Placed, Reservation, Space, StoreError, StoreErrorKind, StoreResult, StoreStats,
-    Txn, core::Core, format, recovery, table::Row, txn::check_key,
+    FormatOptions, Identity, OpenOptions, Placed, Reservation, Space, StoreError, StoreErrorKind, StoreResult,
+    StoreStats, Txn, core::Core, format, recovery, table::Row, txn::check_key,
 };
 
 /// What opening the store found.

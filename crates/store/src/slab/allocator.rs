@@ -76,8 +76,15 @@ pub(crate) struct Allocator {
 impl Allocator {
     /// `count` slabs that were never opened.
     pub(crate) fn new(count: u32) -> Self {
-        let never =
-            Slab { state: SlabState::Free, epoch: 0, data_live: 0, page_live: 0, pins: 0, freed_at: 0, tombstones: false };
+        let never = Slab {
+            state: SlabState::Free,
+            epoch: 0,
+            data_live: 0,
+            page_live: 0,
+            pins: 0,
+            freed_at: 0,
+            tombstones: false,
+        };
         Self {
             slabs: vec![never; count as usize],
             free: (0..count).collect(),
@@ -393,7 +400,15 @@ mod tests {
     #[test]
     fn redo_of_a_newer_opening_forgets_the_older_one() {
         let mut allocator = Allocator::new(1);
-        let old = Slab { state: SlabState::Full, epoch: 5, data_live: 70, page_live: 0, pins: 0, freed_at: 0, tombstones: false };
+        let old = Slab {
+            state: SlabState::Full,
+            epoch: 5,
+            data_live: 70,
+            page_live: 0,
+            pins: 0,
+            freed_at: 0,
+            tombstones: false,
+        };
         allocator.restore(0, old);
         allocator.add_data(place(0, 6), 30);
         allocator.remove_data(place(0, 5), 70, 0); // stale: its opening is gone

@@ -77,19 +77,31 @@ pub(crate) fn encode_device(identity: &Identity) -> AlignedBuf {
 pub(crate) fn check_device(sector: &[u8], identity: &Identity) -> StoreResult<()> {
     let foreign = |what: String| Err(StoreError::new(StoreErrorKind::Foreign, what));
     let Some(body) = unsealed(sector) else {
-        return foreign(format!("the data device of {} has no intact Forebay header: is it the right device?", identity.target));
+        return foreign(format!(
+            "the data device of {} has no intact Forebay header: is it the right device?",
+            identity.target
+        ));
     };
     if body[..8] != DEVICE_MAGIC {
-        return foreign(format!("the data device of {} is not a Forebay data device: is it the right one?", identity.target));
+        return foreign(format!(
+            "the data device of {} is not a Forebay data device: is it the right one?",
+            identity.target
+        ));
     }
     if body[8..12] != VERSION.to_le_bytes() {
         return Err(StoreError::new(
             StoreErrorKind::Unsupported,
-            format!("the data device of {} has a header of another version; use the release that wrote it", identity.target),
+            format!(
+                "the data device of {} has a header of another version; use the release that wrote it",
+                identity.target
+            ),
         ));
     }
     if body[16..32] != identity.uuid.0 {
-        return foreign(format!("the data device belongs to another target than {} ({})", identity.target, identity.uuid));
+        return foreign(format!(
+            "the data device belongs to another target than {} ({})",
+            identity.target, identity.uuid
+        ));
     }
     if encode_device(identity)[32..56] != body[32..56] {
         return foreign(format!("the data device of {} is divided otherwise than its identity says", identity.target));

@@ -15,12 +15,12 @@ pub(crate) const MAGIC: [u8; 8] = *b"FBYRUN01";
 /// Version of the run header.
 pub(crate) const VERSION: u32 = 1;
 /// Bytes before the descriptors.
-pub(crate) const FIXED_BYTES: usize = 104;
+pub(crate) const FIXED_BYTES: usize = 96;
 /// Bytes of a descriptor without its sums.
-pub(crate) const DESCRIPTOR_BYTES: usize = 88;
+pub(crate) const DESCRIPTOR_BYTES: usize = 84;
 /// Largest header a decoder accepts.
 pub(crate) const HEADER_BYTES_MAX: u32 = 1 << 20;
-const SUM_AT: usize = 88;
+const SUM_AT: usize = 80;
 
 /// What a fragment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,8 @@ impl Descriptor {
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut r = r.prefixed()?;
-        let kind = FragmentKind::from_code(r.u8()?).ok_or(DecodeError::new("run: a kind of fragment not known here"))?;
+        let kind =
+            FragmentKind::from_code(r.u8()?).ok_or(DecodeError::new("run: a kind of fragment not known here"))?;
         let (_flags, _zero) = (r.u8()?, r.u16()?);
         let mut fragment = Self {
             kind,
@@ -329,10 +330,11 @@ mod tests {
         assert_eq!(bytes[16..32], [0, 0x30, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7]);
         assert_eq!(bytes[32..48], [7, 0, 0, 0, 9, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[48..64], [10, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(bytes[88..96], sum.to_le_bytes());
-        assert_eq!(bytes[96..104], [13, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes[104..112], [92, 0, 0, 0, 1, 0, 0, 0]); // length of the first descriptor, kind
-        assert_eq!(bytes[192..200], 0x1122_3344_5566_7788u64.to_le_bytes());
+        assert_eq!(bytes[64..80], [0, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0xc0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[80..88], sum.to_le_bytes());
+        assert_eq!(bytes[88..96], [13, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[96..104], [88, 0, 0, 0, 1, 0, 0, 0]); // length of the first descriptor, kind
+        assert_eq!(bytes[180..188], 0x1122_3344_5566_7788u64.to_le_bytes());
     }
 
     #[test]

@@ -259,7 +259,8 @@ impl Writer {
         }
         self.pump();
         async move {
-            let stopped = || StoreError::new(StoreErrorKind::Stopped, "the store was closed while bytes were being placed");
+            let stopped =
+                || StoreError::new(StoreErrorKind::Stopped, "the store was closed while bytes were being placed");
             receiver.await.unwrap_or_else(|_| Err(stopped()))
         }
     }

@@ -1,0 +1,150 @@
+//! A store in use: what is written is read, what is committed survives, what is not is lost as a suffix.
+
+mod common;
+
+use common::*;
+use forebay_env::sim::Sim;
+use forebay_proto::Transno;
+use forebay_store::{Store, StoreErrorKind};
+
+fn simulated(seed: u64) -> (Sim, forebay_env::sim::NodeId) {
+    let sim = Sim::new(seed);
+    let node = sim.add_node("oss0");
+    (sim, node)
+}
+
+#[test]
+fn what_was_written_is_read_back_whole_cut_and_with_holes() {
+    let (sim, node) = simulated(1);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = fresh(&env, &tiny(), &quick()).await;
+        write(&store, fid(1), 1000, 200_000, 1).await.unwrap();
+        write(&store, fid(1), 100_000, 4096, 2).await.unwrap();
+        punch(&store, fid(1), 150_000..160_000, 3).await.unwrap();
+        let bytes = read(&store, fid(1), 0..250_000).await.unwrap();
+        for (at, byte) in (0u64..).zip(bytes.iter()) {
+            let expected = match at {
+                0..1000 | 150_000..160_000 | 201_000.. => 0,
+                100_000..104_096 => stamp(fid(1), at, 2),
+                _ => stamp(fid(1), at, 1),
+            };
+            assert_eq!(*byte, expected, "byte {at}");
+        }
+        assert!(read(&store, fid(2), 0..5000).await.unwrap().iter().all(|byte| *byte == 0));
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn committed_changes_survive_a_power_cut_and_uncommitted_ones_do_not() {
+    let (sim, node) = simulated(2);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let mut options = quick();
+        options.commit_interval = std::time::Duration::from_secs(3600);
+        let store = fresh(&env, &tiny(), &options).await;
+        write(&store, fid(1), 0, 50_000, 1).await.unwrap();
+        let mut txn = store.begin();
+        store.prefetch(&[b"\x20key"]).await.unwrap();
+        txn.put(b"\x20key", "value");
+        txn.apply().unwrap();
+        store.sync().await.unwrap();
+        assert_eq!(store.last_committed(), Transno(1));
+        write(&store, fid(1), 0, 50_000, 2).await.unwrap();
+        std::mem::forget(store); // the machine dies; nothing is said to anyone
+    });
+    sim.power_cut(node);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = Store::open(&env, DIR, &quick()).await.unwrap();
+        assert_eq!(store.recovery().last_transno, Transno(1));
+        assert!(!store.recovery().clean);
+        assert_eq!(store.load(b"\x20key").await.unwrap().as_deref(), Some(&b"value"[..]));
+        let bytes = read(&store, fid(1), 0..50_000).await.unwrap();
+        assert!((0u64..).zip(bytes.iter()).all(|(at, byte)| *byte == stamp(fid(1), at, 1)));
+    });
+}
+
+#[test]
+fn a_clean_stop_is_known_as_one_and_needs_no_redo() {
+    let (sim, node) = simulated(3);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = fresh(&env, &tiny(), &quick()).await;
+        let first = store.incarnation();
+        write(&store, fid(1), 0, 10_000, 1).await.unwrap();
+        store.close().await.unwrap();
+        let store = Store::open(&env, DIR, &quick()).await.unwrap();
+        assert!(store.recovery().clean && store.recovery().records == 0);
+        assert!(store.incarnation() > first);
+        assert_eq!(store.recovery().last_transno, Transno(1));
+        assert_eq!(read(&store, fid(1), 0..10_000).await.unwrap()[77], stamp(fid(1), 77, 1));
+    });
+}
+
+#[test]
+fn a_directory_is_opened_once_and_formatted_once() {
+    let (sim, node) = simulated(4);
+    let env = sim.env(node);
+    sim.block_on(async {
+        assert_eq!(kind(Store::open(&env, DIR, &quick()).await), Some(StoreErrorKind::Foreign));
+        let store = fresh(&env, &tiny(), &quick()).await;
+        assert_eq!(kind(Store::open(&env, DIR, &quick()).await), Some(StoreErrorKind::Busy));
+        store.close().await.unwrap();
+        assert_eq!(kind(Store::format(&env, DIR, &tiny()).await), Some(StoreErrorKind::Busy));
+    });
+}
+
+#[test]
+fn a_store_much_overwritten_cleans_and_reuses_its_slabs() {
+    let (sim, node) = simulated(5);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = fresh(&env, &tiny(), &quick()).await;
+        // Half of the device lives, in pieces; ten times as much is written.
+        for round in 0..1500u64 {
+            write(&store, fid(round * 7 % 97), (round % 3) * 8192, 8192, round + 1).await.unwrap();
+        }
+        let stats = store.stats();
+        assert!(stats.slabs_reused > 20 && stats.checkpoints >= 2, "{stats:?}");
+        store.close().await.unwrap();
+        let store = Store::open(&env, DIR, &quick()).await.unwrap();
+        let mut newest = std::collections::BTreeMap::new();
+        (0..1500u64).for_each(|round| {
+            newest.insert((round * 7 % 97, round % 3), round + 1);
+        });
+        for ((object, block), sequence) in newest {
+            let bytes = read(&store, fid(object), block * 8192..(block + 1) * 8192).await.unwrap();
+            assert!((block * 8192..).zip(bytes.iter()).all(|(at, byte)| *byte == stamp(fid(object), at, sequence)));
+        }
+    });
+}
+
+#[test]
+fn a_bounded_cache_serves_a_table_larger_than_it() {
+    let (sim, node) = simulated(6);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let mut options = quick();
+        options.cache_bytes = Some(64 << 10);
+        let store = fresh(&env, &tiny(), &options).await;
+        let key = |number: u32| [&b"\x20"[..], &number.to_be_bytes()[..]].concat();
+        for number in 0..4000u32 {
+            let key = key(number * 7919 % 4000);
+            store.prefetch(&[&key]).await.unwrap();
+            let mut txn = store.begin();
+            txn.put(&key, vec![number as u8; 100]);
+            txn.apply().unwrap();
+        }
+        store.checkpoint().await.unwrap();
+        sim.random_u64();
+        for number in 0..4000u32 {
+            let value = store.load(&key(number * 7919 % 4000)).await.unwrap().expect("it was put");
+            assert_eq!(value[..], [number as u8; 100]);
+        }
+        assert!(store.stats().pages_loaded > 10, "{:?}", store.stats());
+        let rows = store.scan(&key(10), &key(20), 100).await.unwrap();
+        assert_eq!(rows.len(), 10);
+    });
+}
