@@ -49,7 +49,7 @@ pub const EXTENT_OVERHEAD_BYTES: u64 = 96;
 /// Largest slab: places within a slab are 32 bits.
 pub const SLAB_BYTES_MAX: u64 = 1 << 30;
 /// Smallest journal.
-pub const JOURNAL_BYTES_MIN: u64 = 128 << 10;
+pub const JOURNAL_BYTES_MIN: u64 = 72 << 10;
 /// Slabs the cleaner likes to have in hand beyond those kept back.
 pub const SLABS_IN_HAND: u32 = 64;
 
@@ -64,4 +64,4 @@ pub const SNAPSHOT_PIECES: u64 = 100;
 /// Slabs, the last opened first, whose runs recovery asks for the highest durable lsn.
 pub const RECOVERY_SLABS_SCANNED: usize = 4;
 /// Dirty leaves below this never start a checkpoint.
-pub const DIRTY_BYTES_MIN: u64 = 256 << 10;
+pub const DIRTY_BYTES_MIN: u64 = 128 << 10;
