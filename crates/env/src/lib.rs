@@ -8,6 +8,8 @@
 
 mod address;
 mod aligned;
+#[cfg(test)]
+mod both_halves;
 mod clock;
 mod disk;
 mod env;

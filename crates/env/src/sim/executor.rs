@@ -40,11 +40,14 @@ struct TaskEntry {
     future: Option<TaskFuture>,
 }
 
+/// What an event does to the world.
+pub(crate) type EventCall = Box<dyn FnOnce(&Rc<World>)>;
+
 /// What happens at an instant.
 pub(crate) enum Event {
     Wake(Waker),
     Deliver(Rc<Pipe>),
-    Call(Box<dyn FnOnce(&Rc<World>)>),
+    Call(EventCall),
 }
 
 /// A timer's place in the order of events: time, then the order of setting.

@@ -72,13 +72,13 @@ fn a_writer_waits_for_a_reader_that_is_slow() {
     let (mut read, _w) = server.split();
     let env = sim.env(sim.add_node("clock"));
     sim.block_on(async {
-        let mib = Bytes::from(vec![0; 1 << 20]);
+        let mib = [Bytes::from(vec![0; 1 << 20])];
         for _ in 0..4 {
-            write.write_all(&[mib.clone()]).await.unwrap();
+            write.write_all(&mib).await.unwrap();
         }
-        assert!(env.timeout(MS * 1000, write.write_all(&[mib.clone()])).await.is_err());
+        assert!(env.timeout(MS * 1000, write.write_all(&mib)).await.is_err());
         read.read_exact(&mut vec![0; 1 << 20]).await.unwrap();
-        write.write_all(&[mib.clone()]).await.unwrap();
+        write.write_all(&mib).await.unwrap();
     });
 }
 

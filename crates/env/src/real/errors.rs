@@ -1,0 +1,52 @@
+//! From the system's errors to ours.
+
+use std::io;
+
+use crate::{EnvError, EnvErrorKind};
+
+/// An error of a file or device; `doing` says what was tried, with the path.
+pub(super) fn file_error(doing: &str, error: &io::Error) -> EnvError {
+    let (kind, advice) = match error.raw_os_error() {
+        Some(libc::ENOENT) => (EnvErrorKind::NotFound, "check the path; was the target formatted?"),
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
+            (EnvErrorKind::Permission, "run as a user who may read and write it")
+        }
+        Some(libc::EBUSY | libc::ETXTBSY) => (EnvErrorKind::InUse, "unmount it or stop who uses it"),
+        Some(libc::EEXIST) => (EnvErrorKind::InUse, "remove it or choose another path"),
+        Some(libc::ENOSPC | libc::EDQUOT) => (EnvErrorKind::NoSpace, "free space in the file system under it"),
+        Some(libc::EIO | libc::EREMOTEIO | libc::ENODATA) => (EnvErrorKind::Medium, "check the device and its cables"),
+        Some(libc::EMFILE | libc::ENFILE) => (EnvErrorKind::Other, "raise the limit of open files (ulimit -n)"),
+        Some(libc::EISDIR | libc::ENOTDIR | libc::ENAMETOOLONG | libc::EINVAL) => {
+            (EnvErrorKind::InvalidInput, "give the path of a file or block device")
+        }
+        _ => (EnvErrorKind::Other, "see the system's log"),
+    };
+    EnvError::new(kind, format!("{doing}: {}; {advice}", words(error)))
+}
+
+/// An error of a socket; `doing` says what was tried, with the address.
+pub(super) fn net_error(doing: &str, error: &io::Error) -> EnvError {
+    let (kind, advice) = match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => (EnvErrorKind::InUse, "stop who listens there or choose another address"),
+        Some(libc::EADDRNOTAVAIL) => (EnvErrorKind::InvalidInput, "use an address of this host"),
+        Some(libc::EACCES | libc::EPERM) => (EnvErrorKind::Permission, "choose a port above 1023 or another path"),
+        Some(libc::ENOENT) => (EnvErrorKind::NotFound, "is the server up?"),
+        Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ETIMEDOUT | libc::EAGAIN) => {
+            (EnvErrorKind::Disconnected, "is the server up, and the network whole?")
+        }
+        Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED | libc::ENOTCONN) => {
+            (EnvErrorKind::Disconnected, "the other side went away")
+        }
+        Some(libc::EMFILE | libc::ENFILE) => (EnvErrorKind::Other, "raise the limit of open files (ulimit -n)"),
+        None if error.kind() == io::ErrorKind::InvalidInput => (EnvErrorKind::InvalidInput, "check the address"),
+        None => (EnvErrorKind::NotFound, "check the host's name"),
+        _ => (EnvErrorKind::Other, "see the system's log"),
+    };
+    EnvError::new(kind, format!("{doing}: {}; {advice}", words(error)))
+}
+
+/// The system's words without the "(os error N)".
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
+}

@@ -1,0 +1,178 @@
+//! Listening and connecting over TCP, Unix sockets and within the process.
+
+use std::{os::unix::fs::MetadataExt, sync::Arc};
+
+use bytes::Bytes;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use super::{
+    errors::net_error,
+    mem::{self, MemEnd, MemListener},
+    socket::{self, Socket, SocketReadHalf, SocketWriteHalf},
+};
+use crate::{
+    Address, EnvError, EnvErrorKind, EnvResult, Listener, Stream,
+    net::{ListenerHalf, ReadHalf, ReadHalfInner, WriteHalf, WriteHalfInner},
+};
+
+pub(crate) enum RealListener {
+    Tcp(TcpListener, Address),
+    Unix(UnixListener, SocketFile),
+    Mem(MemListener),
+}
+
+pub(crate) enum RealReadHalf {
+    Socket(SocketReadHalf),
+    Mem(Arc<MemEnd>),
+}
+
+pub(crate) enum RealWriteHalf {
+    Socket(SocketWriteHalf),
+    Mem(Arc<MemEnd>),
+}
+
+pub(super) async fn listen(address: &Address) -> EnvResult<Listener> {
+    let half = match address {
+        Address::Tcp(host_port) => listen_tcp(host_port).await?,
+        Address::Unix(path) => listen_unix(path)?,
+        Address::Mem(name) => RealListener::Mem(mem::listen(name)?),
+    };
+    Ok(Listener { half: ListenerHalf::Real(half) })
+}
+
+async fn listen_tcp(host_port: &str) -> EnvResult<RealListener> {
+    let error = |e| net_error(&format!("cannot listen on tcp:{host_port}"), &e);
+    let listener = TcpListener::bind(host_port).await.map_err(error)?;
+    let address = Address::Tcp(listener.local_addr().map_err(error)?.to_string());
+    Ok(RealListener::Tcp(listener, address))
+}
+
+/// A socket file without a listener behind it is left over from a crash: it is replaced.
+fn listen_unix(path: &str) -> EnvResult<RealListener> {
+    let error = |e| net_error(&format!("cannot listen on unix:{path}"), &e);
+    let listener = match UnixListener::bind(path) {
+        Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) && is_stale(path) => {
+            std::fs::remove_file(path).and_then(|()| UnixListener::bind(path))
+        }
+        answer => answer,
+    };
+    let listener = listener.map_err(error)?;
+    let inode = std::fs::symlink_metadata(path).map_err(error)?.ino();
+    Ok(RealListener::Unix(listener, SocketFile { path: path.to_string(), inode }))
+}
+
+fn is_stale(path: &str) -> bool {
+    let answer = std::os::unix::net::UnixStream::connect(path);
+    answer.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNREFUSED))
+}
+
+/// The file of a listening Unix socket; removed with the listener unless somebody else took its place.
+pub(crate) struct SocketFile {
+    path: String,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
+            drop(std::fs::remove_file(&self.path));
+        }
+    }
+}
+
+pub(super) async fn connect(address: &Address) -> EnvResult<Stream> {
+    let error = |e| net_error(&format!("cannot connect to {address}"), &e);
+    match address {
+        Address::Tcp(host_port) => {
+            let socket = TcpStream::connect(host_port).await.map_err(error)?;
+            tcp_stream(socket, &address.to_string())
+        }
+        Address::Unix(path) => {
+            let socket = UnixStream::connect(path).await.map_err(error)?;
+            Ok(socket_stream(Socket::Unix(socket), &address.to_string()))
+        }
+        Address::Mem(name) => Ok(mem_stream(mem::connect(name)?)),
+    }
+}
+
+fn tcp_stream(socket: TcpStream, peer: &str) -> EnvResult<Stream> {
+    socket.set_nodelay(true).map_err(|e| net_error(&format!("setting up the connection with {peer}"), &e))?;
+    Ok(socket_stream(Socket::Tcp(socket), peer))
+}
+
+fn socket_stream(socket: Socket, peer: &str) -> Stream {
+    let (read, write) = socket::split(socket, peer);
+    stream(RealReadHalf::Socket(read), RealWriteHalf::Socket(write))
+}
+
+fn mem_stream(end: Arc<MemEnd>) -> Stream {
+    stream(RealReadHalf::Mem(end.clone()), RealWriteHalf::Mem(end))
+}
+
+fn stream(read: RealReadHalf, write: RealWriteHalf) -> Stream {
+    Stream {
+        read: ReadHalf { half: ReadHalfInner::Real(read) },
+        write: WriteHalf { half: WriteHalfInner::Real(write) },
+    }
+}
+
+impl RealListener {
+    pub(crate) fn address(&self) -> Address {
+        match self {
+            Self::Tcp(_, address) => address.clone(),
+            Self::Unix(_, file) => Address::Unix(file.path.clone()),
+            Self::Mem(listener) => listener.address(),
+        }
+    }
+
+    pub(crate) async fn accept(&mut self) -> EnvResult<(Stream, String)> {
+        loop {
+            match self.accept_once().await {
+                // The client went away before we looked, or is refused by a filter: that is not our listener's error.
+                Err(e) if e.kind == EnvErrorKind::Disconnected => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn accept_once(&mut self) -> EnvResult<(Stream, String)> {
+        let error = |address: &dyn std::fmt::Display, e: std::io::Error| -> EnvError {
+            net_error(&format!("cannot accept on {address}"), &e)
+        };
+        match self {
+            Self::Tcp(listener, address) => {
+                let (socket, peer) = listener.accept().await.map_err(|e| error(address, e))?;
+                let peer = format!("tcp:{peer}");
+                Ok((tcp_stream(socket, &peer)?, peer))
+            }
+            Self::Unix(listener, file) => {
+                let (socket, _) = listener.accept().await.map_err(|e| error(&file.path, e))?;
+                let pid = socket.peer_cred().ok().and_then(|cred| cred.pid());
+                let peer = pid.map_or_else(|| "unix:".into(), |pid| format!("unix:pid={pid}"));
+                Ok((socket_stream(Socket::Unix(socket), &peer), peer))
+            }
+            Self::Mem(listener) => {
+                let (end, peer) = listener.accept().await;
+                Ok((mem_stream(end), peer))
+            }
+        }
+    }
+}
+
+impl RealReadHalf {
+    pub(crate) async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
+        match self {
+            Self::Socket(half) => half.read_exact(buf).await,
+            Self::Mem(end) => end.read_exact(buf).await,
+        }
+    }
+}
+
+impl RealWriteHalf {
+    pub(crate) async fn write_all(&mut self, parts: &[Bytes]) -> EnvResult<()> {
+        match self {
+            Self::Socket(half) => half.write_all(parts).await,
+            Self::Mem(end) => end.write_all(parts).await,
+        }
+    }
+}

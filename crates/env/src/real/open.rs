@@ -1,0 +1,115 @@
+//! Opening files and block devices as disks.
+//!
+//! Invariant: a disk file is seen under its name only whole: allocated, written if asked, and flushed.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
+    },
+};
+
+use super::{errors::file_error, files::sync_parent};
+use crate::{AlignedBuf, EnvError, EnvErrorKind, EnvResult, OpenDisk, SECTOR_BYTES, disk::check_size};
+
+/// Zeros are written in pieces of this many bytes.
+const PREWRITE_BYTES: usize = 1 << 20;
+
+/// `BLKGETSIZE64` of linux/fs.h: `_IOR(0x12, 114, size_t)`.
+const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+
+pub(super) struct OpenedDisk {
+    pub(super) file: File,
+    pub(super) bytes: u64,
+    /// Past the page cache: memory must be aligned.
+    pub(super) direct: bool,
+}
+
+/// Opens, and makes if asked and missing. Blocks.
+pub(super) fn open(path: &str, options: OpenDisk) -> EnvResult<OpenedDisk> {
+    match (open_existing(path, options.read_only), options.create_bytes) {
+        (Err(e), Some(bytes)) if e.kind() == io::ErrorKind::NotFound => {
+            check_size(path, bytes)?;
+            let made = make(path, bytes, options.prewrite);
+            made.map_err(|e| file_error(&format!("cannot make the disk file {path} of {bytes} bytes"), &e))?;
+            open_existing(path, options.read_only)
+        }
+        (answer, _) => answer,
+    }
+    .map_err(|e| file_error(&format!("cannot open the disk {path}"), &e))
+    .and_then(|opened| check_not_empty(path, opened))
+}
+
+fn check_not_empty(path: &str, opened: OpenedDisk) -> EnvResult<OpenedDisk> {
+    if opened.bytes > 0 {
+        return Ok(opened);
+    }
+    let message = format!("{path} is shorter than a sector of {SECTOR_BYTES} bytes; remove it and format again");
+    Err(EnvError::new(EnvErrorKind::InvalidInput, message))
+}
+
+fn open_existing(path: &str, read_only: bool) -> io::Result<OpenedDisk> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    // On a block device O_EXCL refuses one that is mounted or open so elsewhere.
+    let exclusive = if kind.is_block_device() && !read_only { libc::O_EXCL } else { 0 };
+    let (file, direct) = open_direct(OpenOptions::new().read(true).write(!read_only), path, exclusive)?;
+    let bytes = if kind.is_block_device() { device_bytes(&file)? } else { file.metadata()?.len() };
+    Ok(OpenedDisk { file, bytes: bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64, direct })
+}
+
+/// Past the page cache where the file system can.
+fn open_direct(options: &mut OpenOptions, path: &str, flags: i32) -> io::Result<(File, bool)> {
+    match options.custom_flags(flags | libc::O_DIRECT).open(path) {
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok((options.custom_flags(flags).open(path)?, false)),
+        answer => Ok((answer?, true)),
+    }
+}
+
+fn device_bytes(file: &File) -> io::Result<u64> {
+    let mut bytes = 0u64;
+    // SAFETY: BLKGETSIZE64 writes 64 bits to its argument.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64 as _, &raw mut bytes) };
+    if answer == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes the file aside and gives it its name when it is whole.
+fn make(path: &str, bytes: u64, prewrite: bool) -> io::Result<()> {
+    let aside = format!("{path}.new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let (file, _) = open_direct(&mut options, &aside, 0)?;
+    let made = allocate(&file, bytes).and_then(|()| if prewrite { write_zeros(&file, bytes) } else { Ok(()) });
+    if let Err(e) = made.and_then(|()| file.sync_all()) {
+        drop(std::fs::remove_file(&aside));
+        return Err(e);
+    }
+    std::fs::rename(&aside, path)?;
+    sync_parent(path)
+}
+
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let len = libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: `file` owns an open descriptor.
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    // File systems that cannot allocate ahead (NFS, some overlays) still take the length.
+    if error.raw_os_error() == Some(libc::EOPNOTSUPP) { file.set_len(bytes) } else { Err(error) }
+}
+
+fn write_zeros(file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = AlignedBuf::zeroed(PREWRITE_BYTES);
+    let mut offset = 0;
+    while offset < bytes {
+        let n = (bytes - offset).min(PREWRITE_BYTES as u64) as usize;
+        file.write_all_at(&zeros[..n], offset)?;
+        offset += n as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! Tests of what only the real half has; `both_halves` at the crate's root tests what both have.
+
+mod devices;
+mod files;
+mod sockets;
