@@ -100,9 +100,12 @@ impl FileState {
         self.mtime.set(self.mtime.get().max((attr_epoch, mtime_ns)));
     }
 
-    /// Latest modification time told, and its attribute epoch.
+    /// Latest modification time told, and its attribute epoch: one that matches none if no time was told.
     pub fn time(&self) -> (u64, i64) {
-        self.mtime.get()
+        match self.mtime.get() {
+            (_, 0) => (u64::MAX, 0),
+            told => told,
+        }
     }
 
     /// Stripe 0's target has replied to this client's raise.
@@ -225,6 +228,7 @@ impl Client {
         let called = peer.call(&request, call).await?;
         file.raised(epoch, file_bytes, called.transno);
         file.size.borrow_mut().see(epoch, called.reply.file_bytes);
+        file.told_time(at.attr_epoch, called.reply.mtime_ns);
         Ok(())
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct OpenInner {
     client: Client,
     caller: Caller,
     pub state: Rc<FileState>,
+    /// Permission bits when it was opened.
+    permissions: u32,
     handle: u64,
     mode: OpenMode,
     stage: Cell<Stage>,
@@ -100,6 +102,11 @@ impl OpenFile {
     /// How it was opened.
     pub fn mode(&self) -> OpenMode {
         self.inner.mode
+    }
+
+    /// Permission bits of the file when it was opened.
+    pub fn permissions(&self) -> u32 {
+        self.inner.permissions
     }
 
     /// The file's layout.
@@ -200,6 +207,7 @@ impl Client {
         let inner = Rc::new(OpenInner {
             client: self.clone(),
             caller,
+            permissions: reply.attr.mode & crate::mode::PERMISSIONS,
             handle,
             mode,
             stage: Cell::new(Stage::Open),
