@@ -1,1 +1,29 @@
-//! placeholder
+//! The metadata server: names, inodes, layouts, open handles.
+//!
+//! Everything durable is a row of the store's table (`keys`, docs/format-mdt.md); an operation is one transaction
+//! (`ops`), sent through [`forebay_target`], which gives it its transno and its replay.
+//!
+//! Invariant: an operation is applied without waiting, as a whole or not at all (`tx`).
+//! Invariant: whatever has to happen on OSTs (destroy, truncate) is logged in the transaction that entails it, and driven
+//! from the log after its commit, whoever dies (`background`).
+//! Not here: sessions, replay, reply rows (crate `target`); file data (crate `oss`).
+
+mod bootstrap;
+mod directory;
+mod dirent;
+mod halt;
+mod inode;
+mod keys;
+pub mod limits;
+mod memory;
+mod name;
+mod opens;
+mod ops;
+mod perm;
+mod pieces;
+mod placement;
+mod siphash;
+#[cfg(test)]
+mod testing;
+mod tx;
+mod varint;

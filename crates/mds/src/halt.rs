@@ -1,0 +1,38 @@
+//! Why an operation did not finish: for good, or until something is there.
+
+use forebay_proto::{DecodeError, Errno, ErrorReply, Fid};
+
+/// Why `apply` stopped. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// The answer.
+    Fail(ErrorReply),
+    /// This row is not in memory: prefetch it, begin anew.
+    Missing(Vec<u8>),
+    /// A truncate of this file is on its way to the OSTs: wait for it, begin anew.
+    Truncating(Fid),
+    /// A new placement table is being committed: wait for it, begin anew.
+    Placing,
+}
+
+/// Result of the parts of an operation.
+pub type Step<T> = Result<T, Halt>;
+
+impl From<Errno> for Halt {
+    fn from(errno: Errno) -> Self {
+        Self::Fail(errno.into())
+    }
+}
+
+impl From<ErrorReply> for Halt {
+    fn from(error: ErrorReply) -> Self {
+        Self::Fail(error)
+    }
+}
+
+/// The bytes under `key` are not what this program writes: damage, or a version to come.
+pub fn corrupt(key: &[u8], error: DecodeError) -> Halt {
+    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    ErrorReply::new(Errno::EIO, format!("row {key} of the metadata target is damaged ({error}); run forebay fsck"))
+        .into()
+}

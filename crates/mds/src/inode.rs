@@ -1,0 +1,418 @@
+//! The value of an inode's row (docs/format-mdt.md): about 60 bytes for a file with a layout.
+//!
+//! Invariant: what has its usual value takes no byte (a flag says which fields are there); times are differences to the
+//! change time.
+//! Invariant: the row holds the whole inode but its extended attributes.
+
+use bytes::Bytes;
+use forebay_proto::{
+    DecodeError, Fid, Layout, Reader, Transno, limits,
+    message::{Attr, LayoutSpec, attr_flags},
+};
+
+use crate::varint;
+
+const VERSION: u8 = 1;
+
+/// `st_mode`: the type bits.
+pub const S_IFMT: u32 = 0o170_000;
+/// `st_mode`: directory.
+pub const S_IFDIR: u32 = 0o040_000;
+/// `st_mode`: regular file.
+pub const S_IFREG: u32 = 0o100_000;
+/// `st_mode`: symbolic link.
+pub const S_IFLNK: u32 = 0o120_000;
+/// `st_mode`: fifo.
+pub const S_IFIFO: u32 = 0o010_000;
+/// `st_mode`: character device.
+pub const S_IFCHR: u32 = 0o020_000;
+/// `st_mode`: block device.
+pub const S_IFBLK: u32 = 0o060_000;
+/// `st_mode`: socket.
+pub const S_IFSOCK: u32 = 0o140_000;
+/// `st_mode`: set user id.
+pub const S_ISUID: u32 = 0o4000;
+/// `st_mode`: set group id.
+pub const S_ISGID: u32 = 0o2000;
+/// `st_mode`: sticky.
+pub const S_ISVTX: u32 = 0o1000;
+
+/// Bits of the row that say which fields follow.
+mod field {
+    pub const NLINK: u16 = 1;
+    pub const UID: u16 = 2;
+    pub const GID: u16 = 4;
+    pub const SIZE: u16 = 8;
+    pub const MTIME: u16 = 16;
+    pub const ATIME: u16 = 32;
+    pub const BTIME: u16 = 64;
+    pub const TRUNCATE_EPOCH: u16 = 128;
+    pub const ATTR_EPOCH: u16 = 256;
+    pub const DEFAULT_LAYOUT: u16 = 512;
+    pub const WRITTEN: u16 = 1024;
+    pub const MTIME_SET: u16 = 2048;
+    pub const XATTRS: u16 = 4096;
+    pub const ALL: u16 = 8191;
+}
+
+/// An inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Type and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Names (directories: 2 and one for each subdirectory). 0: an orphan.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of a file, as far as the MDT knows: at least this much within the truncate epoch.
+    pub size: u64,
+    /// Access time, nanoseconds since 1970.
+    pub atime_ns: i64,
+    /// Modification time.
+    pub mtime_ns: i64,
+    /// Change time.
+    pub ctime_ns: i64,
+    /// Birth time.
+    pub btime_ns: i64,
+    /// Raised by each truncate.
+    pub truncate_epoch: u64,
+    /// Raised by each utimens and truncate.
+    pub attr_epoch: u64,
+    /// Last change.
+    pub transno: Transno,
+    /// It was opened for writing at least once: it may have objects.
+    pub written: bool,
+    /// The modification time was given by somebody; the next write's time replaces it, be it earlier or later.
+    pub mtime_set: bool,
+    /// It has extended attributes.
+    pub xattrs: bool,
+    /// What depends on the type.
+    pub body: Body,
+}
+
+/// What depends on an inode's type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Regular file.
+    File(Layout),
+    /// Directory.
+    Dir(Directory),
+    /// Symbolic link and its target.
+    Symlink(Bytes),
+    /// Fifo, socket or device, with `st_rdev`.
+    Special(u64),
+}
+
+/// What a directory has beside its attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// Where it lies; the root is its own parent.
+    pub parent: Fid,
+    /// Key of the hash of its names.
+    pub seed: u64,
+    /// Names in it.
+    pub entries: u64,
+    /// Layout of files made in it, where it has one of its own.
+    pub default_layout: Option<LayoutSpec>,
+}
+
+impl Inode {
+    /// True for a directory.
+    pub fn is_dir(&self) -> bool {
+        self.mode & S_IFMT == S_IFDIR
+    }
+
+    /// True for a regular file.
+    pub fn is_file(&self) -> bool {
+        self.mode & S_IFMT == S_IFREG
+    }
+
+    /// The directory's part, if it is one.
+    pub fn dir(&self) -> Option<&Directory> {
+        if let Body::Dir(dir) = &self.body { Some(dir) } else { None }
+    }
+
+    /// The directory's part, if it is one.
+    pub fn dir_mut(&mut self) -> Option<&mut Directory> {
+        if let Body::Dir(dir) = &mut self.body { Some(dir) } else { None }
+    }
+
+    /// The layout, if it is a regular file.
+    pub fn layout(&self) -> Option<&Layout> {
+        if let Body::File(layout) = &self.body { Some(layout) } else { None }
+    }
+
+    /// The attributes as messages carry them.
+    pub fn attr(&self, fid: Fid, size_on_ost: bool) -> Attr {
+        Attr {
+            fid,
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: if let Body::Special(rdev) = self.body { rdev } else { 0 },
+            size: match &self.body {
+                Body::Symlink(target) => target.len() as u64,
+                _ => self.size,
+            },
+            atime_ns: self.atime_ns,
+            mtime_ns: self.mtime_ns,
+            ctime_ns: self.ctime_ns,
+            btime_ns: self.btime_ns,
+            truncate_epoch: self.truncate_epoch,
+            attr_epoch: self.attr_epoch,
+            flags: if size_on_ost { attr_flags::SIZE_ON_OST } else { 0 },
+        }
+    }
+
+    fn usual_nlink(&self) -> u32 {
+        if self.is_dir() { 2 } else { 1 }
+    }
+
+    fn fields(&self) -> u16 {
+        let default_layout = self.dir().is_some_and(|dir| dir.default_layout.is_some());
+        [
+            (self.nlink != self.usual_nlink(), field::NLINK),
+            (self.uid != 0, field::UID),
+            (self.gid != self.uid, field::GID),
+            (self.size != 0, field::SIZE),
+            (self.mtime_ns != self.ctime_ns, field::MTIME),
+            (self.atime_ns != self.ctime_ns, field::ATIME),
+            (self.btime_ns != self.ctime_ns, field::BTIME),
+            (self.truncate_epoch != 0, field::TRUNCATE_EPOCH),
+            (self.attr_epoch != 0, field::ATTR_EPOCH),
+            (default_layout, field::DEFAULT_LAYOUT),
+            (self.written, field::WRITTEN),
+            (self.mtime_set, field::MTIME_SET),
+            (self.xattrs, field::XATTRS),
+        ]
+        .iter()
+        .fold(0, |bits, (there, bit)| if *there { bits | bit } else { bits })
+    }
+
+    /// Appends the row's value.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let fields = self.fields();
+        out.push(VERSION);
+        out.extend_from_slice(&fields.to_le_bytes());
+        out.extend_from_slice(&(self.mode as u16).to_le_bytes());
+        out.extend_from_slice(&self.ctime_ns.to_le_bytes());
+        varint::put_transno(out, self.transno);
+        let mut optional = |bit, value| {
+            if fields & bit != 0 {
+                varint::put(out, value);
+            }
+        };
+        optional(field::NLINK, self.nlink.into());
+        optional(field::UID, self.uid.into());
+        optional(field::GID, self.gid.into());
+        optional(field::SIZE, self.size);
+        optional(field::TRUNCATE_EPOCH, self.truncate_epoch);
+        optional(field::ATTR_EPOCH, self.attr_epoch);
+        let times = [(field::MTIME, self.mtime_ns), (field::ATIME, self.atime_ns), (field::BTIME, self.btime_ns)];
+        for (bit, time_ns) in times {
+            if fields & bit != 0 {
+                varint::put_signed(out, time_ns.wrapping_sub(self.ctime_ns));
+            }
+        }
+        encode_body(&self.body, out);
+    }
+
+    /// Reads a row's value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        if r.u8()? != VERSION {
+            return Err(DecodeError::new("inode: a version this program does not know"));
+        }
+        let fields = r.u16()?;
+        if fields & !field::ALL != 0 {
+            return Err(DecodeError::new("inode: fields this program does not know"));
+        }
+        let mode = u32::from(r.u16()?);
+        let ctime_ns = r.i64()?;
+        let transno = varint::get_transno(&mut r)?;
+        let has = |bit| fields & bit != 0;
+        let usual_nlink = if mode & S_IFMT == S_IFDIR { 2 } else { 1 };
+        let nlink = if has(field::NLINK) { varint::get_u32(&mut r)? } else { usual_nlink };
+        let uid = if has(field::UID) { varint::get_u32(&mut r)? } else { 0 };
+        let gid = if has(field::GID) { varint::get_u32(&mut r)? } else { uid };
+        let size = if has(field::SIZE) { varint::get(&mut r)? } else { 0 };
+        let truncate_epoch = if has(field::TRUNCATE_EPOCH) { varint::get(&mut r)? } else { 0 };
+        let attr_epoch = if has(field::ATTR_EPOCH) { varint::get(&mut r)? } else { 0 };
+        let mut time = |bit| match has(bit) {
+            true => varint::get_signed(&mut r).map(|difference| ctime_ns.wrapping_add(difference)),
+            false => Ok(ctime_ns),
+        };
+        let (mtime_ns, atime_ns, btime_ns) = (time(field::MTIME)?, time(field::ATIME)?, time(field::BTIME)?);
+        Ok(Self {
+            mode,
+            nlink,
+            uid,
+            gid,
+            size,
+            atime_ns,
+            mtime_ns,
+            ctime_ns,
+            btime_ns,
+            truncate_epoch,
+            attr_epoch,
+            transno,
+            written: has(field::WRITTEN),
+            mtime_set: has(field::MTIME_SET),
+            xattrs: has(field::XATTRS),
+            body: decode_body(mode, has(field::DEFAULT_LAYOUT), &mut r)?,
+        })
+    }
+}
+
+fn encode_body(body: &Body, out: &mut Vec<u8>) {
+    match body {
+        Body::File(layout) => {
+            varint::put(out, layout.generation.into());
+            varint::put(out, (layout.stripe_bytes / limits::STRIPE_BYTES_MIN).into());
+            varint::put(out, layout.osts.len() as u64);
+            layout.osts.iter().for_each(|ost| varint::put(out, (*ost).into()));
+        }
+        Body::Dir(dir) => {
+            varint::put_fid(out, dir.parent);
+            out.extend_from_slice(&dir.seed.to_le_bytes());
+            varint::put(out, dir.entries);
+            if let Some(spec) = &dir.default_layout {
+                varint::put(out, spec.stripe_count.into());
+                varint::put(out, spec.stripe_bytes.into());
+                varint::put(out, spec.stripe_index.into());
+                varint::put(out, spec.pool.len() as u64);
+                out.extend_from_slice(spec.pool.as_bytes());
+            }
+        }
+        Body::Symlink(target) => out.extend_from_slice(target),
+        Body::Special(rdev) => varint::put(out, *rdev),
+    }
+}
+
+fn decode_body(mode: u32, has_default_layout: bool, r: &mut Reader<'_>) -> Result<Body, DecodeError> {
+    match mode & S_IFMT {
+        S_IFREG => decode_layout(r).map(Body::File),
+        S_IFDIR => Ok(Body::Dir(Directory {
+            parent: varint::get_fid(r)?,
+            seed: r.u64()?,
+            entries: varint::get(r)?,
+            default_layout: if has_default_layout { Some(decode_spec(r)?) } else { None },
+        })),
+        S_IFLNK => Ok(Body::Symlink(Bytes::copy_from_slice(r.take(r.remaining())?))),
+        S_IFIFO | S_IFSOCK | S_IFCHR | S_IFBLK => Ok(Body::Special(varint::get(r)?)),
+        _ => Err(DecodeError::new("inode: a type this program does not know")),
+    }
+}
+
+fn decode_layout(r: &mut Reader<'_>) -> Result<Layout, DecodeError> {
+    let generation = varint::get_u32(r)?;
+    let stripe_bytes = varint::get_u32(r)?
+        .checked_mul(limits::STRIPE_BYTES_MIN)
+        .ok_or(DecodeError::new("inode: the stripe size is out of bounds"))?;
+    let count = varint::get(r)? as usize;
+    if count > limits::STRIPES {
+        return Err(DecodeError::new("inode: more stripes than there can be"));
+    }
+    let osts = (0..count).map(|_| varint::get_u32(r)).collect::<Result<_, _>>()?;
+    let layout = Layout { generation, stripe_bytes, osts };
+    layout.validate()?;
+    Ok(layout)
+}
+
+fn decode_spec(r: &mut Reader<'_>) -> Result<LayoutSpec, DecodeError> {
+    let (stripe_count, stripe_bytes, stripe_index) = (varint::get_u32(r)?, varint::get_u32(r)?, varint::get_u32(r)?);
+    let length = varint::get(r)? as usize;
+    let pool =
+        std::str::from_utf8(r.take(length)?).map_err(|_| DecodeError::new("inode: a pool's name is not UTF-8"))?;
+    Ok(LayoutSpec { stripe_count, stripe_bytes, stripe_index, pool: pool.into() })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A file as most are: made a moment ago by a user, one stripe.
+    pub(crate) fn plain_file() -> Inode {
+        Inode {
+            mode: S_IFREG | 0o644,
+            nlink: 1,
+            uid: 1000,
+            gid: 1000,
+            size: 0,
+            atime_ns: 1_700_000_000_000_000_000,
+            mtime_ns: 1_700_000_000_000_000_000,
+            ctime_ns: 1_700_000_000_000_000_000,
+            btime_ns: 1_700_000_000_000_000_000,
+            truncate_epoch: 0,
+            attr_epoch: 0,
+            transno: Transno(3 << Transno::COUNTER_BITS | 70_000),
+            written: true,
+            mtime_set: false,
+            xattrs: false,
+            body: Body::File(Layout { generation: 1, stripe_bytes: 1 << 20, osts: vec![2] }),
+        }
+    }
+
+    fn round_trip(inode: &Inode) -> usize {
+        let mut out = Vec::new();
+        inode.encode(&mut out);
+        assert_eq!(Inode::decode(&out).as_ref(), Ok(inode));
+        // A row cut anywhere must not panic (a shorter symbolic link's target is still a target).
+        (0..out.len()).for_each(|len| drop(Inode::decode(&out[..len])));
+        out.len()
+    }
+
+    #[test]
+    fn every_type_survives_its_bytes() {
+        let file = plain_file();
+        let times = Inode { mtime_ns: -5, atime_ns: i64::MAX, btime_ns: i64::MIN, ..file.clone() };
+        let spec = LayoutSpec { stripe_count: u32::MAX, stripe_bytes: 4 << 20, stripe_index: 3, pool: "flash".into() };
+        let dir = Directory { parent: Fid::ROOT, seed: 77, entries: 1 << 40, default_layout: Some(spec) };
+        round_trip(&times);
+        round_trip(&Inode {
+            nlink: 0,
+            gid: 4,
+            size: 1 << 60,
+            truncate_epoch: 9,
+            attr_epoch: 1,
+            xattrs: true,
+            ..file.clone()
+        });
+        round_trip(&Inode { mode: S_IFDIR | 0o1777, nlink: 2, body: Body::Dir(dir), ..file.clone() });
+        round_trip(&Inode { mode: S_IFLNK | 0o777, body: Body::Symlink("../x".into()), ..file.clone() });
+        round_trip(&Inode { mode: S_IFCHR | 0o600, body: Body::Special(0x103), ..file });
+    }
+
+    #[test]
+    fn a_written_and_closed_file_takes_less_than_60_bytes() {
+        let file = plain_file();
+        assert!(round_trip(&file) <= 32);
+        let closed = Inode {
+            size: 1 << 30,
+            mtime_ns: file.ctime_ns - 12_345_678,
+            btime_ns: file.ctime_ns - 9_000_000_000,
+            ..file
+        };
+        assert!(round_trip(&closed) <= 60);
+    }
+
+    /// The golden bytes of docs/format-mdt.md.
+    #[test]
+    fn inodes_have_the_bytes_of_the_format() {
+        let mut out = Vec::new();
+        plain_file().encode(&mut out);
+        let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+        // version, fields, mode, ctime, transno (3, 70000), uid, generation 1, 16 * 64 KiB, 1 stripe, OST 2
+        assert_eq!(hex, "010204a48100002a36fe9c971703f0a204e80701100102");
+    }
+
+    #[test]
+    fn wild_bytes_are_refused() {
+        assert!(Inode::decode(&[]).is_err());
+        assert!(Inode::decode(&[2; 64]).is_err());
+        assert!(Inode::decode(&[1, 0xff, 0xff, 0, 0]).is_err());
+    }
+}

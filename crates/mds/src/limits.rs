@@ -1,0 +1,44 @@
+//! Every bound of the metadata server, with its reason.
+
+use std::time::Duration;
+
+/// Longest symbolic link target.
+pub const SYMLINK_BYTES: usize = forebay_proto::limits::SYMLINK_BYTES;
+/// Pieces that a long value (extended attribute, list of their names) is cut into: a row stays well below a leaf.
+pub const PIECE_BYTES: usize = 4 << 10;
+/// Most names of one 48-bit hash in one directory (15 bits of the cookie).
+pub const COLLISIONS: u16 = (1 << 15) - 1;
+/// Deepest directory tree a rename walks up: a longer way means a loop, that is, damage.
+pub const DEPTH: usize = 1 << 16;
+/// Times an operation is begun anew because rows were paged out or changed under it, before it answers EAGAIN.
+pub const ATTEMPTS: usize = 10_000;
+/// Most entries of one readdir reply.
+pub const READDIR_ENTRIES: usize = 4096;
+/// Largest readdir reply: below a frame's body with room for the header.
+pub const READDIR_BYTES: usize = 768 << 10;
+/// Fids in one `Destroy`.
+pub const DESTROY_BATCH: usize = 1000;
+/// Destroys that become ready within this time go together.
+pub const DESTROY_DELAY: Duration = Duration::from_millis(20);
+/// Fids asked for by one `ListObjects` of the collection.
+pub const COLLECT_BATCH: u32 = 1000;
+/// Pause between two steps of the collection.
+pub const COLLECT_PAUSE: Duration = Duration::from_millis(5);
+/// Rows read by one step of a background scan.
+pub const SCAN_ROWS: usize = 1000;
+/// How often the OSTs are asked for their free space.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(3);
+/// An OST that has not answered a poll for this long is passed over by placement.
+pub const POLL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Heaviest weight of an OST in the placement wheel.
+pub const WEIGHT_MAX: u8 = 16;
+/// An OST whose weight moved by less than this keeps its old one: a new table costs a commit.
+pub const WEIGHT_STEP: u8 = 2;
+/// An OST with less than 1/this of its space free takes no new files while others do.
+pub const FULL_FRACTION: u64 = 50;
+/// Bytes kept free on the MDT so that deleting always works: creates answer ENOSPC below it.
+pub const KEEP_FREE_BYTES: u64 = 1 << 20;
+/// Estimated bytes of one more file on the MDT, for statfs.
+pub const FILE_ROW_BYTES: u64 = 512;
+/// Stripe size where neither the file nor a directory above says one.
+pub const STRIPE_BYTES: u32 = 1 << 20;

@@ -1,0 +1,52 @@
+//! What the server keeps in memory beside the table: all of it can be read from the rows again.
+//!
+//! Invariant: changed only right after the transaction that changes the rows was applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_proto::{ClientId, Fid, FidSequence, message::LayoutSpec};
+
+use crate::{limits, opens::Opens, placement::Placement};
+
+/// See the module.
+pub struct Memory {
+    /// Index of the MDT: the high word of its fids.
+    pub mdt_index: u32,
+    /// Where the hash keys of directories come from.
+    pub secret: u64,
+    /// Stripes and stripe size where nobody says otherwise.
+    pub default_layout: LayoutSpec,
+    /// Open handles.
+    pub opens: Opens,
+    /// Tables of weights.
+    pub placement: Placement,
+    /// A new table is being committed; creates wait.
+    pub placing: bool,
+    /// Whose each leased sequence is.
+    pub leases: BTreeMap<FidSequence, ClientId>,
+    /// The next sequence to lease.
+    pub next_sequence: u64,
+    /// Files whose truncate is on its way to the OSTs.
+    pub truncating: BTreeSet<Fid>,
+    /// Inodes there are.
+    pub inodes: u64,
+}
+
+impl Memory {
+    /// Of an MDT without files.
+    pub fn new(mdt_index: u32, secret: u64) -> Self {
+        Self {
+            mdt_index,
+            secret,
+            default_layout: LayoutSpec { stripe_count: 1, stripe_bytes: limits::STRIPE_BYTES, ..LayoutSpec::inherit() },
+            opens: Opens::default(),
+            placement: Placement::default(),
+            placing: false,
+            leases: BTreeMap::new(),
+            // Sequence 0 holds the root. The index keeps the sequences of several MDTs, and so st_ino, apart.
+            next_sequence: u64::from(mdt_index) << 32 | 1,
+            truncating: BTreeSet::new(),
+            inodes: 0,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Who has what open: the handle rows, counted in memory.
+//!
+//! Invariant: holds exactly the handle rows of the table; changed only right after their transaction was applied.
+
+use std::collections::BTreeMap;
+
+use forebay_proto::{ClientId, DecodeError, Fid, Reader, SessionId, Uuid, message::open_flags};
+
+const VERSION: u8 = 1;
+
+/// A handle's change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenChange {
+    /// A new handle.
+    Opened {
+        /// File.
+        fid: Fid,
+        /// Whose.
+        session: SessionId,
+        /// Number within the session.
+        handle: u64,
+        /// [`open_flags`].
+        flags: u32,
+        /// The session's client.
+        client: ClientId,
+    },
+    /// A handle is gone.
+    Closed {
+        /// File.
+        fid: Fid,
+        /// Whose.
+        session: SessionId,
+        /// Number within the session.
+        handle: u64,
+    },
+}
+
+/// Handles of one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenCount {
+    /// All.
+    pub handles: u32,
+    /// Those that may write.
+    pub writers: u32,
+}
+
+/// All open handles.
+#[derive(Default)]
+pub struct Opens {
+    by_session: BTreeMap<(SessionId, u64, Fid), u32>,
+    counts: BTreeMap<Fid, OpenCount>,
+    /// Whose a session is that has, or had, something open: to fence it even after a restart.
+    clients: BTreeMap<SessionId, ClientId>,
+}
+
+impl Opens {
+    /// Handles of `fid`.
+    pub fn count(&self, fid: Fid) -> OpenCount {
+        self.counts.get(&fid).copied().unwrap_or_default()
+    }
+
+    /// Some session may write to `fid`.
+    pub fn has_writer(&self, fid: Fid) -> bool {
+        !self.counts.is_empty() && self.count(fid).writers > 0
+    }
+
+    /// Flags of a handle.
+    pub fn flags(&self, fid: Fid, session: SessionId, handle: u64) -> Option<u32> {
+        self.by_session.get(&(session, handle, fid)).copied()
+    }
+
+    /// Handles of one session: handle, file, flags.
+    pub fn of_session(&self, session: SessionId) -> Vec<(u64, Fid, u32)> {
+        let from = (session, 0, Fid::default());
+        let range = self.by_session.range(from..).take_while(|((of, ..), _)| *of == session);
+        range.map(|((_, handle, fid), flags)| (*handle, *fid, *flags)).collect()
+    }
+
+    /// Sessions that have anything open, in order, and whose they are.
+    pub fn sessions(&self) -> Vec<(SessionId, ClientId)> {
+        let mut sessions: Vec<_> = self.by_session.keys().map(|(session, ..)| *session).collect();
+        sessions.dedup();
+        sessions.into_iter().map(|session| (session, self.clients.get(&session).copied().unwrap_or_default())).collect()
+    }
+
+    /// Forgets whose a session was.
+    pub fn forget_session(&mut self, session: SessionId) {
+        self.clients.remove(&session);
+    }
+
+    /// All handles.
+    pub fn handle_count(&self) -> usize {
+        self.by_session.len()
+    }
+
+    /// Follows an applied change.
+    pub fn follow(&mut self, change: OpenChange) {
+        match change {
+            OpenChange::Opened { fid, session, handle, flags, client } => {
+                self.clients.insert(session, client);
+                self.opened(fid, session, handle, flags);
+            }
+            OpenChange::Closed { fid, session, handle } => self.closed(fid, session, handle),
+        }
+    }
+
+    fn opened(&mut self, fid: Fid, session: SessionId, handle: u64, flags: u32) {
+        if self.by_session.insert((session, handle, fid), flags).is_some() {
+            return;
+        }
+        let count = self.counts.entry(fid).or_default();
+        count.handles += 1;
+        count.writers += u32::from(flags & open_flags::WRITE != 0);
+    }
+
+    fn closed(&mut self, fid: Fid, session: SessionId, handle: u64) {
+        let Some(flags) = self.by_session.remove(&(session, handle, fid)) else { return };
+        let count = self.counts.get_mut(&fid).expect("a file with a handle is counted");
+        count.handles -= 1;
+        count.writers -= u32::from(flags & open_flags::WRITE != 0);
+        if count.handles == 0 {
+            self.counts.remove(&fid);
+        }
+    }
+}
+
+/// The value of a handle's row.
+pub fn encode_handle(flags: u32, client: ClientId) -> [u8; 18] {
+    let mut value = [0; 18];
+    value[0] = VERSION;
+    value[1] = (flags & (open_flags::READ | open_flags::WRITE)) as u8;
+    value[2..].copy_from_slice(&client.0);
+    value
+}
+
+/// Reads the value of a handle's row: flags, whose it is.
+pub fn decode_handle(bytes: &[u8]) -> Result<(u32, ClientId), DecodeError> {
+    let mut r = Reader::new(bytes);
+    if r.u8()? != VERSION {
+        return Err(DecodeError::new("handle: a version this program does not know"));
+    }
+    Ok((r.u8()?.into(), Uuid(r.array()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(fid: u64, session: u64, handle: u64, flags: u32) -> OpenChange {
+        OpenChange::Opened {
+            fid: Fid { high: 0, low: fid },
+            session: SessionId(session),
+            handle,
+            flags,
+            client: client(session),
+        }
+    }
+
+    fn client(number: u64) -> ClientId {
+        Uuid::from_random(number, number)
+    }
+
+    #[test]
+    fn writers_are_counted_until_their_last_close() {
+        let fid = Fid { high: 0, low: 5 };
+        let mut opens = Opens::default();
+        opens.follow(open(5, 1, 1, open_flags::WRITE));
+        opens.follow(open(5, 1, 1, open_flags::WRITE));
+        opens.follow(open(5, 2, 1, open_flags::READ));
+        assert_eq!(opens.count(fid), OpenCount { handles: 2, writers: 1 });
+        opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1 });
+        assert!(!opens.has_writer(fid));
+        opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1 });
+        assert_eq!(opens.count(fid).handles, 1);
+    }
+
+    #[test]
+    fn a_session_finds_its_own_handles_only() {
+        let mut opens = Opens::default();
+        (1..4).for_each(|session| opens.follow(open(session * 10, session, 7, open_flags::READ)));
+        assert_eq!(opens.of_session(SessionId(2)), [(7, Fid { high: 0, low: 20 }, open_flags::READ)]);
+        assert_eq!(opens.sessions(), [1, 2, 3].map(|session| (SessionId(session), client(session))));
+    }
+
+    /// The golden bytes of docs/format-mdt.md.
+    #[test]
+    fn handles_have_the_bytes_of_the_format() {
+        let value = encode_handle(open_flags::READ | open_flags::WRITE | open_flags::TRUNCATE, Uuid([7; 16]));
+        assert_eq!(value[..], [[1, 3].as_slice(), &[7; 16]].concat());
+        assert_eq!(decode_handle(&value), Ok((3, Uuid([7; 16]))));
+        assert!(decode_handle(&value[..9]).is_err());
+    }
+}

@@ -1,0 +1,127 @@
+//! Closes a handle; a writer's brings size and time.
+
+use forebay_proto::{
+    Errno,
+    message::{Close, Empty},
+};
+
+use crate::{halt::Step, inode::Inode, keys, keys::Key, tx::Tx};
+
+/// Rows worth prefetching together.
+pub fn keys(request: &Close) -> [Key; 1] {
+    [keys::inode(request.fid)]
+}
+
+/// Errors: EBADF for a handle that is not open in this session.
+pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Empty> {
+    let session = tx.origin.session;
+    if tx.memory.opens.flags(request.fid, session, request.handle).is_none() {
+        return Err(Errno::EBADF.into());
+    }
+    let mut inode = tx.inode(request.fid)?;
+    let before = inode.clone();
+    if request.wrote {
+        let size = (request.truncate_epoch == inode.truncate_epoch).then_some(request.size);
+        let mtime_ns = (request.attr_epoch == inode.attr_epoch).then_some(request.mtime_ns);
+        learn(&mut inode, size, mtime_ns);
+    }
+    let ended = tx.drop_handle(request.fid, session, request.handle, &inode)?;
+    if !ended && inode != before {
+        tx.put_inode(request.fid, &mut inode);
+    }
+    Ok(Empty {})
+}
+
+/// Takes in what the OSTs told of a file: sizes of the same truncate epoch and times of the same attribute epoch only
+/// grow, but a write's time replaces one that somebody gave.
+pub fn learn(inode: &mut Inode, size: Option<u64>, mtime_ns: Option<i64>) {
+    if let Some(size) = size {
+        inode.size = inode.size.max(size);
+    }
+    if let Some(mtime_ns) = mtime_ns {
+        inode.mtime_ns = if inode.mtime_set { mtime_ns } else { inode.mtime_ns.max(mtime_ns) };
+        inode.mtime_set = false;
+        inode.ctime_ns = inode.ctime_ns.max(mtime_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, root};
+    use forebay_proto::{Fid, SessionId};
+
+    fn close(fid: Fid, handle: u64) -> Close {
+        Close { fid, handle, wrote: true, size: 4096, truncate_epoch: 0, mtime_ns: i64::MAX / 2, attr_epoch: 0 }
+    }
+
+    fn opened(world: &mut World, name: &str) -> Fid {
+        let request = world.create(&root(), Fid::ROOT, name, 1);
+        world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid
+    }
+
+    #[test]
+    fn a_writer_brings_size_and_time() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        world.run(|tx| apply(tx, &close(fid, 1)));
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!((inode.size, inode.mtime_ns), (4096, i64::MAX / 2));
+        assert_eq!(world.count(keys::HANDLE), 0);
+    }
+
+    #[test]
+    fn size_and_time_of_an_older_epoch_do_not_count() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            (inode.truncate_epoch, inode.attr_epoch, inode.mtime_ns) = (1, 1, 5);
+            tx.put_inode(fid, &mut inode);
+            Ok(())
+        });
+        world.run(|tx| apply(tx, &close(fid, 1)));
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!((inode.size, inode.mtime_ns), (0, 5));
+    }
+
+    #[test]
+    fn a_smaller_size_never_shrinks_a_file() {
+        let mut inode = crate::inode::tests::plain_file();
+        learn(&mut inode, Some(10), None);
+        learn(&mut inode, Some(5), None);
+        assert_eq!(inode.size, 10);
+    }
+
+    #[test]
+    fn a_write_after_utimens_sets_the_time_even_back() {
+        let mut inode = crate::inode::tests::plain_file();
+        (inode.mtime_ns, inode.mtime_set) = (i64::MAX, true);
+        learn(&mut inode, None, Some(5));
+        assert_eq!(inode.mtime_ns, 5);
+    }
+
+    #[test]
+    fn only_the_session_that_opened_closes_and_only_once() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        world.session = SessionId(2);
+        assert_eq!(world.errno(|tx| apply(tx, &close(fid, 1))), Errno::EBADF);
+        world.session = SessionId(1);
+        world.run(|tx| apply(tx, &close(fid, 1)));
+        assert_eq!(world.errno(|tx| apply(tx, &close(fid, 1))), Errno::EBADF);
+    }
+
+    /// unlink, close
+    #[test]
+    fn the_last_close_of_an_unlinked_file_ends_it() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        let unlink = forebay_proto::message::Unlink { caller: root(), parent: Fid::ROOT, name: "a".into() };
+        world.run(|tx| crate::ops::unlink::apply(tx, &unlink));
+        assert_eq!((world.count(keys::ORPHAN), world.count(keys::DESTROY), world.memory.inodes), (1, 0, 2));
+        world.run(|tx| apply(tx, &close(fid, 1)));
+        assert_eq!((world.count(keys::ORPHAN), world.count(keys::DESTROY), world.memory.inodes), (0, 1, 1));
+        assert!(world.effects.destroys);
+    }
+}

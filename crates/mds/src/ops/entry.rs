@@ -1,0 +1,104 @@
+//! What several operations answer with, and what all new inodes have in common.
+
+use forebay_proto::{
+    Errno, ErrorReply, Fid,
+    message::{Caller, EntryReply, OpenReply},
+};
+
+use crate::{
+    directory::Found,
+    dirent::Entry,
+    halt::Step,
+    inode::{Body, Inode, S_IFMT},
+    perm,
+    tx::Tx,
+};
+
+/// What a new inode is made from.
+pub struct NewInode<'a> {
+    /// Who makes it.
+    pub caller: &'a Caller,
+    /// Its fid.
+    pub fid: Fid,
+    /// Type and permission bits asked for.
+    pub mode: u32,
+    /// What depends on the type.
+    pub body: Body,
+    /// It may get objects from now on.
+    pub written: bool,
+}
+
+impl Tx<'_> {
+    /// Attributes of an inode as a reply shows them.
+    pub fn attr(&self, fid: Fid, inode: &Inode) -> forebay_proto::message::Attr {
+        inode.attr(fid, inode.is_file() && self.memory.opens.has_writer(fid))
+    }
+
+    /// An inode as most replies show it.
+    pub fn entry_reply(&self, fid: Fid, inode: &Inode) -> EntryReply {
+        EntryReply {
+            attr: self.attr(fid, inode),
+            layout: inode.layout().cloned(),
+            default_layout: inode.dir().and_then(|dir| dir.default_layout.clone()),
+        }
+    }
+
+    /// An inode as open and create show it, with the handle that this request brings counted already.
+    pub fn open_reply(&self, fid: Fid, inode: &Inode, writes: bool, created: bool) -> OpenReply {
+        let on_ost = inode.is_file() && (writes || self.memory.opens.has_writer(fid));
+        OpenReply { attr: inode.attr(fid, on_ost), layout: inode.layout().cloned(), created }
+    }
+
+    /// Refuses unless `caller` may make names in `dir`. Errors: ENOENT in a removed directory, EACCES, ENOSPC.
+    pub fn may_add(&self, caller: &Caller, dir: &Inode) -> Step<()> {
+        if dir.nlink == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        perm::access(caller, dir, perm::WRITE | perm::SEARCH)?;
+        self.need_room()
+    }
+
+    /// Refuses a fid that is not the client's to give, or was given already.
+    pub fn check_new_fid(&self, fid: Fid) -> Step<()> {
+        let leased = self.memory.leases.get(&fid.sequence()) == Some(&self.origin.client);
+        if fid.high != u64::from(self.memory.mdt_index) || !leased {
+            let message = format!("{fid} is not from a sequence leased to this client: lease one, then ask anew");
+            return Err(ErrorReply::new(Errno::EINVAL, message).into());
+        }
+        match self.find_inode(fid)? {
+            None => Ok(()),
+            Some(_) => Err(ErrorReply::new(Errno::EEXIST, format!("{fid} was given to another file already")).into()),
+        }
+    }
+
+    /// Makes an inode under the name that was not found in `parent`, and counts it there.
+    pub fn add_inode(&mut self, found: &Found, dir: &mut Inode, name: &[u8], new: NewInode<'_>) -> Step<Inode> {
+        let (mode, gid) = perm::inherit(new.caller, dir, new.mode);
+        let is_dir = matches!(new.body, Body::Dir(_));
+        let now_ns = self.origin.now_ns;
+        let mut inode = Inode {
+            mode,
+            nlink: if is_dir { 2 } else { 1 },
+            uid: new.caller.uid,
+            gid,
+            size: 0,
+            atime_ns: now_ns,
+            mtime_ns: now_ns,
+            ctime_ns: now_ns,
+            btime_ns: now_ns,
+            truncate_epoch: 0,
+            attr_epoch: 0,
+            transno: self.origin.transno,
+            written: new.written,
+            mtime_set: false,
+            xattrs: false,
+            body: new.body,
+        };
+        let name = bytes::Bytes::copy_from_slice(name);
+        self.add_name(found, Entry { fid: new.fid, mode: mode & S_IFMT, name })?;
+        self.put_inode_touched(new.fid, &mut inode);
+        self.put_changed_dir(found.parent, dir, 1, i32::from(is_dir));
+        self.count_inodes(1);
+        Ok(inode)
+    }
+}

@@ -1,0 +1,49 @@
+//! Attributes of a fid.
+
+use forebay_proto::message::{EntryReply, GetAttr};
+
+use crate::{halt::Step, keys, keys::Key, tx::Tx};
+
+/// Rows worth prefetching together.
+pub fn keys(request: &GetAttr) -> [Key; 1] {
+    [keys::inode(request.fid)]
+}
+
+/// Errors: ESTALE.
+pub fn apply(tx: &mut Tx<'_>, request: &GetAttr) -> Step<EntryReply> {
+    tx.wait_for_truncate(request.fid)?;
+    let inode = tx.inode(request.fid)?;
+    Ok(tx.entry_reply(request.fid, &inode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        halt::Halt,
+        testing::{World, root},
+    };
+    use forebay_proto::{Errno, Fid, message::attr_flags};
+
+    #[test]
+    fn while_somebody_writes_the_size_is_to_be_asked_of_the_osts() {
+        let mut world = World::new();
+        let request = world.create(&root(), Fid::ROOT, "a", 5);
+        world.run(|tx| crate::ops::create::apply(tx, &request));
+        let reply = world.run(|tx| apply(tx, &GetAttr { fid: request.fid }));
+        assert_eq!(reply.attr.flags, attr_flags::SIZE_ON_OST);
+    }
+
+    #[test]
+    fn it_waits_while_the_file_is_cut() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        world.memory.truncating.insert(fid);
+        assert_eq!(world.attempt(|tx| apply(tx, &GetAttr { fid })), Err(Halt::Truncating(fid)));
+    }
+
+    #[test]
+    fn a_fid_that_is_gone_is_stale() {
+        assert_eq!(World::new().errno(|tx| apply(tx, &GetAttr { fid: Fid { high: 0, low: 77 } })), Errno::ESTALE);
+    }
+}

@@ -1,0 +1,74 @@
+//! Name to attributes.
+
+use forebay_proto::{
+    Errno,
+    message::{EntryReply, Lookup},
+};
+
+use crate::{halt::Step, keys, keys::Key, name, perm, tx::Tx};
+
+/// Rows worth prefetching together.
+pub fn keys(request: &Lookup) -> [Key; 1] {
+    [keys::inode(request.parent)]
+}
+
+/// Errors: ENOENT, ENOTDIR, EACCES, ENAMETOOLONG, ESTALE.
+pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<EntryReply> {
+    let dir = tx.dir(request.parent)?;
+    name::check_any(&request.name)?;
+    perm::access(&request.caller, &dir, perm::SEARCH)?;
+    if name::is_dots(&request.name) {
+        let body = dir.dir().ok_or(Errno::ENOTDIR)?;
+        let fid = if &request.name[..] == b"." { request.parent } else { body.parent };
+        let inode = if fid == request.parent { dir } else { tx.inode(fid)? };
+        return Ok(tx.entry_reply(fid, &inode));
+    }
+    let found = tx.find(request.parent, &dir, &request.name)?;
+    let fid = found.entry().ok_or(Errno::ENOENT)?.fid;
+    tx.wait_for_truncate(fid)?;
+    let inode = tx.named_inode(fid)?;
+    Ok(tx.entry_reply(fid, &inode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, root, user};
+    use forebay_proto::Fid;
+
+    fn lookup(parent: Fid, name: &str) -> Lookup {
+        Lookup { caller: user(7), parent, name: name.to_owned().into() }
+    }
+
+    #[test]
+    fn a_name_gives_attributes_and_layout() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        let reply = world.run(|tx| apply(tx, &lookup(Fid::ROOT, "a")));
+        assert_eq!((reply.attr.fid, reply.attr.mode), (fid, 0o100_644));
+        assert_eq!(reply.layout.unwrap().osts.len(), 1);
+    }
+
+    #[test]
+    fn dots_lead_to_the_directory_and_its_parent() {
+        let mut world = World::new();
+        let dir = world.mkdir(Fid::ROOT, "d");
+        assert_eq!(world.run(|tx| apply(tx, &lookup(dir, "."))).attr.fid, dir);
+        assert_eq!(world.run(|tx| apply(tx, &lookup(dir, ".."))).attr.fid, Fid::ROOT);
+        assert_eq!(world.run(|tx| apply(tx, &lookup(Fid::ROOT, ".."))).attr.fid, Fid::ROOT);
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_to_be_seen_is_told_apart() {
+        let mut world = World::new();
+        let file = world.file(Fid::ROOT, "f");
+        assert_eq!(world.errno(|tx| apply(tx, &lookup(Fid::ROOT, "x"))), Errno::ENOENT);
+        assert_eq!(world.errno(|tx| apply(tx, &lookup(file, "x"))), Errno::ENOTDIR);
+        assert_eq!(world.errno(|tx| apply(tx, &lookup(Fid { high: 0, low: 99 }, "x"))), Errno::ESTALE);
+        let long = "x".repeat(256);
+        assert_eq!(world.errno(|tx| apply(tx, &lookup(Fid::ROOT, &long))), Errno::ENAMETOOLONG);
+        let private = world.make(&root(), Fid::ROOT, "p", 0o040_700);
+        world.run(|tx| crate::ops::make::apply(tx, &private));
+        assert_eq!(world.errno(|tx| apply(tx, &lookup(private.fid, "x"))), Errno::EACCES);
+    }
+}

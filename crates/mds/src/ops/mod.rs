@@ -1,0 +1,29 @@
+//! One operation a file: `keys` names rows worth prefetching together, `apply` does it over a [`crate::tx::Tx`].
+//!
+//! Invariant: `apply` waits for nothing, and does the same again when it is replayed.
+
+pub mod close;
+pub mod create;
+pub mod getattr;
+pub mod lease_sequence;
+pub mod link;
+pub mod lookup;
+pub mod make;
+pub mod open;
+pub mod readdir;
+pub mod readlink;
+pub mod reclaim;
+pub mod rename;
+pub mod rmdir;
+pub mod setattr;
+pub mod setlayout;
+pub mod statfs;
+pub mod unlink;
+pub mod xattr;
+
+mod entry;
+mod orphan;
+mod truncate;
+
+pub use orphan::reap;
+pub use truncate::TruncateLog;

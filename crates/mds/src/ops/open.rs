@@ -1,0 +1,132 @@
+//! Opens a fid.
+
+use forebay_proto::{
+    Errno, ErrorReply, Fid,
+    message::{Caller, Open, OpenReply, open_flags},
+};
+
+use crate::{
+    halt::Step,
+    inode::{Inode, S_IFLNK, S_IFMT},
+    keys,
+    keys::Key,
+    opens::{OpenChange, encode_handle},
+    perm,
+    tx::Tx,
+};
+
+/// Rows worth prefetching together.
+pub fn keys(request: &Open) -> [Key; 1] {
+    [keys::inode(request.fid)]
+}
+
+/// Errors: ESTALE, EACCES, EISDIR, ELOOP, EINVAL for handle 0.
+pub fn apply(tx: &mut Tx<'_>, request: &Open) -> Step<OpenReply> {
+    if request.handle == 0 {
+        return Err(ErrorReply::new(Errno::EINVAL, "a handle is chosen by the client and not 0").into());
+    }
+    existing(tx, &request.caller, request.fid, request.flags, request.handle, false)
+}
+
+/// Opens what is there. `creating`: open(2) with O_CREAT, which no directory bears. Handle 0: only looks.
+pub fn existing(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    fid: Fid,
+    flags: u32,
+    handle: u64,
+    creating: bool,
+) -> Step<OpenReply> {
+    tx.wait_for_truncate(fid)?;
+    let mut inode = tx.inode(fid)?;
+    check(&inode, flags, creating)?;
+    perm::access(caller, &inode, wanted(flags))?;
+    let writes = handle != 0 && flags & open_flags::WRITE != 0;
+    let before = inode.clone();
+    // The handle comes first: if it writes, its objects may exist from now on, but not yet when the file is cut.
+    if flags & open_flags::TRUNCATE != 0 && inode.is_file() {
+        tx.resize(fid, &mut inode, 0, caller.uid == 0)?;
+        tx.touch(keys::inode(fid));
+    }
+    inode.written |= writes;
+    if inode != before {
+        tx.put_inode(fid, &mut inode);
+    }
+    if handle != 0 {
+        add_handle(tx, fid, handle, flags);
+    }
+    Ok(tx.open_reply(fid, &inode, writes, false))
+}
+
+fn check(inode: &Inode, flags: u32, creating: bool) -> Result<(), Errno> {
+    let writes = flags & (open_flags::WRITE | open_flags::TRUNCATE) != 0;
+    if inode.is_dir() && (writes || creating) {
+        return Err(Errno::EISDIR);
+    }
+    if inode.mode & S_IFMT == S_IFLNK { Err(Errno::ELOOP) } else { Ok(()) }
+}
+
+fn wanted(flags: u32) -> u32 {
+    let read = if flags & open_flags::READ != 0 { perm::READ } else { 0 };
+    let write = if flags & (open_flags::WRITE | open_flags::TRUNCATE) != 0 { perm::WRITE } else { 0 };
+    read | write
+}
+
+/// Writes a handle's row.
+pub fn add_handle(tx: &mut Tx<'_>, fid: Fid, handle: u64, flags: u32) {
+    let session = tx.origin.session;
+    let client = tx.origin.client;
+    tx.put(keys::handle(fid, session, handle), &encode_handle(flags, client));
+    tx.effects.opens.push(OpenChange::Opened { fid, session, handle, flags, client });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, root, user};
+
+    fn open(caller: Caller, fid: Fid, flags: u32, handle: u64) -> Open {
+        Open { caller, fid, flags, handle }
+    }
+
+    #[test]
+    fn permissions_are_those_of_the_mode_asked_for() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        world.run(|tx| apply(tx, &open(user(7), fid, open_flags::READ, 1)));
+        assert_eq!(world.errno(|tx| apply(tx, &open(user(7), fid, open_flags::WRITE, 2))), Errno::EACCES);
+        world.run(|tx| apply(tx, &open(root(), fid, open_flags::WRITE, 2)));
+        assert_eq!(world.memory.opens.count(fid).handles, 2);
+    }
+
+    #[test]
+    fn directories_open_for_reading_only() {
+        let mut world = World::new();
+        let dir = world.mkdir(Fid::ROOT, "d");
+        world.run(|tx| apply(tx, &open(user(7), dir, open_flags::READ, 1)));
+        assert_eq!(world.errno(|tx| apply(tx, &open(root(), dir, open_flags::WRITE, 2))), Errno::EISDIR);
+    }
+
+    #[test]
+    fn cutting_a_file_that_was_written_leaves_a_record_for_the_osts() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            (inode.written, inode.size) = (true, 10);
+            tx.put_inode(fid, &mut inode);
+            Ok(())
+        });
+        let reply = world.run(|tx| apply(tx, &open(root(), fid, open_flags::WRITE | open_flags::TRUNCATE, 1)));
+        assert_eq!((reply.attr.size, reply.attr.truncate_epoch, reply.attr.attr_epoch), (0, 1, 1));
+        assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
+    }
+
+    #[test]
+    fn cutting_an_empty_file_needs_no_ost() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        world.run(|tx| apply(tx, &open(root(), fid, open_flags::WRITE | open_flags::TRUNCATE, 1)));
+        assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (0, None));
+    }
+}

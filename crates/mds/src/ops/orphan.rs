@@ -1,0 +1,65 @@
+//! The end of an inode: its last name, its last handle, its rows, its objects.
+//!
+//! Invariant: an inode without a name has an orphan row while it is open, and no row at all afterwards.
+//! Invariant: the destroy of its objects is logged in the transaction that removes its row.
+
+use forebay_proto::{Fid, SessionId};
+
+use crate::{
+    halt::Step,
+    inode::{Body, Inode},
+    keys,
+    ops::xattr,
+    tx::Tx,
+};
+
+const VERSION: u8 = 1;
+
+impl Tx<'_> {
+    /// A name of `inode` is gone (its row is not yet written): fewer links, or an orphan, or the end.
+    pub fn drop_link(&mut self, fid: Fid, inode: &mut Inode) -> Step<()> {
+        inode.nlink = if inode.is_dir() { 0 } else { inode.nlink.saturating_sub(1) };
+        inode.ctime_ns = self.origin.now_ns;
+        if inode.nlink > 0 {
+            self.put_inode_touched(fid, inode);
+            return Ok(());
+        }
+        self.touch(keys::inode(fid));
+        if self.memory.opens.count(fid).handles == 0 {
+            return reap(self, fid, inode);
+        }
+        self.put_inode(fid, inode);
+        self.put(keys::orphan(fid), &[VERSION]);
+        Ok(())
+    }
+
+    /// Removes a handle's row; with the last handle of an orphan the inode goes. True if it went.
+    pub fn drop_handle(&mut self, fid: Fid, session: SessionId, handle: u64, inode: &Inode) -> Step<bool> {
+        self.delete(keys::handle(fid, session, handle));
+        self.effects.opens.push(crate::opens::OpenChange::Closed { fid, session, handle });
+        let last = self.memory.opens.count(fid).handles <= 1;
+        let ends = last && inode.nlink == 0;
+        if ends {
+            reap(self, fid, inode)?;
+        }
+        Ok(ends)
+    }
+}
+
+/// Removes all rows of an inode without names and handles, and logs the destroy of its objects.
+pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
+    // A truncate on its way would make the object anew after its destroy.
+    tx.wait_for_truncate(fid)?;
+    if inode.xattrs {
+        xattr::remove_all(tx, fid)?;
+    }
+    tx.delete(keys::inode(fid));
+    tx.delete(keys::orphan(fid));
+    tx.delete(keys::truncate(fid));
+    tx.count_inodes(-1);
+    if let (Body::File(layout), true) = (&inode.body, inode.written) {
+        layout.osts.iter().for_each(|ost| tx.put(keys::destroy(*ost, fid), &[VERSION]));
+        tx.effects.destroys = true;
+    }
+    Ok(())
+}

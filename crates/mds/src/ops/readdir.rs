@@ -1,0 +1,167 @@
+//! Entries of a directory, in the order of their cookies.
+//!
+//! The rows come from a scan before; an entry whose inode is gone meanwhile is left out. Nothing needs to stand still: a
+//! cookie is a name's for as long as the name is there.
+
+use bytes::Bytes;
+use forebay_proto::{
+    Errno, Fid,
+    message::{DirEntry, ReadDir, ReadDirReply},
+};
+
+use crate::{
+    dirent::{COOKIE_DOT, COOKIE_DOT_DOT, Dirent, Entry},
+    halt::{Step, corrupt},
+    inode::{Inode, S_IFDIR},
+    keys,
+    keys::Key,
+    limits,
+    tx::Tx,
+};
+
+/// Bytes of an entry in a reply beside its name: lengths, fid, mode, cookie; with attributes.
+const ENTRY_BYTES: usize = 40;
+const ATTR_BYTES: usize = 112;
+
+/// Rows worth prefetching together.
+pub fn keys(request: &ReadDir) -> [Key; 1] {
+    [keys::inode(request.fid)]
+}
+
+/// Which rows a reply may need: from, to (exclusive), how many.
+pub fn rows(request: &ReadDir) -> (Key, Vec<u8>, usize) {
+    let from = keys::dirent(request.fid, request.cookie.saturating_add(1));
+    let limit = (bytes(request) / ENTRY_BYTES + 1).min(limits::READDIR_ENTRIES);
+    (from, keys::after(keys::dirents(request.fid).as_ref()), limit)
+}
+
+fn bytes(request: &ReadDir) -> usize {
+    (request.max_bytes as usize).clamp(ENTRY_BYTES + ATTR_BYTES + 255, limits::READDIR_BYTES)
+}
+
+/// The entries that rows hold, with their cookies.
+pub fn decode(rows: &[(Bytes, Bytes)]) -> Step<Vec<(u64, Entry)>> {
+    let mut entries = Vec::with_capacity(rows.len());
+    for (key, value) in rows {
+        let cookie = keys::cookie_of(key).ok_or(Errno::EIO)?;
+        if let Some(entry) = Dirent::decode(value).map_err(|error| corrupt(key, error))?.entry {
+            entries.push((cookie, entry));
+        }
+    }
+    Ok(entries)
+}
+
+/// `entries`: those after the request's cookie, `all`: that there are no more. Errors: ENOTDIR, ESTALE.
+pub fn apply(tx: &mut Tx<'_>, request: &ReadDir, entries: &[(u64, Entry)], all: bool) -> Step<ReadDirReply> {
+    let dir = tx.dir(request.fid)?;
+    tx.share_names(request.fid);
+    let mut page = Page { request, room: bytes(request), reply: ReadDirReply { entries: Vec::new(), end: false } };
+    let parent = dir.dir().ok_or(Errno::ENOTDIR)?.parent;
+    for (cookie, name, fid) in [(COOKIE_DOT, ".", request.fid), (COOKIE_DOT_DOT, "..", parent)] {
+        let entry = Entry { fid, mode: S_IFDIR, name: Bytes::from_static(name.as_bytes()) };
+        if request.cookie < cookie && !page.add(tx, cookie, &entry)? {
+            return Ok(page.reply);
+        }
+    }
+    // The names of a removed directory were none.
+    if dir.nlink > 0 {
+        for (cookie, entry) in entries {
+            if !page.add(tx, *cookie, entry)? {
+                return Ok(page.reply);
+            }
+        }
+    }
+    page.reply.end = all;
+    Ok(page.reply)
+}
+
+struct Page<'a> {
+    request: &'a ReadDir,
+    room: usize,
+    reply: ReadDirReply,
+}
+
+impl Page<'_> {
+    /// Adds an entry; false if there is no more room.
+    fn add(&mut self, tx: &Tx<'_>, cookie: u64, entry: &Entry) -> Step<bool> {
+        let with_attributes = self.request.with_attributes;
+        let bytes = ENTRY_BYTES + entry.name.len() + if with_attributes { ATTR_BYTES } else { 0 };
+        let Some(room) = self.room.checked_sub(bytes) else { return Ok(false) };
+        let inode: Option<Inode> = if with_attributes { tx.find_inode(entry.fid)? } else { None };
+        if with_attributes && inode.is_none() {
+            return Ok(true);
+        }
+        self.room = room;
+        self.reply.entries.push(DirEntry {
+            name: entry.name.clone(),
+            fid: entry.fid,
+            mode: entry.mode,
+            cookie,
+            attr: inode.map(|inode| tx.attr(entry.fid, &inode)),
+        });
+        Ok(true)
+    }
+}
+
+/// Inodes whose attributes a reply shows.
+pub fn inode_keys(request: &ReadDir, entries: &[(u64, Entry)]) -> Vec<Key> {
+    let shown = if request.with_attributes { entries } else { &[] };
+    let fids = shown.iter().map(|(_, entry)| entry.fid);
+    fids.chain([request.fid]).map(|fid: Fid| keys::inode(fid)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::World;
+    use std::collections::BTreeSet;
+
+    fn read(world: &mut World, request: &ReadDir) -> ReadDirReply {
+        let (from, to, limit) = rows(request);
+        let mut found = world.rows.range(Bytes::copy_from_slice(from.as_ref())..Bytes::from(to));
+        let rows: Vec<_> = found.by_ref().take(limit).map(|(key, value)| (key.clone(), value.clone())).collect();
+        let all = found.next().is_none();
+        let entries = decode(&rows).unwrap();
+        world.run(|tx| apply(tx, request, &entries, all))
+    }
+
+    #[test]
+    fn pages_show_every_name_once_and_dots_first() {
+        let mut world = World::new();
+        let names: BTreeSet<String> = (0..100).map(|number| format!("file{number}")).collect();
+        names.iter().for_each(|name| drop(world.file(Fid::ROOT, name)));
+        let mut request = ReadDir { fid: Fid::ROOT, cookie: 0, max_bytes: 1500, with_attributes: true };
+        let mut seen = Vec::new();
+        loop {
+            let reply = read(&mut world, &request);
+            assert!(!reply.entries.is_empty() || reply.end);
+            seen.extend(reply.entries);
+            if reply.end {
+                break;
+            }
+            request.cookie = seen.last().unwrap().cookie;
+        }
+        assert_eq!((&seen[0].name[..], &seen[1].name[..]), (&b"."[..], &b".."[..]));
+        assert!(seen.windows(2).all(|pair| pair[0].cookie < pair[1].cookie));
+        assert!(seen.iter().all(|entry| entry.attr.as_ref().unwrap().fid == entry.fid));
+        let shown: BTreeSet<String> =
+            seen[2..].iter().map(|entry| String::from_utf8(entry.name.to_vec()).unwrap()).collect();
+        assert_eq!((seen.len(), shown), (102, names));
+    }
+
+    #[test]
+    fn a_cookie_of_a_name_that_went_still_leads_on() {
+        let mut world = World::new();
+        (0..10).for_each(|number| drop(world.file(Fid::ROOT, &format!("f{number}"))));
+        let mut request = ReadDir { fid: Fid::ROOT, cookie: 0, max_bytes: 1 << 16, with_attributes: false };
+        let all = read(&mut world, &request).entries;
+        let unlink = forebay_proto::message::Unlink {
+            caller: crate::testing::root(),
+            parent: Fid::ROOT,
+            name: all[5].name.clone(),
+        };
+        world.run(|tx| crate::ops::unlink::apply(tx, &unlink));
+        request.cookie = all[5].cookie;
+        assert_eq!(read(&mut world, &request).entries, all[6..]);
+    }
+}

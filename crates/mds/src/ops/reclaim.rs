@@ -1,0 +1,58 @@
+//! Recovery: a client names the handles it holds; each must be in the table.
+
+use forebay_proto::{
+    Errno, ErrorReply,
+    message::{Empty, Reclaim},
+};
+
+use crate::{halt::Step, keys, keys::Key, ops::open, tx::Tx};
+
+/// Rows worth prefetching together.
+pub fn keys(_request: &Reclaim) -> [Key; 0] {
+    []
+}
+
+/// Errors: ESTALE if a file is gone. A handle whose row was lost with an uncommitted open is written again.
+pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
+    for held in &request.handles {
+        if tx.memory.opens.flags(held.fid, tx.origin.session, held.handle).is_some() {
+            continue;
+        }
+        if tx.row(keys::inode(held.fid).as_ref())?.is_none() {
+            let message = format!("handle {} of {} is lost: the file was destroyed", held.handle, held.fid);
+            return Err(ErrorReply::new(Errno::ESTALE, message).into());
+        }
+        open::add_handle(tx, held.fid, held.handle, held.flags);
+    }
+    Ok(Empty {})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::World;
+    use forebay_proto::{
+        Fid,
+        message::{OpenHandle, open_flags},
+    };
+
+    fn reclaim(fid: Fid) -> Reclaim {
+        Reclaim { handles: vec![OpenHandle { fid, handle: 4, flags: open_flags::READ }] }
+    }
+
+    #[test]
+    fn a_known_handle_needs_nothing_and_a_lost_one_comes_back() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        world.run(|tx| apply(tx, &reclaim(fid)));
+        assert_eq!(world.memory.opens.count(fid).handles, 1);
+        let rows = world.rows.clone();
+        world.run(|tx| apply(tx, &reclaim(fid)));
+        assert_eq!(world.rows, rows);
+    }
+
+    #[test]
+    fn a_handle_of_a_file_that_is_gone_is_stale() {
+        assert_eq!(World::new().errno(|tx| apply(tx, &reclaim(Fid { high: 0, low: 99 }))), Errno::ESTALE);
+    }
+}

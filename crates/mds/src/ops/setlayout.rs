@@ -1,0 +1,98 @@
+//! A directory's default layout, or the layout of a file nobody has written.
+
+use forebay_proto::{
+    Errno, ErrorReply,
+    message::{EntryReply, LayoutSpec, SetLayout},
+};
+
+use super::create;
+use crate::{
+    halt::Step,
+    inode::{Body, Inode},
+    keys,
+    keys::Key,
+    perm, placement,
+    tx::Tx,
+};
+
+/// Rows worth prefetching together.
+pub fn keys(request: &SetLayout) -> [Key; 1] {
+    [keys::inode(request.fid)]
+}
+
+/// Errors: EPERM, EINVAL for a layout that cannot be, EEXIST for a file that was opened for writing before.
+pub fn apply(tx: &mut Tx<'_>, request: &SetLayout) -> Step<EntryReply> {
+    tx.wait_for_truncate(request.fid)?;
+    let mut inode = tx.inode(request.fid)?;
+    perm::owner(&request.caller, &inode)?;
+    placement::check(&request.layout)?;
+    if let Some(dir) = inode.dir_mut() {
+        dir.default_layout = (request.layout != LayoutSpec::inherit()).then(|| request.layout.clone());
+    } else {
+        relayout(tx, request, &mut inode)?;
+    }
+    inode.ctime_ns = tx.origin.now_ns;
+    tx.put_inode_touched(request.fid, &mut inode);
+    Ok(tx.entry_reply(request.fid, &inode))
+}
+
+fn relayout(tx: &Tx<'_>, request: &SetLayout, inode: &mut Inode) -> Step<()> {
+    let Body::File(old) = &inode.body else {
+        return Err(ErrorReply::new(Errno::EINVAL, "only files and directories have layouts").into());
+    };
+    if inode.written {
+        let message = "the file was opened for writing: its layout is fixed; make a new one and copy";
+        return Err(ErrorReply::new(Errno::EEXIST, message).into());
+    }
+    let generation = old.generation + 1;
+    // A file has no parent to inherit from: what is left open comes from the file system.
+    inode.body = Body::File(create::choose_layout(tx, request.fid, inode, &request.layout, generation)?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, root, user};
+    use forebay_proto::Fid;
+
+    fn request(fid: Fid, count: u32) -> SetLayout {
+        SetLayout { caller: root(), fid, layout: LayoutSpec { stripe_count: count, ..LayoutSpec::inherit() } }
+    }
+
+    #[test]
+    fn a_directory_keeps_it_for_what_is_made_in_it_later() {
+        let mut world = World::new();
+        let dir = world.mkdir(Fid::ROOT, "d");
+        assert_eq!(world.run(|tx| apply(tx, &request(dir, 3))).default_layout, Some(request(dir, 3).layout));
+        let file = world.file(dir, "f");
+        assert_eq!(world.run(|tx| tx.inode(file)).layout().unwrap().osts.len(), 3);
+        assert_eq!(world.run(|tx| apply(tx, &request(dir, 0))).default_layout, None);
+    }
+
+    #[test]
+    fn an_unwritten_file_gets_a_new_layout_under_a_new_generation() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "f");
+        let layout = world.run(|tx| apply(tx, &request(fid, 2))).layout.unwrap();
+        assert_eq!((layout.generation, layout.osts.len()), (2, 2));
+    }
+
+    #[test]
+    fn a_written_file_keeps_its_layout() {
+        let mut world = World::new();
+        let create = world.create(&root(), Fid::ROOT, "f", 1);
+        let fid = world.run(|tx| create::apply(tx, &create)).attr.fid;
+        assert_eq!(world.errno(|tx| apply(tx, &request(fid, 2))), Errno::EEXIST);
+    }
+
+    #[test]
+    fn strangers_and_odd_stripes_are_refused() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "f");
+        assert_eq!(world.errno(|tx| apply(tx, &SetLayout { caller: user(7), ..request(fid, 2) })), Errno::EPERM);
+        let mut odd = request(fid, 2);
+        odd.layout.stripe_bytes = 1000;
+        assert_eq!(world.errno(|tx| apply(tx, &odd)), Errno::EINVAL);
+    }
+}

@@ -1,0 +1,102 @@
+//! Takes a name of a file away.
+
+use forebay_proto::{
+    Errno,
+    message::{Empty, Unlink},
+};
+
+use crate::{halt::Step, keys, keys::Key, name, perm, tx::Tx};
+
+/// Rows worth prefetching together.
+pub fn keys(request: &Unlink) -> [Key; 1] {
+    [keys::inode(request.parent)]
+}
+
+/// Errors: ENOENT, EISDIR, EACCES, EPERM in a sticky directory.
+pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Empty> {
+    let mut dir = tx.dir(request.parent)?;
+    name::check(&request.name, Errno::EISDIR)?;
+    perm::access(&request.caller, &dir, perm::SEARCH)?;
+    let found = tx.find(request.parent, &dir, &request.name)?;
+    let fid = found.entry().ok_or(Errno::ENOENT)?.fid;
+    let mut inode = tx.named_inode(fid)?;
+    perm::remove(&request.caller, &dir, &inode)?;
+    if inode.is_dir() {
+        return Err(Errno::EISDIR.into());
+    }
+    tx.remove_name(&found)?;
+    tx.drop_link(fid, &mut inode)?;
+    tx.put_changed_dir(request.parent, &mut dir, -1, 0);
+    Ok(Empty {})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, root, user};
+    use forebay_proto::{Fid, message::Link};
+
+    fn unlink(name: &str) -> Unlink {
+        Unlink { caller: root(), parent: Fid::ROOT, name: name.to_owned().into() }
+    }
+
+    #[test]
+    fn the_last_name_takes_the_inode_along() {
+        let mut world = World::new();
+        let before = world.rows.len();
+        let fid = world.file(Fid::ROOT, "a");
+        let link = Link { caller: root(), fid, parent: Fid::ROOT, name: "b".into() };
+        world.run(|tx| crate::ops::link::apply(tx, &link));
+        world.run(|tx| apply(tx, &unlink("a")));
+        assert_eq!(world.run(|tx| tx.inode(fid)).nlink, 1);
+        world.run(|tx| apply(tx, &unlink("b")));
+        assert_eq!((world.rows.len(), world.memory.inodes), (before, 1));
+    }
+
+    #[test]
+    fn a_file_nobody_wrote_leaves_nothing_to_destroy_and_a_written_one_a_record_for_each_stripe() {
+        let mut world = World::new();
+        world.file(Fid::ROOT, "a");
+        world.run(|tx| apply(tx, &unlink("a")));
+        assert_eq!(world.count(keys::DESTROY), 0);
+        let mut request = world.create(&root(), Fid::ROOT, "b", 1);
+        request.layout.stripe_count = 3;
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
+        world.run(|tx| {
+            tx.drop_handle(fid, forebay_proto::SessionId(1), 1, &tx.inode(fid)?)?;
+            Ok(())
+        });
+        world.run(|tx| apply(tx, &unlink("b")));
+        assert_eq!(world.count(keys::DESTROY), 3);
+    }
+
+    #[test]
+    fn others_names_in_a_sticky_directory_stay() {
+        let mut world = World::new();
+        world.run(|tx| {
+            let mut dir = tx.inode(Fid::ROOT)?;
+            dir.mode |= 0o1777;
+            tx.put_inode(Fid::ROOT, &mut dir);
+            Ok(())
+        });
+        world.file(Fid::ROOT, "a");
+        let request = Unlink { caller: user(7), ..unlink("a") };
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::EPERM);
+    }
+
+    #[test]
+    fn directories_and_missing_names_are_refused() {
+        let mut world = World::new();
+        world.mkdir(Fid::ROOT, "d");
+        assert_eq!(world.errno(|tx| apply(tx, &unlink("d"))), Errno::EISDIR);
+        assert_eq!(world.errno(|tx| apply(tx, &unlink("x"))), Errno::ENOENT);
+    }
+
+    #[test]
+    fn deleting_works_on_a_full_target() {
+        let mut world = World::new();
+        world.file(Fid::ROOT, "a");
+        world.has_room = false;
+        world.run(|tx| apply(tx, &unlink("a")));
+    }
+}

@@ -1,0 +1,157 @@
+//! Who may do what: POSIX permissions, checked on the server by the caller's ids.
+//!
+//! Invariant: every operation that names a caller asks here; user 0 passes everything but what no one may.
+
+use forebay_proto::{Errno, message::Caller};
+
+use crate::inode::{Inode, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, S_ISUID, S_ISVTX};
+
+/// Read permission.
+pub const READ: u32 = 4;
+/// Write permission.
+pub const WRITE: u32 = 2;
+/// Execute permission; of a directory, search.
+pub const SEARCH: u32 = 1;
+
+/// The caller is `gid`'s member.
+pub fn in_group(caller: &Caller, gid: u32) -> bool {
+    caller.gid == gid || caller.groups.contains(&gid)
+}
+
+/// Refuses (EACCES) unless `caller` has all of `wanted` on `inode`.
+pub fn access(caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> {
+    if caller.uid == 0 {
+        return Ok(());
+    }
+    let shift = if caller.uid == inode.uid {
+        6
+    } else if in_group(caller, inode.gid) {
+        3
+    } else {
+        0
+    };
+    if inode.mode >> shift & wanted == wanted { Ok(()) } else { Err(Errno::EACCES) }
+}
+
+/// Refuses (EPERM) unless the caller owns the inode.
+pub fn owner(caller: &Caller, inode: &Inode) -> Result<(), Errno> {
+    if caller.uid == 0 || caller.uid == inode.uid { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+/// Refuses unless the caller may take `victim`'s name out of `dir`: write and search permission, and in a sticky
+/// directory the ownership of either (EPERM).
+pub fn remove(caller: &Caller, dir: &Inode, victim: &Inode) -> Result<(), Errno> {
+    access(caller, dir, WRITE | SEARCH)?;
+    let sticky = dir.mode & S_ISVTX != 0;
+    if !sticky || caller.uid == 0 || caller.uid == dir.uid || caller.uid == victim.uid {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
+}
+
+/// Mode and group of what `caller` makes in `dir`: a set-group-id directory gives its group, and to directories the bit.
+pub fn inherit(caller: &Caller, dir: &Inode, mode: u32) -> (u32, u32) {
+    if dir.mode & S_ISGID == 0 {
+        return (strip_setgid(caller, caller.gid, mode), caller.gid);
+    }
+    if mode & S_IFMT == S_IFDIR { (mode | S_ISGID, dir.gid) } else { (strip_setgid(caller, dir.gid, mode), dir.gid) }
+}
+
+/// Only a member of `gid` (or user 0) may make an executable that runs as it.
+fn strip_setgid(caller: &Caller, gid: u32, mode: u32) -> u32 {
+    let runs_as_group = mode & (S_ISGID | 0o010) == S_ISGID | 0o010;
+    let may = caller.uid == 0 || in_group(caller, gid);
+    if mode & S_IFMT != S_IFDIR && runs_as_group && !may { mode & !S_ISGID } else { mode }
+}
+
+/// The permission bits after `caller` asked for `wanted` on a file that will belong to `gid`: who is not in the group
+/// loses set-group-id.
+pub fn chmod(caller: &Caller, gid: u32, wanted: u32) -> u32 {
+    let bits = wanted & 0o7777;
+    if caller.uid == 0 || in_group(caller, gid) { bits } else { bits & !S_ISGID }
+}
+
+/// Refuses (EPERM) a change of owner or group that is not the caller's to make.
+pub fn chown(caller: &Caller, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+    if caller.uid == 0 {
+        return Ok(());
+    }
+    let same_owner = uid.is_none_or(|uid| uid == inode.uid);
+    let own_group = gid.is_none_or(|gid| gid == inode.gid || in_group(caller, gid));
+    if caller.uid == inode.uid && same_owner && own_group { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+/// The mode of a regular file after a change of owner, or a write by another than user 0: set-user-id goes, and
+/// set-group-id of an executable.
+pub fn drop_set_ids(mode: u32) -> u32 {
+    if mode & S_IFMT != S_IFREG {
+        return mode;
+    }
+    let setgid = if mode & 0o010 != 0 { S_ISGID } else { 0 };
+    mode & !(S_ISUID | setgid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::tests::plain_file;
+
+    fn user(uid: u32, groups: &[u32]) -> Caller {
+        Caller { uid, gid: uid, groups: groups.to_vec() }
+    }
+
+    fn inode(mode: u32, uid: u32, gid: u32) -> Inode {
+        Inode { mode, uid, gid, ..plain_file() }
+    }
+
+    #[test]
+    fn the_most_specific_class_decides_alone() {
+        let file = inode(S_IFREG | 0o047, 1, 2);
+        assert_eq!(
+            access(&user(1, &[2]), &file, READ),
+            Err(Errno::EACCES),
+            "the owner has nothing, whatever others have"
+        );
+        assert_eq!(access(&user(3, &[2]), &file, READ), Ok(()));
+        assert_eq!(access(&user(3, &[2]), &file, WRITE), Err(Errno::EACCES));
+        assert_eq!(access(&user(9, &[]), &file, READ | WRITE | SEARCH), Ok(()));
+        assert_eq!(access(&user(0, &[]), &file, READ | WRITE), Ok(()));
+    }
+
+    #[test]
+    fn a_sticky_directory_protects_names_of_others() {
+        let (dir, theirs) = (inode(S_IFDIR | 0o1777, 0, 0), inode(S_IFREG | 0o666, 5, 5));
+        assert_eq!(remove(&user(6, &[]), &dir, &theirs), Err(Errno::EPERM));
+        assert_eq!(remove(&user(5, &[]), &dir, &theirs), Ok(()));
+        assert_eq!(remove(&user(6, &[]), &inode(S_IFDIR | 0o1777, 6, 0), &theirs), Ok(()));
+        assert_eq!(remove(&user(6, &[]), &inode(S_IFDIR | 0o755, 0, 0), &theirs), Err(Errno::EACCES));
+    }
+
+    #[test]
+    fn a_setgid_directory_gives_its_group_and_to_directories_the_bit() {
+        let dir = inode(S_IFDIR | S_ISGID | 0o775, 1, 50);
+        assert_eq!(inherit(&user(7, &[50]), &dir, S_IFREG | 0o644), (S_IFREG | 0o644, 50));
+        assert_eq!(inherit(&user(7, &[50]), &dir, S_IFDIR | 0o755), (S_IFDIR | S_ISGID | 0o755, 50));
+        let executable = S_IFREG | S_ISGID | 0o755;
+        assert_eq!(inherit(&user(7, &[]), &dir, executable), (S_IFREG | 0o755, 50));
+        assert_eq!(inherit(&user(7, &[50]), &dir, executable), (executable, 50));
+    }
+
+    #[test]
+    fn only_user_0_gives_files_away_and_owners_stay_within_their_groups() {
+        let file = inode(S_IFREG | 0o644, 1, 1);
+        assert_eq!(chown(&user(1, &[]), &file, Some(2), None), Err(Errno::EPERM));
+        assert_eq!(chown(&user(1, &[8]), &file, Some(1), Some(8)), Ok(()));
+        assert_eq!(chown(&user(1, &[]), &file, None, Some(8)), Err(Errno::EPERM));
+        assert_eq!(chown(&user(2, &[8]), &file, None, Some(8)), Err(Errno::EPERM));
+        assert_eq!(chown(&user(0, &[]), &file, Some(2), Some(3)), Ok(()));
+    }
+
+    #[test]
+    fn set_ids_go_with_a_change_of_owner_but_mandatory_locking_stays() {
+        assert_eq!(drop_set_ids(S_IFREG | 0o6755), S_IFREG | 0o755);
+        assert_eq!(drop_set_ids(S_IFREG | 0o6745), S_IFREG | 0o2745);
+        assert_eq!(drop_set_ids(S_IFDIR | 0o6755), S_IFDIR | 0o6755);
+    }
+}

@@ -1,0 +1,75 @@
+//! The order in which OSTs take new files: each as often as its weight, evenly spread.
+
+use forebay_proto::{Fid, ids::FID_SEQUENCE_BITS};
+
+use super::Table;
+
+/// A table, unrolled.
+pub struct Wheel {
+    /// All OSTs, ordered, also those of weight 0.
+    osts: Vec<u32>,
+    /// Each OST as often as its weight.
+    slots: Vec<u32>,
+    /// Positions in `osts` with a weight: the same order, for wide layouts.
+    usable: Vec<u32>,
+}
+
+impl Wheel {
+    /// The wheel of `table`.
+    pub fn new(table: &Table) -> Self {
+        let divisor = table.weights.values().copied().fold(0, gcd).max(1);
+        let mut places: Vec<(u64, u32)> = Vec::new();
+        for (&ost, &weight) in &table.weights {
+            let turns = u64::from(weight / divisor);
+            // The middle of each of its equal shares of the wheel, in units of 2^-32.
+            places.extend((0..turns).map(|turn| (((2 * turn + 1) << 32) / (2 * turns), ost)));
+        }
+        places.sort_unstable();
+        Self {
+            osts: table.weights.keys().copied().collect(),
+            slots: places.into_iter().map(|(_, ost)| ost).collect(),
+            usable: table.weights.iter().filter(|(_, weight)| **weight > 0).map(|(ost, _)| *ost).collect(),
+        }
+    }
+
+    /// Up to `count` distinct OSTs for `fid`. Consecutive fids of a sequence follow each other on the wheel.
+    pub fn spread(&self, fid: Fid, count: usize) -> Vec<u32> {
+        let count = count.min(self.usable.len());
+        if count == 0 {
+            return Vec::new();
+        }
+        let number = fid.low & ((1 << FID_SEQUENCE_BITS) - 1);
+        // Sequences begin at different places, so that clients do not march in step.
+        let begin = fid.sequence().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let at = begin.wrapping_add(number.wrapping_mul(count as u64)) % self.slots.len() as u64;
+        let mut osts: Vec<u32> = Vec::with_capacity(count);
+        if count == 1 {
+            osts.push(self.slots[at as usize]);
+            return osts;
+        }
+        let mut taken = vec![false; self.osts.len()];
+        for step in 0..self.slots.len() {
+            let ost = self.slots[(at as usize + step) % self.slots.len()];
+            let position = self.osts.binary_search(&ost).expect("every slot's OST is in the table");
+            if !std::mem::replace(&mut taken[position], true) {
+                osts.push(ost);
+                if osts.len() == count {
+                    break;
+                }
+            }
+        }
+        osts
+    }
+
+    /// `first`, then the usable OSTs that follow it by index. `None` if there is no such OST.
+    pub fn from(&self, first: u32, count: usize) -> Option<Vec<u32>> {
+        self.osts.binary_search(&first).ok()?;
+        let after = self.usable.partition_point(|ost| *ost <= first);
+        let others = self.usable[after..].iter().chain(&self.usable[..after]).filter(|ost| **ost != first);
+        Some(std::iter::once(first).chain(others.copied()).take(count).collect())
+    }
+}
+
+fn gcd(a: u8, b: u8) -> u8 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

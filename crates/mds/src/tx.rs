@@ -1,0 +1,213 @@
+//! One operation at work: rows of a transaction, memory, the request's origin, and what follows when it is applied.
+//!
+//! Invariant: nothing here waits. What is not there stops the operation with a [`Halt`], and it begins anew.
+//! Invariant: every inode, name and set of names that is read or changed is noted for commit on share. A change may be
+//! built on another session's uncommitted one, as commits are a prefix; its reply then leaves only after the commit.
+
+use bytes::Bytes;
+use forebay_proto::{ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno};
+use forebay_store::{StoreErrorKind, StoreResult, Txn};
+
+use crate::{
+    halt::{Halt, Step, corrupt},
+    inode::Inode,
+    keys::{self, Key},
+    memory::Memory,
+    opens::OpenChange,
+};
+
+/// Rows that can be read and changed together.
+pub trait Rows {
+    /// A row's value.
+    fn get(&self, key: &[u8]) -> StoreResult<Option<Bytes>>;
+    /// Sets a row.
+    fn put(&mut self, key: &[u8], value: Bytes);
+    /// Removes a row, if it exists.
+    fn delete(&mut self, key: &[u8]);
+}
+
+impl Rows for Txn {
+    fn get(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
+        Txn::get(self, key)
+    }
+
+    fn put(&mut self, key: &[u8], value: Bytes) {
+        Txn::put(self, key, value);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        Txn::delete(self, key);
+    }
+}
+
+/// Hears of every key under which an operation looks (inode, first cookie of a name, all names of a directory).
+pub trait Sharing {
+    /// The operation builds on, or shows, what lies under `key`.
+    fn note(&self, key: Key);
+}
+
+/// For changes of the server's own: nobody sees them.
+pub struct Alone;
+
+impl Sharing for Alone {
+    fn note(&self, _key: Key) {}
+}
+
+/// Whose request it is, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The session.
+    pub session: SessionId,
+    /// The client.
+    pub client: ClientId,
+    /// It is executed again after a restart.
+    pub is_replay: bool,
+    /// Its transno (0 for one that only reads).
+    pub transno: Transno,
+    /// The server's Unix time.
+    pub now_ns: i64,
+    /// There is room on the MDT's device for more than deleting.
+    pub has_room: bool,
+}
+
+/// What follows when the transaction was applied.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Handles that came or went.
+    pub opens: Vec<OpenChange>,
+    /// Inodes made less inodes gone.
+    pub inodes: i64,
+    /// There is something new to destroy.
+    pub destroys: bool,
+    /// A truncate to be driven to the OSTs.
+    pub truncate: Option<Fid>,
+    /// A sequence was leased.
+    pub lease: Option<FidSequence>,
+    /// Keys whose change other sessions must not see before it is committed.
+    pub touched: Vec<Key>,
+}
+
+/// See the module.
+pub struct Tx<'a> {
+    rows: &'a mut dyn Rows,
+    sharing: &'a dyn Sharing,
+    /// Beside the rows.
+    pub memory: &'a Memory,
+    /// Whose request it is.
+    pub origin: Origin,
+    /// What follows.
+    pub effects: Effects,
+    scratch: Vec<u8>,
+}
+
+impl<'a> Tx<'a> {
+    /// An operation of `origin` over `rows`.
+    pub fn new(rows: &'a mut dyn Rows, sharing: &'a dyn Sharing, memory: &'a Memory, origin: Origin) -> Self {
+        Self { rows, sharing, memory, origin, effects: Effects::default(), scratch: Vec::with_capacity(256) }
+    }
+
+    /// A row as it is, whoever changed it.
+    pub fn row(&self, key: &[u8]) -> Step<Option<Bytes>> {
+        self.rows.get(key).map_err(|error| match error.kind {
+            StoreErrorKind::NotResident => Halt::Missing(key.to_vec()),
+            _ => Halt::Fail(forebay_target::store_error(error)),
+        })
+    }
+
+    /// Sets a row.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: &[u8]) {
+        self.rows.put(key.as_ref(), Bytes::copy_from_slice(value));
+    }
+
+    /// Sets a row to what `encode` appends.
+    pub fn put_with(&mut self, key: impl AsRef<[u8]>, encode: impl FnOnce(&mut Vec<u8>)) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        encode(&mut scratch);
+        self.put(key, &scratch);
+        self.scratch = scratch;
+    }
+
+    /// Removes a row.
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
+        self.rows.delete(key.as_ref());
+    }
+
+    /// Notes that the operation shows, or builds on, what lies under `key`.
+    pub fn share(&self, key: Key) {
+        self.sharing.note(key);
+    }
+
+    /// What lies under `key` changes in a way that others must not see before it is committed.
+    pub fn touch(&mut self, key: Key) {
+        self.effects.touched.push(key);
+    }
+
+    /// The inode of `fid`, if there is one.
+    pub fn find_inode(&self, fid: Fid) -> Step<Option<Inode>> {
+        let key = keys::inode(fid);
+        self.share(key);
+        let Some(row) = self.row(key.as_ref())? else { return Ok(None) };
+        Inode::decode(&row).map(Some).map_err(|error| corrupt(key.as_ref(), error))
+    }
+
+    /// The inode of `fid`. Errors: ESTALE.
+    pub fn inode(&self, fid: Fid) -> Step<Inode> {
+        self.find_inode(fid)?.ok_or(Halt::Fail(Errno::ESTALE.into()))
+    }
+
+    /// The inode a name points to. Errors: EIO, as a name without an inode is damage.
+    pub fn named_inode(&self, fid: Fid) -> Step<Inode> {
+        self.find_inode(fid)?.ok_or_else(|| {
+            ErrorReply::new(Errno::EIO, format!("a name points to {fid}, which has no inode; run forebay fsck")).into()
+        })
+    }
+
+    /// A directory that names can be looked up in. Errors: ESTALE, ENOTDIR.
+    pub fn dir(&self, fid: Fid) -> Step<Inode> {
+        let inode = self.inode(fid)?;
+        if inode.is_dir() { Ok(inode) } else { Err(Errno::ENOTDIR.into()) }
+    }
+
+    /// Writes an inode's row.
+    pub fn put_inode(&mut self, fid: Fid, inode: &mut Inode) {
+        if self.origin.transno != Transno(0) {
+            inode.transno = self.origin.transno;
+        }
+        self.put_with(keys::inode(fid), |out| inode.encode(out));
+    }
+
+    /// Writes an inode's row; others must not see it before it is committed.
+    pub fn put_inode_touched(&mut self, fid: Fid, inode: &mut Inode) {
+        self.touch(keys::inode(fid));
+        self.put_inode(fid, inode);
+    }
+
+    /// Counts inodes that come or go.
+    pub fn count_inodes(&mut self, difference: i64) {
+        self.effects.inodes += difference;
+        let inodes = self.memory.inodes.saturating_add_signed(self.effects.inodes);
+        self.put_with(keys::inode_count(), |out| {
+            out.push(1);
+            crate::varint::put(out, inodes);
+        });
+    }
+
+    /// Stops while a truncate of `fid` is on its way; a replay need not wait, as the epoch orders it at the OSTs.
+    pub fn wait_for_truncate(&self, fid: Fid) -> Step<()> {
+        if self.origin.is_replay || !self.memory.truncating.contains(&fid) {
+            Ok(())
+        } else {
+            Err(Halt::Truncating(fid))
+        }
+    }
+
+    /// Refuses (ENOSPC) what would fill the last bytes, which deleting needs. A replay had its room.
+    pub fn need_room(&self) -> Step<()> {
+        if self.origin.has_room || self.origin.is_replay {
+            return Ok(());
+        }
+        Err(ErrorReply::new(Errno::ENOSPC, "the metadata target is full: delete something, or give it a larger device")
+            .into())
+    }
+}
