@@ -1,10 +1,25 @@
 //! One request on its way through a service.
 
-use bytes::Bytes;
-use forebay_proto::{ClientId, Encode, ErrorReply, SessionId, Transno, message::CommitLevel};
-use forebay_store::{Store, Txn};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
-use crate::{Target, Ticket};
+use bytes::Bytes;
+use forebay_proto::{
+    ClientId, Encode, Errno, ErrorReply, SessionId, Transno,
+    message::{CommitLevel, FrameHeader, frame_flags},
+};
+use forebay_rpc::limits::CONTROL_SLOT;
+use forebay_store::{CommitPoint, Store, Txn};
+
+use crate::{
+    Target, Ticket,
+    core::{Core, store_error},
+    limits,
+    rows::{self, ReplyRow},
+    session::Session,
+};
 
 /// What a request is answered with.
 #[derive(Clone, Debug, Default)]
@@ -31,83 +46,240 @@ impl Answer {
 
 /// One request: whose it is, and the way to change the target on its behalf. Clones share it.
 #[derive(Clone)]
-pub struct Context {}
+pub struct Context {
+    inner: Rc<Inner>,
+}
 
-#[allow(clippy::unused_async)]
+struct Inner {
+    target: Target,
+    session: Rc<Session>,
+    header: FrameHeader,
+    /// Keys changed, not yet known to be applied.
+    touched: RefCell<Vec<Box<[u8]>>>,
+    applied: Cell<Transno>,
+    /// Own change that the reply shows: it leaves after that one's reply.
+    shows: Cell<Transno>,
+}
+
 impl Context {
+    pub(crate) fn new(target: Target, session: Rc<Session>, header: FrameHeader) -> Self {
+        let (touched, applied, shows) = Default::default();
+        Self { inner: Rc::new(Inner { target, session, header, touched, applied, shows }) }
+    }
+
     /// The session it came in.
     pub fn session(&self) -> SessionId {
-        todo!()
+        self.inner.session.id
     }
 
     /// The client it came from.
     pub fn client(&self) -> ClientId {
-        todo!()
+        self.inner.session.client
     }
 
     /// True if it is executed again after a restart: it succeeded before, under [`Context::replay_transno`].
     pub fn is_replay(&self) -> bool {
-        todo!()
+        self.inner.header.flags & frame_flags::REPLAY != 0
+    }
+
+    /// The transno a replay had, and keeps.
+    pub fn replay_transno(&self) -> Option<Transno> {
+        self.is_replay().then_some(self.inner.header.transno)
     }
 
     /// When the reply may leave. The target sees to it; a service need not.
     pub fn level(&self) -> CommitLevel {
-        todo!()
+        self.inner.header.level
+    }
+
+    /// The job on whose behalf it is; 0 = unknown.
+    pub fn job(&self) -> u64 {
+        self.inner.header.job
     }
 
     /// The store.
     pub fn store(&self) -> &Store {
-        todo!()
+        self.inner.target.store()
     }
 
     /// The target.
     pub fn target(&self) -> &Target {
-        todo!()
+        &self.inner.target
+    }
+
+    fn core(&self) -> &Rc<Core> {
+        self.inner.target.core()
+    }
+
+    pub(crate) fn header(&self) -> &FrameHeader {
+        &self.inner.header
+    }
+
+    pub(crate) fn session_ref(&self) -> &Rc<Session> {
+        &self.inner.session
+    }
+
+    /// Transno under which the request was applied; 0 if it was not.
+    pub(crate) fn applied(&self) -> Transno {
+        self.inner.applied.get()
+    }
+
+    /// Highest own change that the reply shows.
+    pub(crate) fn shows(&self) -> Transno {
+        self.inner.shows.get()
     }
 
     /// Brings rows to memory, the request's own reply row among them. The last await before [`Context::apply`] or
     /// [`Ticket::apply`].
-    pub async fn prefetch<K: AsRef<[u8]>>(&self, _keys: &[K]) -> Result<(), ErrorReply> {
-        todo!()
+    pub async fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), ErrorReply> {
+        let reply = rows::reply_key(self.session(), self.inner.header.slot);
+        let mut all: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        if self.keeps_reply() {
+            all.push(&reply);
+        }
+        self.store().prefetch(&all).await.map_err(store_error)
+    }
+
+    fn keeps_reply(&self) -> bool {
+        let header = &self.inner.header;
+        header.slot != CONTROL_SLOT && self.inner.session.may_keep(header.slot, header.sequence)
     }
 
     /// Changes the target: gives the request its transno (a replay keeps its own), runs `change`, adds the reply row, applies
     /// it all at once. If `change` fails nothing is changed and no transno is used up. At most once per request.
     pub fn apply<R: Encode>(
         &self,
-        _change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
+        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
     ) -> Result<Answer, ErrorReply> {
-        todo!()
+        let order = &self.core().order;
+        if let Some(transno) = self.replay_transno() {
+            return self.apply_as(transno, change);
+        }
+        assert!(order.line_is_empty(), "a target that uses tickets applies with tickets only");
+        let answer = self.apply_as(order.peek(), change)?;
+        order.give();
+        Ok(answer)
+    }
+
+    /// Applies under `transno`, with the reply row.
+    pub(crate) fn apply_as<R: Encode>(
+        &self,
+        transno: Transno,
+        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
+    ) -> Result<Answer, ErrorReply> {
+        assert!(self.applied() == Transno(0), "a request is applied once");
+        let core = self.core();
+        core.check_running()?;
+        if self.inner.session.ended.get() {
+            return Err(ErrorReply::new(Errno::EVICTED, "the session was ended while the request was executed"));
+        }
+        let mut txn = core.store.begin();
+        let body = Bytes::from(change(&mut txn, transno)?.to_bytes());
+        self.keep_reply(&mut txn, transno, &body)?;
+        txn.set_transno(transno);
+        core.apply(txn)?;
+        core.order.applied(transno);
+        self.note_applied(transno, &body);
+        Ok(Answer { body, bulk: Vec::new(), transno })
+    }
+
+    fn keep_reply(&self, txn: &mut Txn, transno: Transno, body: &Bytes) -> Result<(), ErrorReply> {
+        if body.len() > limits::REPLY_ROW_BYTES {
+            let words = format!("a reply of {} bytes to a change; {} can be kept", body.len(), limits::REPLY_ROW_BYTES);
+            return Err(ErrorReply::new(Errno::EFBIG, words));
+        }
+        if self.keeps_reply() {
+            let header = &self.inner.header;
+            let row = ReplyRow { sequence: header.sequence, transno, op: header.op, body: body.clone() };
+            txn.put(rows::reply_key(self.session(), header.slot), rows::value(&row));
+        }
+        Ok(())
+    }
+
+    fn note_applied(&self, transno: Transno, body: &Bytes) {
+        let (session, header) = (&self.inner.session, &self.inner.header);
+        self.inner.applied.set(transno);
+        if header.slot != CONTROL_SLOT {
+            session.applied(header.slot, header.sequence, transno, header.op, body.clone());
+        }
+        if !self.is_replay() {
+            session.expect_reply(transno);
+        }
+        let touched = self.inner.touched.take();
+        let mut dirty = self.core().dirty.borrow_mut();
+        touched.into_iter().for_each(|key| dirty.touch(key, session.id, transno));
     }
 
     /// A transaction before the one that answers (the log record of a truncate): no reply row, not covered by replay.
     /// Commit it with [`Target::commit`] before anything outside depends on it; it must bear being done again.
     pub fn step<R>(
         &self,
-        _change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
-    ) -> Result<(R, forebay_store::CommitPoint), ErrorReply> {
-        todo!()
+        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
+    ) -> Result<(R, CommitPoint), ErrorReply> {
+        let core = self.core();
+        if let Some(transno) = self.replay_transno() {
+            return core.apply_own(transno, false, change);
+        }
+        assert!(core.order.line_is_empty(), "a target that uses tickets applies with tickets only");
+        let transno = core.order.peek();
+        let applied = core.apply_own(transno, true, change)?;
+        core.order.give();
+        // No reply covers it: others wait for its commit as for any change of this session.
+        let mut dirty = core.dirty.borrow_mut();
+        self.inner.touched.take().into_iter().for_each(|key| dirty.touch(key, self.session(), transno));
+        Ok(applied)
     }
 
     /// A place in the order of changes: the transno is fixed now, the change comes later, in turn.
     pub fn admit(&self) -> Ticket {
-        todo!()
+        Ticket::of_request(self.core().clone(), self.clone())
     }
 
     /// Waits until what *other* sessions changed under these keys is committed (commit on share); the reply to this request
     /// will not leave before those that show this session's own changes of them. True if it had to wait: then look again at
     /// what was read before.
-    pub async fn settle<K: AsRef<[u8]>>(&self, _keys: &[K]) -> Result<bool, ErrorReply> {
-        todo!()
+    pub async fn settle<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<bool, ErrorReply> {
+        let core = self.core();
+        let mut waited = false;
+        loop {
+            let others = core.dirty.borrow().by_others(self.session(), keys);
+            let Some(transno) = others.filter(|_| !self.is_replay()) else { break };
+            core.wait_committed(transno).await?;
+            waited = true;
+        }
+        self.note_shown(keys);
+        Ok(waited)
     }
 
-    /// True if [`Context::settle`] of these keys would not wait.
-    pub fn is_settled<K: AsRef<[u8]>>(&self, _keys: &[K]) -> bool {
-        todo!()
+    fn note_shown<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        if let Some(own) = self.core().dirty.borrow().by_itself(self.session(), keys) {
+            self.inner.shows.set(self.inner.shows.get().max(own));
+        }
     }
 
-    /// Within `apply`'s closure or before it: the change concerns these keys; other sessions settle them first.
-    pub fn touch<K: AsRef<[u8]>>(&self, _keys: &[K]) {
-        todo!()
+    /// True if [`Context::settle`] of these keys would not wait; the reply is then ordered as `settle` says.
+    pub fn is_settled<K: AsRef<[u8]>>(&self, keys: &[K]) -> bool {
+        let settled = self.is_replay() || self.core().dirty.borrow().by_others(self.session(), keys).is_none();
+        if settled {
+            self.note_shown(keys);
+        }
+        settled
+    }
+
+    /// Before `apply`, within its closure, or right after it: the change concerns these keys; other sessions settle them first.
+    pub fn touch<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        let keys = keys.iter().map(|k| Box::from(k.as_ref()));
+        match self.applied() {
+            Transno(0) => self.inner.touched.borrow_mut().extend(keys),
+            transno => {
+                let mut dirty = self.core().dirty.borrow_mut();
+                keys.for_each(|key| dirty.touch(key, self.session(), transno));
+            }
+        }
+    }
+
+    /// A run that failed is forgotten before the next.
+    pub(crate) fn forget_touched(&self) {
+        self.inner.touched.borrow_mut().clear();
     }
 }

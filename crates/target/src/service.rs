@@ -1,6 +1,6 @@
 //! What a metadata or object storage server implements.
 
-use std::rc::Rc;
+use std::{future::Future, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
 use forebay_proto::{ClientId, ErrorReply, Fid, SessionId, Transno, message::Op};
@@ -61,4 +61,50 @@ pub struct SessionInfo {
     pub description: String,
     /// A connection is there.
     pub connected: bool,
+}
+
+type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A service behind one pointer, so that the target needs no type parameter.
+pub(crate) trait AnyService {
+    fn started(&self, target: Target) -> Local<'static, Result<(), ErrorReply>>;
+    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Local<'static, Result<Answer, ErrorReply>>;
+    fn admits(&self, op: Op) -> bool;
+    fn recovered(&self) -> Local<'static, ()>;
+    fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Local<'static, ()>;
+    fn last_change(&self, fid: Fid) -> Option<Transno>;
+    fn status(&self) -> String;
+}
+
+/// Makes any service an [`AnyService`].
+pub(crate) struct Erased<S>(pub Rc<S>);
+
+impl<S: Service> AnyService for Erased<S> {
+    fn started(&self, target: Target) -> Local<'static, Result<(), ErrorReply>> {
+        Box::pin(self.0.clone().started(target))
+    }
+
+    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Local<'static, Result<Answer, ErrorReply>> {
+        Box::pin(self.0.clone().handle(ctx, op, body, bulk))
+    }
+
+    fn admits(&self, op: Op) -> bool {
+        self.0.admits(op)
+    }
+
+    fn recovered(&self) -> Local<'static, ()> {
+        Box::pin(self.0.clone().recovered())
+    }
+
+    fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Local<'static, ()> {
+        Box::pin(self.0.clone().session_ended(session, client, evicted))
+    }
+
+    fn last_change(&self, fid: Fid) -> Option<Transno> {
+        self.0.last_change(fid)
+    }
+
+    fn status(&self) -> String {
+        self.0.status()
+    }
 }

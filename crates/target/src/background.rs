@@ -1,0 +1,66 @@
+//! What a target does by itself: follows commits, notices a failed store, evicts silent sessions.
+
+use std::rc::Rc;
+
+use crate::{TargetState, core::Core};
+
+/// Starts all of it; it ends with the target.
+pub(crate) fn start(core: &Rc<Core>) {
+    spawn(core, |core| async move { core.follow_commits().await });
+    spawn(core, |core| async move { core.watch_store().await });
+    spawn(core, |core| async move { core.watch_sessions().await });
+}
+
+fn spawn<F: Future<Output = ()> + 'static>(core: &Rc<Core>, task: impl FnOnce(Rc<Core>) -> F) {
+    let (closed, task) = (core.closed.clone(), task(core.clone()));
+    core.env.spawn(async move {
+        forebay_env::sync::select! {
+            biased;
+            () = closed.wait() => {}
+            () = task => {}
+        }
+    });
+}
+
+impl Core {
+    /// Lets go of what a commit allows: replies that waited for it, keys that are clean, requests that settle.
+    async fn follow_commits(&self) {
+        let mut commits = self.store.on_commit();
+        while commits.changed().await.is_ok() {
+            self.dirty.borrow_mut().committed(self.store.last_committed());
+            let waiting = self.awaiting_commit.take();
+            for session in waiting.into_iter().filter_map(|id| self.session(id)) {
+                self.flush(&session);
+            }
+            self.commits.notify_waiters();
+        }
+    }
+
+    /// Stops the target when a commit fails, whoever waits for it or not.
+    async fn watch_store(&self) {
+        while self.state.get() != TargetState::Stopped {
+            self.applied.notified().await;
+            let Some(point) = self.last_point.get() else { continue };
+            if let Err(error) = self.store.committed(point).await {
+                self.stop(&error.message);
+            }
+        }
+    }
+
+    /// Evicts sessions nothing was heard of for too long.
+    async fn watch_sessions(&self) {
+        let timeout = self.options.session_timeout;
+        loop {
+            self.env.sleep(timeout / 4).await;
+            if self.state.get() != TargetState::Serving {
+                continue;
+            }
+            let now = self.env.now();
+            for session in self.all_sessions() {
+                if now.since(session.last_seen.get()) >= timeout {
+                    self.evict(&session, &format!("nothing was heard of it for {timeout:?}")).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Sessions begin, are resumed, and end.
+//!
+//! Invariant: a session's row is durable before its client is told its number.
+//! Invariant: an ended session executes nothing any more; its client learns why when it comes again.
+
+use std::rc::Rc;
+
+use forebay_proto::{
+    ClientId, Decode, Errno, ErrorReply, SessionId, Uuid, limits as proto_limits,
+    message::{Connect, ConnectReply, Empty, Fence, FrameHeader},
+};
+use forebay_rpc::server::{Connection, Request};
+
+use crate::{
+    Answer, Context, TargetState,
+    core::Core,
+    limits,
+    rows::{self, FenceRow, SessionRow},
+    session::Session,
+};
+
+/// Feature bits this server understands; none are defined yet.
+const FEATURES: u64 = 0;
+
+impl Core {
+    pub(crate) fn connect(&self, connection: &Rc<Connection>, request: Request) {
+        let header = request.header;
+        let connect = match Connect::from_bytes(&request.body) {
+            Ok(connect) => connect,
+            Err(error) => return self.refuse(connection, &header, &error.into()),
+        };
+        if let Err(error) = self.check_running().and_then(|()| self.check_peer(&connect)) {
+            return self.refuse_connect(connection, &header, &connect, &error);
+        }
+        match self.known_session(&connect) {
+            Ok(Some(session)) => self.resume(connection, &header, &connect, &session),
+            Ok(None) => self.begin_session(connection, header, connect),
+            Err(error) => self.refuse_connect(connection, &header, &connect, &error),
+        }
+    }
+
+    fn refuse_connect(&self, connection: &Connection, header: &FrameHeader, connect: &Connect, error: &ErrorReply) {
+        // A client that comes during recovery, or after its eviction, is no news.
+        if !matches!(error.errno, Errno::RECOVERING | Errno::STOPPED) {
+            self.log(&format!("refused {} ({}): {error}", name(connect), connection.peer));
+        }
+        self.refuse(connection, header, error);
+    }
+
+    fn check_peer(&self, connect: &Connect) -> Result<(), ErrorReply> {
+        let identity = self.store.identity();
+        let wrong = |words: String| Err(ErrorReply::new(Errno::WRONG_PEER, words));
+        if connect.target != identity.target {
+            return wrong(format!("this is {}, not {}: correct the cluster's map", identity.target, connect.target));
+        }
+        if connect.cluster != Uuid::default() && connect.cluster != identity.cluster {
+            return wrong(format!(
+                "{} belongs to cluster {}, the client to {}",
+                identity.target, identity.cluster, connect.cluster
+            ));
+        }
+        if self.fenced.borrow().contains_key(&connect.client) {
+            return Err(ErrorReply::new(Errno::EVICTED, "the client was fenced; it has to start anew"));
+        }
+        Ok(())
+    }
+
+    /// The session to resume. A client that asks for a new one and has one already never got the answer to its first
+    /// Connect.
+    fn known_session(&self, connect: &Connect) -> Result<Option<Rc<Session>>, ErrorReply> {
+        let recovering = self.state.get() == TargetState::Recovering;
+        let by_client = self.by_client.borrow().get(&connect.client).copied();
+        let asked = if connect.session == SessionId(0) { by_client } else { Some(connect.session) };
+        let session = asked.and_then(|id| self.session(id)).filter(|s| s.client == connect.client);
+        match session {
+            Some(session) => {
+                self.check_commits(connect)?;
+                Ok(Some(session))
+            }
+            None if connect.session != SessionId(0) => Err(self.why_ended(connect.session).unwrap_or_else(|| {
+                ErrorReply::new(Errno::EVICTED, format!("session {} is not known (any more)", connect.session))
+            })),
+            None if recovering => {
+                Err(ErrorReply::new(Errno::RECOVERING, "the target recovers; new sessions begin afterwards"))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// A client that has seen more committed than we recovered: something durable was lost. Nobody is served before an
+    /// operator has looked.
+    fn check_commits(&self, connect: &Connect) -> Result<(), ErrorReply> {
+        let ours = self.store.last_committed();
+        if connect.last_committed <= ours {
+            return Ok(());
+        }
+        let words = format!(
+            "{} saw transno {} committed, the target recovered only up to {ours}: the journal lost committed changes; \
+             run forebay fsck --repair",
+            name(connect),
+            connect.last_committed
+        );
+        self.stop(&words);
+        Err(ErrorReply::new(Errno::LOST_COMMITS, words))
+    }
+
+    /// Why a session ended, if that is remembered.
+    pub(crate) fn why_ended(&self, session: SessionId) -> Option<ErrorReply> {
+        let ended = self.ended.borrow();
+        let (_, reason) = ended.iter().rev().find(|(id, _)| *id == session)?;
+        Some(ErrorReply::new(Errno::EVICTED, reason.clone()))
+    }
+
+    fn resume(&self, connection: &Rc<Connection>, header: &FrameHeader, connect: &Connect, session: &Rc<Session>) {
+        let Some(point) = session.created.get() else {
+            return self.bind(connection, header, connect, session);
+        };
+        let (core, connection, header) = (self.strong(), connection.clone(), header.clone());
+        let (connect, session) = (connect.clone(), session.clone());
+        self.env.spawn(async move {
+            if core.commit(point).await.is_ok() && !session.ended.get() {
+                session.created.set(None);
+                core.bind(&connection, &header, &connect, &session);
+            }
+        });
+    }
+
+    /// From now on the session lives on this connection.
+    fn bind(&self, connection: &Rc<Connection>, header: &FrameHeader, connect: &Connect, session: &Rc<Session>) {
+        if connection.is_closed() {
+            return;
+        }
+        connection.session.set(session.id);
+        let old = session.connection.replace(Some(connection.clone()));
+        if let Some(old) = old.filter(|old| !Rc::ptr_eq(old, connection)) {
+            old.close();
+        }
+        session.last_seen.set(self.env.now());
+        let recovering = self.state.get() == TargetState::Recovering;
+        let identity = self.store.identity();
+        let reply = ConnectReply {
+            cluster: identity.cluster,
+            target_uuid: identity.uuid,
+            incarnation: self.incarnation(),
+            session: session.id,
+            slots: proto_limits::SLOTS,
+            features: FEATURES & connect.features,
+            recovering,
+            window_ms: u32::try_from(self.options.recovery_window.as_millis()).unwrap_or(u32::MAX),
+            last_committed: self.store.last_committed(),
+        };
+        self.answer(connection, header, &reply);
+        if recovering {
+            self.joined(session);
+        }
+    }
+
+    fn begin_session(&self, connection: &Rc<Connection>, header: FrameHeader, connect: Connect) {
+        if self.sessions.borrow().len() >= limits::SESSIONS {
+            let words = format!("the target has {} sessions; it takes no more", limits::SESSIONS);
+            return self.refuse_connect(connection, &header, &connect, &ErrorReply::new(Errno::EAGAIN, words));
+        }
+        let session = self.new_session(&connect);
+        let row = SessionRow {
+            client: session.client,
+            description: session.description.clone(),
+            created_ns: session.created_ns,
+            generation: self.store.identity().generation,
+        };
+        let (core, connection) = (self.strong(), connection.clone());
+        self.env.spawn(async move {
+            let key = rows::session_key(session.id).to_vec();
+            let result = core.change_rows(std::slice::from_ref(&key), |txn| txn.put(&key, rows::value(&row))).await;
+            match result {
+                Ok(point) => {
+                    session.created.set(Some(point));
+                    core.sessions.borrow_mut().insert(session.id, session.clone());
+                    core.by_client.borrow_mut().insert(session.client, session.id);
+                    core.log(&format!("session {} begins: {} ({})", session.id, name(&connect), connection.peer));
+                    core.resume(&connection, &header, &connect, &session);
+                }
+                Err(error) => core.refuse_connect(&connection, &header, &connect, &error),
+            }
+        });
+    }
+
+    /// Numbers are unique for ever: the incarnation is, and the counter within it.
+    fn new_session(&self, connect: &Connect) -> Rc<Session> {
+        let begun = self.sessions_begun.get() + 1;
+        self.sessions_begun.set(begun);
+        let id = SessionId(u64::from(self.incarnation().0) << 32 | u64::from(begun));
+        let mut description = connect.description.clone();
+        let cut =
+            (0..=limits::DESCRIPTION_BYTES.min(description.len())).rev().find(|i| description.is_char_boundary(*i));
+        description.truncate(cut.unwrap_or(0));
+        Session::new(id, connect.client, description, self.env.unix_time().0, self.env.now())
+    }
+
+    /// The client says goodbye.
+    pub(crate) fn goodbye(&self, connection: &Rc<Connection>, session: Rc<Session>, request: Request) {
+        let (core, connection, header) = (self.strong(), connection.clone(), request.header);
+        self.env.spawn(async move {
+            core.forget(&session, "it said goodbye");
+            core.bury(&session, false).await;
+            core.answer(&connection, &header, &Empty {});
+            connection.finish();
+        });
+    }
+
+    /// Ends a session from this side.
+    pub(crate) async fn evict(&self, session: &Rc<Session>, reason: &str) {
+        if self.forget(session, reason) {
+            self.count(|c| c.evictions += 1);
+            self.log(&format!("evicted session {} ({}): {reason}", session.id, session.description));
+            self.bury(session, true).await;
+        }
+    }
+
+    /// Takes a session out of all tables in memory; nothing of it is executed any more. False if it was out.
+    pub(crate) fn forget(&self, session: &Rc<Session>, reason: &str) -> bool {
+        if session.ended.replace(true) {
+            return false;
+        }
+        self.sessions.borrow_mut().remove(&session.id);
+        let mut by_client = self.by_client.borrow_mut();
+        if by_client.get(&session.client) == Some(&session.id) {
+            by_client.remove(&session.client);
+        }
+        let mut ended = self.ended.borrow_mut();
+        ended.push_back((session.id, reason.to_owned()));
+        if ended.len() > limits::ENDED {
+            ended.pop_front();
+        }
+        drop((by_client, ended));
+        if reason != "it said goodbye"
+            && let Some(connection) = session.disconnect()
+        {
+            self.say_and_close(&connection, &ErrorReply::new(Errno::EVICTED, reason));
+        }
+        true
+    }
+
+    /// Closes what the session held, then removes its rows.
+    pub(crate) async fn bury(&self, session: &Rc<Session>, evicted: bool) {
+        self.service.session_ended(session.id, session.client, evicted).await;
+        self.remove_rows(session).await;
+    }
+
+    /// Removes the rows of an ended session. If that fails, the session is there after a restart, and is missed and evicted.
+    pub(crate) async fn remove_rows(&self, session: &Session) {
+        let keys = session_keys(session);
+        let removed = self.change_rows(&keys, |txn| keys.iter().for_each(|key| txn.delete(key))).await;
+        if let Err(error) = removed {
+            self.log(&format!("the rows of session {} stay for now: {error}", session.id));
+        }
+    }
+
+    /// Fences a client, durably with the reply: ends its session and refuses whatever comes later.
+    pub(crate) async fn fence(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+        let client = Fence::from_bytes(body)?.client;
+        let session = self.session_of_client(client);
+        let mut keys: Vec<Vec<u8>> = session.as_deref().map(session_keys).unwrap_or_default();
+        keys.push(rows::fence_key(client).to_vec());
+        let oldest = self.fence_to_forget();
+        keys.extend(oldest.map(|c| rows::fence_key(c).to_vec()));
+        let write = |txn: &mut forebay_store::Txn, transno| {
+            keys.iter().for_each(|key| txn.delete(key));
+            txn.put(rows::fence_key(client), rows::value(&FenceRow { transno }));
+            Ok(Empty {})
+        };
+        let answer = if self.service.admits(forebay_proto::message::Op::Write) {
+            let ticket = ctx.admit();
+            ticket.turn().await;
+            ctx.prefetch(&keys).await?;
+            let transno = ticket.transno();
+            ticket.apply(|txn| write(txn, transno))?
+        } else {
+            ctx.prefetch(&keys).await?;
+            ctx.apply(write)?
+        };
+        self.note_fence(client, answer.transno, oldest);
+        if let Some(session) = session {
+            self.log(&format!("fenced client {client} ({})", session.description));
+            self.forget(&session, "the client was fenced");
+            let core = self.strong();
+            self.env.spawn(async move { core.bury(&session, true).await });
+        }
+        Ok(answer)
+    }
+
+    fn session_of_client(&self, client: ClientId) -> Option<Rc<Session>> {
+        let id = self.by_client.borrow().get(&client).copied()?;
+        self.session(id)
+    }
+
+    fn fence_to_forget(&self) -> Option<ClientId> {
+        let fenced = self.fenced.borrow();
+        let oldest = fenced.iter().min_by_key(|(_, transno)| **transno).map(|(client, _)| *client);
+        oldest.filter(|_| fenced.len() >= limits::FENCED)
+    }
+
+    fn note_fence(&self, client: ClientId, transno: forebay_proto::Transno, forgotten: Option<ClientId>) {
+        let mut fenced = self.fenced.borrow_mut();
+        if let Some(forgotten) = forgotten {
+            fenced.remove(&forgotten);
+        }
+        fenced.insert(client, transno);
+    }
+}
+
+/// Keys of all rows a session may have.
+pub(crate) fn session_keys(session: &Session) -> Vec<Vec<u8>> {
+    let replies = (0..session.slots_used()).map(|slot| rows::reply_key(session.id, slot).to_vec());
+    std::iter::once(rows::session_key(session.id).to_vec()).chain(replies).collect()
+}
+
+fn name(connect: &Connect) -> String {
+    format!("client {} ({})", connect.client, connect.description)
+}

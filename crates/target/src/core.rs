@@ -1,0 +1,281 @@
+//! What the parts of a target share: the store, sessions, the order of changes, what is uncommitted.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    rc::{Rc, Weak},
+};
+
+use forebay_env::{Env, sync::Notify};
+use forebay_proto::{
+    ClientId, Encode, Errno, ErrorReply, Incarnation, SessionId, Transno, limits as proto_limits,
+    message::{FrameHeader, FrameKind},
+};
+use forebay_rpc::{
+    Frame, Latch,
+    limits::CONTROL_SLOT,
+    server::{BulkGate, Connection},
+};
+use forebay_store::{CommitPoint, Store, StoreError, StoreErrorKind, Txn};
+
+use crate::{
+    Target, TargetOptions, TargetState,
+    dirty::Dirty,
+    limits,
+    order::Order,
+    recovery::Recovery,
+    service::AnyService,
+    session::{Reply, Session},
+};
+
+/// Answers of the store that make a request run again; they never cross the wire.
+pub(crate) const RUN_AGAIN: Errno = Errno(2001);
+/// As [`RUN_AGAIN`], after a commit.
+pub(crate) const RUN_AGAIN_AFTER_COMMIT: Errno = Errno(2002);
+
+/// What to answer for an error of the store. `NotResident` and `Busy` become an internal error that makes the target run
+/// the request again; it never crosses the wire.
+pub fn store_error(error: StoreError) -> ErrorReply {
+    let errno = match error.kind {
+        StoreErrorKind::Full => Errno::ENOSPC,
+        StoreErrorKind::NotResident => RUN_AGAIN,
+        StoreErrorKind::Busy => RUN_AGAIN_AFTER_COMMIT,
+        StoreErrorKind::Stopped => Errno::STOPPED,
+        StoreErrorKind::Invalid => Errno::EINVAL,
+        _ => Errno::EIO,
+    };
+    ErrorReply::new(errno, error.message)
+}
+
+/// Counters of a target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub requests: u64,
+    pub resends_answered: u64,
+    pub evictions: u64,
+    pub reruns: u64,
+}
+
+/// What the parts of a target share. No borrow of a `RefCell` in here is held over an await or a call of the service.
+pub(crate) struct Core {
+    pub env: Env,
+    pub store: Store,
+    pub options: TargetOptions,
+    pub service: Box<dyn AnyService>,
+    pub order: Order,
+    pub dirty: RefCell<Dirty>,
+    /// Sessions with a reply that waits for a commit.
+    pub awaiting_commit: RefCell<BTreeSet<SessionId>>,
+    pub sessions: RefCell<BTreeMap<SessionId, Rc<Session>>>,
+    pub by_client: RefCell<BTreeMap<ClientId, SessionId>>,
+    /// Sessions begun in this incarnation.
+    pub sessions_begun: Cell<u32>,
+    pub fenced: RefCell<BTreeMap<ClientId, Transno>>,
+    /// Why sessions ended, for their clients.
+    pub ended: RefCell<VecDeque<(SessionId, String)>>,
+    pub recovery: RefCell<Recovery>,
+    /// The replay that runs right now, while its future is being polled.
+    pub replaying: Cell<Option<Transno>>,
+    pub state: Cell<TargetState>,
+    pub stop_reason: RefCell<String>,
+    /// `last_committed` moved, or the target stopped.
+    pub commits: Notify,
+    /// Something was applied that is not committed.
+    pub applied: Notify,
+    pub last_point: Cell<Option<CommitPoint>>,
+    pub gate: Rc<BulkGate>,
+    pub closed: Rc<Latch>,
+    pub counters: Cell<Counters>,
+    pub this: Weak<Core>,
+}
+
+impl Core {
+    /// A strong handle to itself.
+    pub fn strong(&self) -> Rc<Core> {
+        self.this.upgrade().expect("it is being used")
+    }
+
+    pub fn target(&self) -> Target {
+        Target::from_core(self.strong())
+    }
+
+    pub fn incarnation(&self) -> Incarnation {
+        self.store.incarnation()
+    }
+
+    pub fn log(&self, line: &str) {
+        self.env.log(&format!("{}: {line}", self.store.identity().target));
+    }
+
+    pub fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    // ---- changes
+
+    /// Errors with STOPPED once the target has stopped.
+    pub fn check_running(&self) -> Result<(), ErrorReply> {
+        match self.state.get() {
+            TargetState::Stopped => Err(ErrorReply::new(Errno::STOPPED, self.stop_reason.borrow().clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Applies a transaction; a store that cannot go on stops the target.
+    pub fn apply(&self, txn: Txn) -> Result<CommitPoint, ErrorReply> {
+        let point = txn.apply().map_err(|error| self.store_failed(error))?;
+        self.last_point.set(Some(point));
+        self.applied.notify_one();
+        Ok(point)
+    }
+
+    /// A change that answers no request. `moves`: it has a transno of its own, which `last_committed` will pass.
+    pub fn apply_own<R>(
+        &self,
+        transno: Transno,
+        moves: bool,
+        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
+    ) -> Result<(R, CommitPoint), ErrorReply> {
+        self.check_running()?;
+        let mut txn = self.store.begin();
+        let result = change(&mut txn, transno)?;
+        if moves {
+            txn.set_transno(transno);
+        }
+        let point = self.apply(txn)?;
+        if moves {
+            self.order.applied(transno);
+        }
+        Ok((result, point))
+    }
+
+    /// A change of the target's own rows, without a transno: rows are brought to memory until it passes.
+    pub async fn change_rows(&self, keys: &[Vec<u8>], change: impl Fn(&mut Txn)) -> Result<CommitPoint, ErrorReply> {
+        for _ in 0..limits::RETRIES {
+            self.check_running()?;
+            self.store.prefetch(keys).await.map_err(|e| self.store_failed(e))?;
+            let mut txn = self.store.begin();
+            change(&mut txn);
+            match self.apply(txn) {
+                Err(error) if error.errno == RUN_AGAIN => {}
+                Err(error) if error.errno == RUN_AGAIN_AFTER_COMMIT => self.wait_any_commit().await,
+                result => return result,
+            }
+        }
+        Err(ErrorReply::new(Errno::EAGAIN, "the store's memory or journal is too small for its load"))
+    }
+
+    /// Waits until everything up to `transno` is committed, hurrying it.
+    pub async fn wait_committed(&self, transno: Transno) -> Result<(), ErrorReply> {
+        while self.store.last_committed() < transno {
+            self.check_running()?;
+            self.store.commit_soon();
+            self.commits.notified().await;
+        }
+        Ok(())
+    }
+
+    /// Waits until `point` is durable, hurrying it.
+    pub async fn commit(&self, point: CommitPoint) -> Result<(), ErrorReply> {
+        self.store.commit_soon();
+        self.store.committed(point).await.map_err(|e| self.store_failed(e))
+    }
+
+    /// The journal is full of uncommitted changes: lets one commit pass.
+    pub async fn wait_any_commit(&self) {
+        self.store.commit_soon();
+        // The commit may have passed already; the caller looks again anyway.
+        let _ = self.env.timeout(std::time::Duration::from_millis(10), self.commits.notified()).await;
+    }
+
+    // ---- stopping
+
+    /// What to answer for an error of the store; one that is final stops the target.
+    pub fn store_failed(&self, error: StoreError) -> ErrorReply {
+        if error.kind == StoreErrorKind::Stopped {
+            self.stop(&error.message);
+        }
+        store_error(error)
+    }
+
+    /// Nothing is acknowledged any more.
+    pub fn stop(&self, reason: &str) {
+        if self.state.replace(TargetState::Stopped) == TargetState::Stopped {
+            return;
+        }
+        self.log(&format!("stopped: {reason}"));
+        *self.stop_reason.borrow_mut() = reason.to_owned();
+        self.commits.notify_waiters();
+        let error = ErrorReply::new(Errno::STOPPED, reason);
+        for session in self.all_sessions() {
+            if let Some(connection) = session.disconnect() {
+                self.say_and_close(&connection, &error);
+            }
+        }
+    }
+
+    /// Tells the other side why, and closes.
+    pub fn say_and_close(&self, connection: &Rc<Connection>, error: &ErrorReply) {
+        let header = FrameHeader { slot: CONTROL_SLOT, ..FrameHeader::new(FrameKind::Error, 0) };
+        self.send(connection, header, error.to_bytes().into(), Vec::new());
+        connection.finish();
+    }
+
+    // ---- sessions and replies
+
+    /// All sessions, ordered.
+    pub fn all_sessions(&self) -> Vec<Rc<Session>> {
+        self.sessions.borrow().values().cloned().collect()
+    }
+
+    /// A session, if it exists.
+    pub fn session(&self, id: SessionId) -> Option<Rc<Session>> {
+        self.sessions.borrow().get(&id).cloned()
+    }
+
+    /// Sends a frame with what every reply says: session, incarnation, last_committed, credits.
+    pub fn send(&self, connection: &Connection, mut header: FrameHeader, body: bytes::Bytes, bulk: Vec<bytes::Bytes>) {
+        header.session = connection.session.get();
+        header.incarnation = self.incarnation();
+        header.last_committed = self.store.last_committed();
+        header.credits = self.credits();
+        connection.send(Frame::new(header, body, bulk));
+    }
+
+    /// Sends a reply to wherever the session is connected now; if nowhere, the client will ask again.
+    pub fn send_reply(&self, session: &Session, reply: Reply) {
+        let connection = session.connection.borrow().clone();
+        let Some(connection) = connection else { return };
+        let mut header = FrameHeader::new(reply.kind, reply.op);
+        (header.flags, header.slot, header.sequence) = (reply.flags, reply.slot, reply.sequence);
+        (header.level, header.transno) = (reply.level, reply.transno);
+        self.send(&connection, header, reply.body, reply.bulk);
+    }
+
+    /// Sends what may leave of a session.
+    pub fn flush(&self, session: &Session) {
+        if self.state.get() == TargetState::Stopped {
+            return;
+        }
+        for reply in session.leaving(self.store.last_committed()) {
+            self.send_reply(session, reply);
+        }
+        if session.waits_for_commit() {
+            self.awaiting_commit.borrow_mut().insert(session.id);
+            self.store.commit_soon();
+        }
+    }
+
+    /// Fewer requests in flight for everybody while bulk memory runs short.
+    fn credits(&self) -> u16 {
+        let (used, limit) = (self.gate.used_bytes(), self.gate.limit_bytes());
+        let free = limit.saturating_sub(used);
+        if used <= limit / 2 {
+            return proto_limits::SLOTS;
+        }
+        let share = u64::from(proto_limits::SLOTS) * free / limit.max(1);
+        (share as u16).max(limits::CREDITS_MIN)
+    }
+}

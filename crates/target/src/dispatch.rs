@@ -1,0 +1,230 @@
+//! A request's way: checked against its session, executed once, answered in order.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    task::{Context as TaskContext, Waker},
+};
+
+use bytes::Bytes;
+use forebay_proto::{
+    Decode, Encode, Errno, ErrorReply, SessionId, Transno,
+    message::{Empty, FrameHeader, FrameKind, Op, Sync, SyncReply, frame_flags},
+};
+use forebay_rpc::server::{Connection, Handler, Pass, Request};
+
+use crate::{
+    Answer, Context, TargetState,
+    core::{Core, RUN_AGAIN, RUN_AGAIN_AFTER_COMMIT},
+    limits,
+    session::{Begin, Reply, Session},
+};
+
+/// Makes a [`Core`] the handler of connections.
+pub(crate) struct Door(pub Rc<Core>);
+
+impl Handler for Door {
+    fn request(&self, connection: &Rc<Connection>, request: Request) {
+        self.0.request(connection, request);
+    }
+
+    fn disconnected(&self, connection: &Rc<Connection>) {
+        if let Some(session) = self.0.session(connection.session.get())
+            && session.is_bound_to(connection)
+        {
+            session.disconnect();
+        }
+    }
+}
+
+impl Core {
+    fn request(&self, connection: &Rc<Connection>, request: Request) {
+        let header = &request.header;
+        let Some(op) = Op::from_number(header.op) else {
+            let words = format!("operation {} is not known to this version", header.op);
+            return self.refuse(connection, header, &ErrorReply::new(Errno::EOPNOTSUPP, words));
+        };
+        match op {
+            Op::Connect => return self.connect(connection, request),
+            Op::Status => return self.answer_status(connection, header),
+            Op::GetMap => return self.answer_map(connection, header),
+            _ => {}
+        }
+        if let Err(error) = self.check_running() {
+            return self.refuse(connection, header, &error);
+        }
+        match self.session_of(connection, header) {
+            Ok(session) => self.session_request(connection, session, op, request),
+            Err(error) => self.refuse(connection, header, &error),
+        }
+    }
+
+    /// The session a request belongs to. A request of an old incarnation, of an ended session, or over a connection that
+    /// another one replaced, is refused: its sender has to connect anew.
+    fn session_of(&self, connection: &Rc<Connection>, header: &FrameHeader) -> Result<Rc<Session>, ErrorReply> {
+        let bound = connection.session.get();
+        let session = self.session(bound).filter(|_| header.session == bound && bound != SessionId(0));
+        let Some(session) = session.filter(|s| s.is_bound_to(connection)) else {
+            let words = format!("session {} is not the one of this connection", header.session);
+            return Err(self.why_ended(header.session).unwrap_or_else(|| ErrorReply::new(Errno::EVICTED, words)));
+        };
+        if header.incarnation != self.incarnation() {
+            let words =
+                format!("a request of incarnation {}; this is incarnation {}", header.incarnation, self.incarnation());
+            return Err(ErrorReply::new(Errno::RECOVERING, words));
+        }
+        session.last_seen.set(self.env.now());
+        Ok(session)
+    }
+
+    fn session_request(&self, connection: &Rc<Connection>, session: Rc<Session>, op: Op, request: Request) {
+        let header = &request.header;
+        match op {
+            Op::Ping => self.ping(connection, session, request),
+            Op::Disconnect => self.goodbye(connection, session, request),
+            Op::ReplayDone => self.replay_done(&session, header.clone()),
+            Op::ReclaimDone => self.reclaim_done(&session, header.clone()),
+            Op::Reclaim if self.may_reclaim() => self.execute(session, op, request),
+            _ if header.flags & frame_flags::REPLAY != 0 => self.replay(session, op, request),
+            _ if self.state.get() != TargetState::Serving => {
+                let words = "the target recovers; replays and reclaims only";
+                self.refuse(connection, header, &ErrorReply::new(Errno::RECOVERING, words));
+            }
+            _ => match session.begin(header.slot, header.sequence) {
+                Begin::Execute => self.execute(session, op, request),
+                Begin::Again { transno, op, body } => self.answer_again(&session, header, transno, op, body),
+                Begin::UnderWay | Begin::Outdated => {}
+                Begin::NoSlot => {
+                    let words = format!("slot {} does not exist", header.slot);
+                    self.refuse(connection, header, &ErrorReply::new(Errno::EPROTO, words));
+                }
+            },
+        }
+    }
+
+    /// Answers with an error, at once and outside of any order.
+    pub(crate) fn refuse(&self, connection: &Connection, header: &FrameHeader, error: &ErrorReply) {
+        let mut reply = FrameHeader::new(FrameKind::Error, header.op);
+        (reply.flags, reply.slot, reply.sequence) = (header.flags, header.slot, header.sequence);
+        reply.transno = if header.flags & frame_flags::REPLAY != 0 { header.transno } else { Transno(0) };
+        self.send(connection, reply, error.to_bytes().into(), Vec::new());
+    }
+
+    /// Answers a control request.
+    pub(crate) fn answer(&self, connection: &Connection, header: &FrameHeader, reply: &impl Encode) {
+        let mut out = FrameHeader::new(FrameKind::Reply, header.op);
+        (out.flags, out.slot, out.sequence) = (header.flags, header.slot, header.sequence);
+        self.send(connection, out, reply.to_bytes().into(), Vec::new());
+    }
+
+    fn answer_again(&self, session: &Session, header: &FrameHeader, transno: Transno, op: u16, body: Bytes) {
+        self.count(|c| c.resends_answered += 1);
+        let mut reply = reply_to(header, FrameKind::Reply, body);
+        (reply.op, reply.transno) = (op, transno);
+        self.send_reply(session, reply);
+    }
+
+    /// Executes a request. What needs no waiting is finished before this returns: the task that read the request answers
+    /// it. Only the rest becomes a task of its own.
+    fn execute(&self, session: Rc<Session>, op: Op, request: Request) {
+        self.count(|c| c.requests += 1);
+        let ctx = Context::new(self.target(), session, request.header);
+        let mut run: Pin<Box<dyn Future<Output = ()>>> =
+            Box::pin(run_request(self.strong(), ctx, op, request.body, request.bulk, request.pass));
+        // The task polls it again with its own waker before anything can be missed.
+        if run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending() {
+            self.env.spawn(run);
+        }
+    }
+
+    /// Runs a request until it is executed or fails for a reason of its own.
+    pub(crate) async fn handle(&self, ctx: &Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply> {
+        for _ in 0..limits::RETRIES {
+            let result = match op {
+                Op::Sync => self.sync(&body).await,
+                Op::Fence => self.fence(ctx, &body).await,
+                _ => self.service.handle(ctx.clone(), op, body.clone(), bulk.clone()).await,
+            };
+            match result {
+                Err(error) if error.errno == RUN_AGAIN => {}
+                Err(error) if error.errno == RUN_AGAIN_AFTER_COMMIT => self.wait_any_commit().await,
+                result => return result,
+            }
+            self.count(|c| c.reruns += 1);
+            ctx.forget_touched();
+        }
+        Err(ErrorReply::new(Errno::EAGAIN, "the store's memory or journal is too small for its load"))
+    }
+
+    async fn sync(&self, body: &[u8]) -> Result<Answer, ErrorReply> {
+        let request = Sync::from_bytes(body)?;
+        match request.fid.and_then(|fid| self.service.last_change(fid)) {
+            Some(transno) => self.wait_committed(transno).await?,
+            None => self.store.sync().await.map_err(|e| self.store_failed(e))?,
+        }
+        Ok(Answer::read(&SyncReply { incarnation: self.incarnation() }))
+    }
+
+    /// The request was executed: its reply leaves now, or in its order.
+    fn finish(&self, ctx: &Context, result: Result<Answer, ErrorReply>) {
+        let (session, header) = (ctx.session_ref(), ctx.header());
+        let mut reply = match result {
+            Ok(answer) => Reply { bulk: answer.bulk, ..reply_to(header, FrameKind::Reply, answer.body) },
+            Err(error) => {
+                if error.errno == Errno::STOPPED {
+                    self.stop(&error.message);
+                }
+                reply_to(header, FrameKind::Error, error.to_bytes().into())
+            }
+        };
+        if ctx.applied() == Transno(0) {
+            session.reopen(header.slot, header.sequence);
+            if let Some(reply) = session.put_behind(ctx.shows(), reply) {
+                self.send_reply(session, reply);
+            }
+            return;
+        }
+        reply.transno = ctx.applied();
+        session.ready(ctx.applied(), reply);
+        self.flush(session);
+    }
+
+    fn ping(&self, connection: &Rc<Connection>, session: Rc<Session>, request: Request) {
+        let header = request.header;
+        let commit = forebay_proto::message::Ping::from_bytes(&request.body).is_ok_and(|p| p.commit);
+        let applied = self.order.last_applied();
+        if !commit || applied <= self.store.last_committed() {
+            return self.answer(connection, &header, &Empty {});
+        }
+        self.store.commit_soon();
+        let (core, connection) = (self.strong(), connection.clone());
+        self.env.spawn(async move {
+            // If the target stopped, its connections have been told.
+            if core.wait_committed(applied).await.is_ok() && session.is_bound_to(&connection) {
+                core.answer(&connection, &header, &Empty {});
+            }
+        });
+    }
+}
+
+/// A reply's fields that repeat the request's.
+pub(crate) fn reply_to(header: &FrameHeader, kind: FrameKind, body: Bytes) -> Reply {
+    Reply {
+        kind,
+        flags: header.flags & frame_flags::REPLAY,
+        op: header.op,
+        slot: header.slot,
+        sequence: header.sequence,
+        level: header.level,
+        transno: Transno(0),
+        body,
+        bulk: Vec::new(),
+    }
+}
+
+async fn run_request(core: Rc<Core>, ctx: Context, op: Op, body: Bytes, bulk: Bytes, pass: Pass) {
+    let result = core.handle(&ctx, op, body, bulk).await;
+    core.finish(&ctx, result);
+    drop(pass);
+}

@@ -1,0 +1,114 @@
+//! Transnos, and the order in which changes are applied.
+//!
+//! Invariant: transnos are applied in increasing order, so that `last_committed` names a prefix of history.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    task::{Context, Poll, Waker},
+};
+
+use forebay_proto::{Incarnation, Transno};
+
+/// Gives transnos and keeps the line of those whose change is not ready yet.
+pub struct Order {
+    incarnation: Incarnation,
+    counter: Cell<u64>,
+    line: RefCell<BTreeMap<Transno, Option<Waker>>>,
+    last_applied: Cell<Transno>,
+}
+
+impl Order {
+    /// The first transno will be the first of `incarnation`.
+    pub fn new(incarnation: Incarnation, last_applied: Transno) -> Self {
+        Self { incarnation, counter: Cell::new(0), line: RefCell::default(), last_applied: Cell::new(last_applied) }
+    }
+
+    /// The transno that [`Order::give`] would give.
+    pub fn peek(&self) -> Transno {
+        Transno::new(self.incarnation, self.counter.get() + 1)
+    }
+
+    /// A new transno, for a change that is applied at once.
+    pub fn give(&self) -> Transno {
+        self.counter.set(self.counter.get() + 1);
+        Transno::new(self.incarnation, self.counter.get())
+    }
+
+    /// True if nobody stands in line.
+    pub fn line_is_empty(&self) -> bool {
+        self.line.borrow().is_empty()
+    }
+
+    /// How many stand in line.
+    pub fn line_len(&self) -> usize {
+        self.line.borrow().len()
+    }
+
+    /// Joins the line: `transno` is a new one, or a replay's.
+    pub fn join(&self, transno: Transno) {
+        self.line.borrow_mut().insert(transno, None);
+    }
+
+    /// Leaves the line, after the change or without one.
+    pub fn leave(&self, transno: Transno) {
+        let next = {
+            let mut line = self.line.borrow_mut();
+            line.remove(&transno);
+            line.first_entry().and_then(|mut first| first.get_mut().take())
+        };
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+
+    /// True if `transno` is first in line.
+    pub fn is_first(&self, transno: Transno) -> bool {
+        self.line.borrow().first_key_value().is_some_and(|(first, _)| *first == transno)
+    }
+
+    /// Ready when `transno` is first in line.
+    pub fn poll_turn(&self, transno: Transno, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_first(transno) {
+            return Poll::Ready(());
+        }
+        if let Some(waker) = self.line.borrow_mut().get_mut(&transno) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// A change was applied.
+    pub fn applied(&self, transno: Transno) {
+        assert!(transno > self.last_applied.get(), "{transno} applied after {}", self.last_applied.get());
+        self.last_applied.set(transno);
+    }
+
+    /// Transno of the change applied last.
+    pub fn last_applied(&self) -> Transno {
+        self.last_applied.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_come_in_order_and_who_leaves_early_is_skipped() {
+        let order = Order::new(Incarnation(3), Transno(0));
+        let [a, b, c] = [order.give(), order.give(), order.give()];
+        for transno in [a, b, c] {
+            order.join(transno);
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(order.poll_turn(c, &mut cx).is_pending() && order.poll_turn(a, &mut cx).is_ready());
+        order.leave(b);
+        assert!(order.poll_turn(c, &mut cx).is_pending());
+        order.leave(a);
+        assert!(order.poll_turn(c, &mut cx).is_ready());
+        order.leave(c);
+        assert!(order.line_is_empty());
+        assert_eq!(order.peek(), Transno::new(Incarnation(3), 4));
+    }
+}

@@ -1,0 +1,345 @@
+//! After a restart: the clients of before come back, replay in transno order over all of them, reclaim; then we serve.
+//!
+//! Invariant: a replay runs only when no known session can bring one with a smaller transno.
+//! Invariant: who is missing when the window ends is evicted, and that eviction lies before every later replay in the
+//! journal; so a session that survives a second crash has missed nothing.
+//! Not here: what clients do (crate `rpc`, session/recover.rs).
+
+pub mod merge;
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use bytes::Bytes;
+use forebay_env::Time;
+use forebay_proto::{
+    Encode, Errno, ErrorReply, SessionId, Transno,
+    message::{Empty, FrameHeader, FrameKind, Op},
+};
+use forebay_rpc::server::Request;
+
+use self::merge::{Head, Next};
+use crate::{
+    Context, TargetState,
+    core::Core,
+    dispatch::reply_to,
+    limits,
+    session::{Reply, Session},
+};
+
+/// What the clients of before are doing.
+#[derive(Default)]
+pub struct Recovery {
+    phase: Phase,
+    members: BTreeMap<SessionId, Member>,
+    /// Replays in execution; one that applies without a ticket runs alone.
+    running: usize,
+    alone: bool,
+    progress: Time,
+    /// Ended during recovery: the service hears of them afterwards.
+    evicted: Vec<Rc<Session>>,
+    /// Replays executed.
+    pub replayed: u64,
+    /// Sessions that were known at the start.
+    pub expected: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Replaying,
+    Reclaiming,
+    Over,
+}
+
+/// A session of before.
+#[derive(Default)]
+struct Member {
+    /// It has connected in this incarnation.
+    joined: bool,
+    replay_done: bool,
+    reclaim_done: bool,
+    queue: BTreeMap<Transno, (Op, Request)>,
+    /// The control request that is answered when the phase ends.
+    waiting: Option<FrameHeader>,
+}
+
+impl Recovery {
+    /// (state for `status`, sessions still awaited)
+    pub fn describe(&self) -> (&'static str, usize) {
+        match self.phase {
+            Phase::Replaying => ("replaying", self.members.values().filter(|m| !m.replay_done).count()),
+            Phase::Reclaiming => ("reclaiming", self.members.values().filter(|m| !m.reclaim_done).count()),
+            Phase::Over => ("complete", 0),
+        }
+    }
+
+    fn next(&self) -> Next<SessionId> {
+        merge::next(self.members.iter().map(|(id, member)| Head {
+            id: *id,
+            first: member.queue.first_key_value().map(|(transno, _)| *transno),
+            done: member.replay_done,
+        }))
+    }
+
+    fn take(&mut self, session: SessionId, transno: Transno) -> (Op, Request) {
+        let member = self.members.get_mut(&session).expect("the merge chose it");
+        member.queue.remove(&transno).expect("the merge chose it")
+    }
+
+    fn take_waiting(&mut self) -> Vec<(SessionId, FrameHeader)> {
+        self.members.iter_mut().filter_map(|(id, m)| m.waiting.take().map(|header| (*id, header))).collect()
+    }
+}
+
+impl Core {
+    /// Begins to wait for the sessions that were loaded; without any, serves at once.
+    pub(crate) fn begin_recovery(&self) {
+        let sessions = self.all_sessions();
+        {
+            let mut recovery = self.recovery.borrow_mut();
+            recovery.progress = self.env.now();
+            recovery.expected = sessions.len();
+            recovery.members = sessions.iter().map(|s| (s.id, Member::default())).collect();
+        }
+        if sessions.is_empty() {
+            return self.end_recovery();
+        }
+        let window = self.options.recovery_window;
+        self.log(&format!("recovering: waiting up to {window:?} for {} sessions", sessions.len()));
+        let core = self.strong();
+        self.env.spawn(async move { core.watch_window().await });
+    }
+
+    /// A session of before is here.
+    pub(crate) fn joined(&self, session: &Session) {
+        let mut recovery = self.recovery.borrow_mut();
+        recovery.progress = self.env.now();
+        let reclaiming = recovery.phase != Phase::Replaying;
+        if let Some(member) = recovery.members.get_mut(&session.id) {
+            // It begins anew; replays that are here already are just replaced.
+            (member.joined, member.replay_done, member.reclaim_done) = (true, reclaiming, false);
+            member.waiting = None;
+        }
+    }
+
+    /// True once all replays are done.
+    pub(crate) fn may_reclaim(&self) -> bool {
+        self.recovery.borrow().phase != Phase::Replaying
+    }
+
+    /// A replay came.
+    pub(crate) fn replay(&self, session: Rc<Session>, op: Op, request: Request) {
+        let transno = request.header.transno;
+        let known = transno <= self.store.recovery().last_transno || transno <= session.replayed.get();
+        if known {
+            // Its effect is here; its reply is needed by nobody.
+            return self.reply_to_replay(&session, &request.header, Ok(Bytes::new()));
+        }
+        if self.state.get() != TargetState::Recovering || self.may_reclaim() {
+            let words = format!("replay of {transno} came after the replays ended");
+            return self.reply_to_replay(&session, &request.header, Err(ErrorReply::new(Errno::EIO, words)));
+        }
+        {
+            let mut recovery = self.recovery.borrow_mut();
+            recovery.progress = self.env.now();
+            if let Some(member) = recovery.members.get_mut(&session.id) {
+                member.queue.insert(transno, (op, request));
+            }
+        }
+        self.pump();
+    }
+
+    /// The session has no more replays; answered when nobody has.
+    pub(crate) fn replay_done(&self, session: &Session, header: FrameHeader) {
+        let at_once = {
+            let mut recovery = self.recovery.borrow_mut();
+            recovery.progress = self.env.now();
+            let replaying = recovery.phase == Phase::Replaying;
+            match recovery.members.get_mut(&session.id).filter(|_| replaying) {
+                Some(member) => {
+                    (member.replay_done, member.waiting) = (true, Some(header.clone()));
+                    false
+                }
+                None => true,
+            }
+        };
+        if at_once { self.answer_session(session, &header) } else { self.pump() }
+    }
+
+    /// The session has reclaimed what it held; answered when all have.
+    pub(crate) fn reclaim_done(&self, session: &Session, header: FrameHeader) {
+        let at_once = {
+            let mut recovery = self.recovery.borrow_mut();
+            recovery.progress = self.env.now();
+            let reclaiming = recovery.phase == Phase::Reclaiming;
+            match recovery.members.get_mut(&session.id).filter(|_| reclaiming) {
+                Some(member) => {
+                    (member.reclaim_done, member.waiting) = (true, Some(header.clone()));
+                    false
+                }
+                None => true,
+            }
+        };
+        if at_once { self.answer_session(session, &header) } else { self.pump() }
+    }
+
+    fn answer_session(&self, session: &Session, header: &FrameHeader) {
+        self.send_reply(session, reply_to(header, FrameKind::Reply, Empty {}.to_bytes().into()));
+    }
+
+    /// Starts every replay that may run now; moves to the next phase when all sessions are through with this one.
+    fn pump(&self) {
+        while self.run_next() {}
+        let (phase, finished) = {
+            let recovery = self.recovery.borrow();
+            let finished = match recovery.phase {
+                Phase::Replaying => recovery.running == 0 && recovery.next() == Next::Finished,
+                Phase::Reclaiming => recovery.members.values().all(|m| m.reclaim_done),
+                Phase::Over => false,
+            };
+            (recovery.phase, finished)
+        };
+        match phase {
+            Phase::Replaying if finished => self.begin_reclaims(),
+            Phase::Reclaiming if finished => self.end_recovery(),
+            _ => {}
+        }
+    }
+
+    fn run_next(&self) -> bool {
+        let (session, transno, op, request) = {
+            let mut recovery = self.recovery.borrow_mut();
+            let room = !recovery.alone && recovery.running < limits::REPLAYS;
+            let Next::Run(id, transno) = recovery.next() else { return false };
+            let op = recovery.members[&id].queue[&transno].0;
+            let beside = self.service.admits(op) || op == Op::Fence && self.service.admits(Op::Write);
+            if !room || recovery.phase != Phase::Replaying || (!beside && recovery.running > 0) {
+                return false;
+            }
+            (recovery.running, recovery.alone) = (recovery.running + 1, !beside);
+            let (op, request) = recovery.take(id, transno);
+            let session = self.session(id).expect("members are sessions");
+            (session, transno, op, request)
+        };
+        // Joined here, in the order of the merge; left when all of the replay is done.
+        self.order.join(transno);
+        let core = self.strong();
+        self.env.spawn(async move { core.run_replay(session, op, request).await });
+        true
+    }
+
+    async fn run_replay(&self, session: Rc<Session>, op: Op, request: Request) {
+        let transno = request.header.transno;
+        let ctx = Context::new(self.target(), session.clone(), request.header.clone());
+        let mut run = Box::pin(self.handle(&ctx, op, request.body, request.bulk));
+        let result = std::future::poll_fn(|cx| {
+            // So that a change the service makes on the side is known to be a part of this replay.
+            let outer = self.replaying.replace(Some(transno));
+            let poll = run.as_mut().poll(cx);
+            self.replaying.set(outer);
+            poll
+        })
+        .await;
+        drop(run);
+        self.order.leave(transno);
+        if let Err(error) = &result {
+            self.log(&format!("replay of {} {transno} of session {} failed: {error}", op.name(), session.id));
+        }
+        session.replayed.set(session.replayed.get().max(transno));
+        self.reply_to_replay(&session, &request.header, result.map(|answer| answer.body));
+        {
+            let mut recovery = self.recovery.borrow_mut();
+            (recovery.running, recovery.alone) = (recovery.running - 1, false);
+            recovery.replayed += 1;
+            recovery.progress = self.env.now();
+        }
+        self.pump();
+    }
+
+    fn reply_to_replay(&self, session: &Session, header: &FrameHeader, result: Result<Bytes, ErrorReply>) {
+        let reply = match result {
+            Ok(body) => reply_to(header, FrameKind::Reply, body),
+            Err(error) => reply_to(header, FrameKind::Error, error.to_bytes().into()),
+        };
+        self.send_reply(session, Reply { transno: header.transno, ..reply });
+    }
+
+    fn begin_reclaims(&self) {
+        let waiting = {
+            let mut recovery = self.recovery.borrow_mut();
+            recovery.phase = Phase::Reclaiming;
+            recovery.progress = self.env.now();
+            recovery.take_waiting()
+        };
+        self.log(&format!("{} replays executed; reclaiming", self.recovery.borrow().replayed));
+        self.answer_all(waiting);
+        // All sessions may have been evicted meanwhile.
+        self.pump();
+    }
+
+    fn end_recovery(&self) {
+        let (waiting, evicted) = {
+            let mut recovery = self.recovery.borrow_mut();
+            recovery.phase = Phase::Over;
+            (recovery.take_waiting(), std::mem::take(&mut recovery.evicted))
+        };
+        if self.state.get() != TargetState::Recovering {
+            return;
+        }
+        self.state.set(TargetState::Serving);
+        self.log(&format!("serving, incarnation {}", self.incarnation()));
+        self.answer_all(waiting);
+        let core = self.strong();
+        self.env.spawn(async move {
+            for session in evicted {
+                core.service.session_ended(session.id, session.client, true).await;
+            }
+            core.service.recovered().await;
+        });
+    }
+
+    fn answer_all(&self, waiting: Vec<(SessionId, FrameHeader)>) {
+        for (id, header) in waiting {
+            if let Some(session) = self.session(id) {
+                self.answer_session(&session, &header);
+            }
+        }
+    }
+
+    /// Evicts who does not come within the window, and later who holds up the others without getting on.
+    async fn watch_window(&self) {
+        let window = self.options.recovery_window;
+        self.env.sleep(window).await;
+        self.evict_missing(|member, _| !member.joined, "it did not come back within the recovery window").await;
+        while self.state.get() == TargetState::Recovering && !self.closed.is_raised() {
+            self.env.sleep(window / 4).await;
+            let idle = self.env.now().since(self.recovery.borrow().progress);
+            if idle >= window && self.recovery.borrow().running == 0 {
+                let holds_up = |member: &Member, phase| match phase {
+                    Phase::Replaying => !member.replay_done && member.queue.is_empty(),
+                    _ => !member.reclaim_done,
+                };
+                self.evict_missing(holds_up, "it held up the recovery").await;
+                self.recovery.borrow_mut().progress = self.env.now();
+            }
+        }
+    }
+
+    async fn evict_missing(&self, which: impl Fn(&Member, Phase) -> bool, reason: &str) {
+        let missing: Vec<SessionId> = {
+            let recovery = self.recovery.borrow();
+            recovery.members.iter().filter(|(_, m)| which(m, recovery.phase)).map(|(id, _)| *id).collect()
+        };
+        for session in missing.into_iter().filter_map(|id| self.session(id)) {
+            self.log(&format!("evicted session {} ({}): {reason}", session.id, session.description));
+            self.count(|c| c.evictions += 1);
+            self.forget(&session, reason);
+            // Before any later replay: a member until its rows are gone, it holds up the merge.
+            self.remove_rows(&session).await;
+            let mut recovery = self.recovery.borrow_mut();
+            recovery.members.remove(&session.id);
+            recovery.evicted.push(session);
+        }
+        self.pump();
+    }
+}

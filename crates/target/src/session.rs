@@ -1,0 +1,312 @@
+//! A client's standing with this target: slots with their replies, and the order in which replies leave.
+//!
+//! Invariant: replies to modifying requests leave in transno order, each when its commit level is reached.
+//! Invariant: a reply that shows an own change leaves after the reply to that change.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+};
+
+use bytes::Bytes;
+use forebay_env::Time;
+use forebay_proto::{
+    ClientId, SessionId, Transno, limits as proto_limits,
+    message::{CommitLevel, FrameKind},
+};
+use forebay_rpc::server::Connection;
+use forebay_store::CommitPoint;
+
+use crate::rows::ReplyRow;
+
+/// What a slot's last request came to.
+#[derive(Clone, Debug, Default)]
+pub enum Standing {
+    /// Nothing is kept: asked again, it is executed again.
+    #[default]
+    Open,
+    /// In execution.
+    Running,
+    /// Applied: asked again, it is answered from here.
+    Applied { transno: Transno, op: u16, body: Bytes },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    sequence: u64,
+    standing: Standing,
+}
+
+/// What to do with a request that came in a slot.
+#[derive(Debug)]
+pub enum Begin {
+    /// Execute it.
+    Execute,
+    /// Its reply is on its way, or it is in execution: nothing to do.
+    UnderWay,
+    /// Answer it again.
+    Again { transno: Transno, op: u16, body: Bytes },
+    /// A newer request has taken the slot: whoever sent this does not wait any more.
+    Outdated,
+    /// No such slot.
+    NoSlot,
+}
+
+/// A reply, ready to be framed.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub kind: FrameKind,
+    pub flags: u8,
+    pub op: u16,
+    pub slot: u16,
+    pub sequence: u64,
+    pub level: CommitLevel,
+    pub transno: Transno,
+    pub body: Bytes,
+    pub bulk: Vec<Bytes>,
+}
+
+/// A change whose reply has not left.
+struct Outgoing {
+    transno: Transno,
+    reply: Option<Reply>,
+    /// Replies that show the change.
+    behind: Vec<Reply>,
+}
+
+/// A client's session.
+pub struct Session {
+    pub id: SessionId,
+    pub client: ClientId,
+    pub description: String,
+    pub created_ns: i64,
+    /// Where its row stands until that is durable.
+    pub created: Cell<Option<CommitPoint>>,
+    pub connection: RefCell<Option<Rc<Connection>>>,
+    pub last_seen: Cell<Time>,
+    /// Nothing of it is executed any more.
+    pub ended: Cell<bool>,
+    /// Highest transno replayed in this incarnation.
+    pub replayed: Cell<Transno>,
+    slots: RefCell<Vec<Slot>>,
+    outgoing: RefCell<VecDeque<Outgoing>>,
+}
+
+impl Session {
+    pub fn new(id: SessionId, client: ClientId, description: String, created_ns: i64, now: Time) -> Rc<Self> {
+        Rc::new(Self {
+            id,
+            client,
+            description,
+            created_ns,
+            created: Cell::new(None),
+            connection: RefCell::new(None),
+            last_seen: Cell::new(now),
+            ended: Cell::new(false),
+            replayed: Cell::new(Transno(0)),
+            slots: RefCell::default(),
+            outgoing: RefCell::default(),
+        })
+    }
+
+    /// A committed reply, loaded after a restart.
+    pub fn load(&self, slot: u16, row: ReplyRow) {
+        let standing = Standing::Applied { transno: row.transno, op: row.op, body: row.body };
+        *self.slot(slot).expect("rows are written for slots that exist") = Slot { sequence: row.sequence, standing };
+    }
+
+    fn slot(&self, slot: u16) -> Option<std::cell::RefMut<'_, Slot>> {
+        if slot >= proto_limits::SLOTS {
+            return None;
+        }
+        let mut slots = self.slots.borrow_mut();
+        if slots.len() <= usize::from(slot) {
+            slots.resize_with(usize::from(slot) + 1, Slot::default);
+        }
+        Some(std::cell::RefMut::map(slots, |s| &mut s[usize::from(slot)]))
+    }
+
+    /// Slots that may have a reply row.
+    pub fn slots_used(&self) -> u16 {
+        self.slots.borrow().len() as u16
+    }
+
+    /// A request of `sequence` came in `slot`.
+    pub fn begin(&self, slot: u16, sequence: u64) -> Begin {
+        let Some(mut slot) = self.slot(slot) else { return Begin::NoSlot };
+        if sequence < slot.sequence {
+            return Begin::Outdated;
+        }
+        if sequence == slot.sequence {
+            match &slot.standing {
+                Standing::Open => {}
+                Standing::Running => return Begin::UnderWay,
+                Standing::Applied { transno, .. } if self.is_outgoing(*transno) => return Begin::UnderWay,
+                Standing::Applied { transno, op, body } => {
+                    return Begin::Again { transno: *transno, op: *op, body: body.clone() };
+                }
+            }
+        }
+        *slot = Slot { sequence, standing: Standing::Running };
+        Begin::Execute
+    }
+
+    /// A request ended without a change.
+    pub fn reopen(&self, slot: u16, sequence: u64) {
+        if let Some(mut slot) = self.slot(slot)
+            && slot.sequence == sequence
+            && matches!(slot.standing, Standing::Running)
+        {
+            slot.standing = Standing::Open;
+        }
+    }
+
+    /// Whether the reply of `sequence` may take the slot's row: a replay's may be older than what is there.
+    pub fn may_keep(&self, slot: u16, sequence: u64) -> bool {
+        self.slot(slot).is_some_and(|s| sequence >= s.sequence)
+    }
+
+    /// The request's change was applied with its reply row.
+    pub fn applied(&self, slot: u16, sequence: u64, transno: Transno, op: u16, body: Bytes) {
+        if let Some(mut slot) = self.slot(slot)
+            && sequence >= slot.sequence
+        {
+            *slot = Slot { sequence, standing: Standing::Applied { transno, op, body } };
+        }
+    }
+
+    /// From now on, replies that show `transno` wait for its own.
+    pub fn expect_reply(&self, transno: Transno) {
+        self.outgoing.borrow_mut().push_back(Outgoing { transno, reply: None, behind: Vec::new() });
+    }
+
+    fn is_outgoing(&self, transno: Transno) -> bool {
+        self.outgoing.borrow().iter().any(|o| o.transno == transno)
+    }
+
+    /// The reply to `transno` is ready, but for its commit level. See [`Session::leaving`].
+    pub fn ready(&self, transno: Transno, reply: Reply) {
+        let mut outgoing = self.outgoing.borrow_mut();
+        if let Some(entry) = outgoing.iter_mut().find(|o| o.transno == transno) {
+            entry.reply = Some(reply);
+        }
+    }
+
+    /// Puts a reply behind the one to `transno`; gives it back if that has left.
+    pub fn put_behind(&self, transno: Transno, reply: Reply) -> Option<Reply> {
+        let mut outgoing = self.outgoing.borrow_mut();
+        match outgoing.iter_mut().rev().find(|o| o.transno <= transno) {
+            Some(entry) => {
+                entry.behind.push(reply);
+                None
+            }
+            None => Some(reply),
+        }
+    }
+
+    /// Takes the replies that may leave now, in order.
+    pub fn leaving(&self, last_committed: Transno) -> Vec<Reply> {
+        let mut outgoing = self.outgoing.borrow_mut();
+        let mut leaving = Vec::new();
+        while let Some(first) = outgoing.front()
+            && let Some(reply) = &first.reply
+            && (reply.level != CommitLevel::Commit || first.transno <= last_committed)
+        {
+            let first = outgoing.pop_front().expect("there is a front");
+            leaving.extend(first.reply);
+            leaving.extend(first.behind);
+        }
+        leaving
+    }
+
+    /// True if a reply waits for a commit.
+    pub fn waits_for_commit(&self) -> bool {
+        self.outgoing.borrow().iter().any(|o| o.reply.as_ref().is_some_and(|r| r.level == CommitLevel::Commit))
+    }
+
+    /// Requests in execution or whose reply has not left.
+    pub fn under_way(&self) -> usize {
+        let running = self.slots.borrow().iter().filter(|s| matches!(s.standing, Standing::Running)).count();
+        running + self.outgoing.borrow().len()
+    }
+
+    /// Takes its connection away.
+    pub fn disconnect(&self) -> Option<Rc<Connection>> {
+        self.connection.borrow_mut().take()
+    }
+
+    /// True while `connection` is the one it is bound to.
+    pub fn is_bound_to(&self, connection: &Rc<Connection>) -> bool {
+        self.connection.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, connection))
+    }
+
+    /// True while it has a connection.
+    pub fn is_connected(&self) -> bool {
+        self.connection.borrow().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Rc<Session> {
+        Session::new(SessionId(1), ClientId::default(), "test".into(), 0, Time(0))
+    }
+
+    fn reply(sequence: u64, level: CommitLevel) -> Reply {
+        let (transno, body, bulk) = (Transno(sequence), Bytes::new(), vec![]);
+        Reply { kind: FrameKind::Reply, flags: 0, op: 1, slot: 0, sequence, level, transno, body, bulk }
+    }
+
+    fn sequences(replies: &[Reply]) -> Vec<u64> {
+        replies.iter().map(|r| r.sequence).collect()
+    }
+
+    #[test]
+    fn a_request_is_executed_once_and_answered_again() {
+        let session = session();
+        assert!(matches!(session.begin(2, 1), Begin::Execute));
+        assert!(matches!(session.begin(2, 1), Begin::UnderWay));
+        session.applied(2, 1, Transno(7), 36, Bytes::from_static(b"reply"));
+        assert!(matches!(session.begin(2, 1), Begin::Again { transno: Transno(7), op: 36, .. }));
+        assert!(matches!(session.begin(2, 2), Begin::Execute));
+        assert!(matches!(session.begin(2, 1), Begin::Outdated));
+        session.reopen(2, 2);
+        assert!(matches!(session.begin(2, 2), Begin::Execute), "a read is just executed again");
+        assert!(matches!(session.begin(proto_limits::SLOTS, 1), Begin::NoSlot));
+    }
+
+    #[test]
+    fn replies_leave_in_transno_order_and_wait_for_their_level() {
+        let session = session();
+        (5..8).for_each(|t| session.expect_reply(Transno(t)));
+        session.ready(Transno(6), reply(6, CommitLevel::Data));
+        assert!(session.leaving(Transno(0)).is_empty(), "5 is not ready");
+        session.ready(Transno(5), reply(5, CommitLevel::Commit));
+        assert!(session.leaving(Transno(4)).is_empty(), "5 is not committed");
+        assert_eq!(sequences(&session.leaving(Transno(5))), [5, 6]);
+        session.ready(Transno(7), reply(7, CommitLevel::Data));
+        assert_eq!(sequences(&session.leaving(Transno(5))), [7]);
+    }
+
+    #[test]
+    fn a_reply_that_shows_a_change_leaves_after_the_reply_to_it() {
+        let session = session();
+        session.expect_reply(Transno(5));
+        assert!(session.put_behind(Transno(5), reply(100, CommitLevel::Data)).is_none());
+        session.ready(Transno(5), reply(5, CommitLevel::Data));
+        assert_eq!(sequences(&session.leaving(Transno(0))), [5, 100]);
+        assert!(session.put_behind(Transno(5), reply(101, CommitLevel::Data)).is_some(), "it has left");
+    }
+
+    #[test]
+    fn an_older_replay_does_not_take_the_row_of_a_newer_reply() {
+        let session = session();
+        session.load(0, ReplyRow { sequence: 9, transno: Transno(50), op: 1, body: Bytes::new() });
+        assert!(!session.may_keep(0, 8) && session.may_keep(0, 10));
+        session.applied(0, 8, Transno(49), 1, Bytes::new());
+        assert!(matches!(session.begin(0, 9), Begin::Again { transno: Transno(50), .. }));
+    }
+}

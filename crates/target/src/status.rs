@@ -1,0 +1,132 @@
+//! What `forebay status` shows of a target, and the cluster's map.
+
+use forebay_proto::{
+    Errno, ErrorReply,
+    message::{FrameHeader, StatusReply},
+};
+use forebay_rpc::server::Connection;
+use serde_json::{Map, Value, json};
+
+use crate::{TargetState, core::Core, limits};
+
+impl Core {
+    pub(crate) fn answer_status(&self, connection: &Connection, header: &FrameHeader) {
+        self.answer(connection, header, &StatusReply { json: self.status_json() });
+    }
+
+    pub(crate) fn answer_map(&self, connection: &Connection, header: &FrameHeader) {
+        match &self.options.map {
+            Some(map) => self.answer(connection, header, &map()),
+            None => {
+                let words = format!("{} does not keep the cluster's map; ask MDT0000", self.store.identity().target);
+                self.refuse(connection, header, &ErrorReply::new(Errno::ENOSYS, words));
+            }
+        }
+    }
+
+    pub(crate) fn status_json(&self) -> String {
+        let identity = self.store.identity();
+        let mut status = Map::new();
+        let kind = if identity.target.kind == forebay_proto::TargetKind::Mdt { "mdt" } else { "ost" };
+        status.insert("name".into(), identity.target.to_string().into());
+        status.insert("kind".into(), kind.into());
+        status.insert("cluster".into(), identity.cluster.to_string().into());
+        status.insert("uuid".into(), identity.uuid.to_string().into());
+        status.insert("state".into(), self.state.get().name().into());
+        if self.state.get() == TargetState::Stopped {
+            status.insert("reason".into(), self.stop_reason.borrow().clone().into());
+        }
+        status.insert("incarnation".into(), self.incarnation().0.into());
+        status.insert("last_committed".into(), self.store.last_committed().0.into());
+        status.insert("last_applied".into(), self.order.last_applied().0.into());
+        status.insert("sessions".into(), self.sessions.borrow().len().into());
+        status.insert("clients".into(), self.clients());
+        status.insert("recovery".into(), self.recovery_status());
+        status.insert("space".into(), self.space_status());
+        status.insert("requests".into(), self.request_status());
+        status.insert("store".into(), self.store_status());
+        if let Ok(Value::Object(more)) = serde_json::from_str(&self.service.status()) {
+            status.extend(more);
+        }
+        Value::Object(status).to_string()
+    }
+
+    fn clients(&self) -> Value {
+        let now = self.env.now();
+        let sessions = self.sessions.borrow();
+        let shown = sessions.values().take(limits::STATUS_CLIENTS).map(|session| {
+            json!({
+                "session": session.id.0,
+                "client": session.client.to_string(),
+                "description": session.description,
+                "connected": session.is_connected(),
+                "idle_ms": now.since(session.last_seen.get()).as_millis() as u64,
+                "under_way": session.under_way(),
+            })
+        });
+        shown.collect()
+    }
+
+    fn recovery_status(&self) -> Value {
+        let recovery = self.recovery.borrow();
+        let (phase, awaited) = recovery.describe();
+        json!({
+            "phase": phase,
+            "expected": recovery.expected,
+            "awaited": awaited,
+            "replayed": recovery.replayed,
+            "window_ms": self.options.recovery_window.as_millis() as u64,
+        })
+    }
+
+    fn space_status(&self) -> Value {
+        let space = self.store.space();
+        json!({
+            "total_bytes": space.total_bytes,
+            "used_bytes": space.used_bytes,
+            "reserved_bytes": space.reserved_bytes,
+            "available_bytes": space.available_bytes,
+            "slabs": {
+                "free": space.slabs.free, "open": space.slabs.open, "full": space.slabs.full, "bad": space.slabs.bad,
+            },
+        })
+    }
+
+    fn request_status(&self) -> Value {
+        let counters = self.counters.get();
+        json!({
+            "served": counters.requests,
+            "answered_again": counters.resends_answered,
+            "run_again": counters.reruns,
+            "evictions": counters.evictions,
+            "fenced": self.fenced.borrow().len(),
+            "in_line": self.order.line_len(),
+            "uncommitted_keys": self.dirty.borrow().len(),
+            "bulk_bytes": self.gate.used_bytes(),
+            "bulk_bytes_max": self.gate.limit_bytes(),
+        })
+    }
+
+    fn store_status(&self) -> Value {
+        let (stats, recovery) = (self.store.stats(), self.store.recovery());
+        json!({
+            "commits": stats.commits,
+            "commit_us_mean": stats.commit_us.checked_div(stats.commits).unwrap_or(0),
+            "commit_us_max": stats.commit_us_max,
+            "transactions": stats.transactions,
+            "user_bytes": stats.user_bytes,
+            "device_bytes": stats.device_bytes,
+            "runs": stats.runs,
+            "journal_bytes": stats.journal_bytes,
+            "checkpoints": stats.checkpoints,
+            "slabs_cleaned": stats.slabs_cleaned,
+            "slabs_retired": stats.slabs_retired,
+            "read_corruptions": stats.read_corruptions,
+            "table_resident_bytes": stats.table_resident_bytes,
+            "recovered_records": recovery.records,
+            "recovered_ms": recovery.duration.as_millis() as u64,
+            "torn_tail": recovery.torn_tail,
+            "clean_stop": recovery.clean,
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! The handle of a served target.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use forebay_env::{Env, Listener, sync::Notify};
+use forebay_proto::{Errno, ErrorReply, Incarnation, SessionId, TargetId, Transno};
+use forebay_rpc::{Latch, server};
+use forebay_store::{CommitPoint, Store, Txn};
+
+use crate::{
+    Service, SessionInfo, TargetOptions, Ticket, background,
+    core::{Core, store_error},
+    dispatch::Door,
+    limits,
+    order::Order,
+    rows::{self, Row},
+    service::Erased,
+    session::Session,
+};
+
+/// A served target. Clones share it.
+#[derive(Clone)]
+pub struct Target {
+    core: Rc<Core>,
+}
+
+/// Where a target stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetState {
+    /// Waiting for the clients of before the restart.
+    Recovering,
+    /// Serving.
+    Serving,
+    /// The store failed or lost commits: nothing is acknowledged any more.
+    Stopped,
+}
+
+impl TargetState {
+    /// As `status` shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Recovering => "recovering",
+            Self::Serving => "serving",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl Target {
+    /// Loads the sessions, calls [`Service::started`], and begins recovery (or serves at once when there is no session).
+    pub async fn start<S: Service>(
+        env: &Env,
+        store: Store,
+        options: TargetOptions,
+        service: Rc<S>,
+    ) -> Result<Self, ErrorReply> {
+        let recovered = store.recovery().last_transno.max(store.last_committed());
+        let core = Rc::new_cyclic(|this| Core {
+            env: env.clone(),
+            order: Order::new(store.incarnation(), recovered),
+            store,
+            gate: server::BulkGate::new(options.bulk_bytes),
+            options,
+            service: Box::new(Erased(service)),
+            dirty: RefCell::default(),
+            awaiting_commit: RefCell::default(),
+            sessions: RefCell::default(),
+            by_client: RefCell::default(),
+            sessions_begun: Cell::new(0),
+            fenced: RefCell::default(),
+            ended: RefCell::default(),
+            recovery: RefCell::default(),
+            replaying: Cell::new(None),
+            state: Cell::new(TargetState::Recovering),
+            stop_reason: RefCell::default(),
+            commits: Notify::new(),
+            applied: Notify::new(),
+            last_point: Cell::new(None),
+            closed: Rc::new(Latch::default()),
+            counters: Cell::default(),
+            this: this.clone(),
+        });
+        load(&core).await?;
+        let target = Self::from_core(core.clone());
+        core.service.started(target.clone()).await?;
+        background::start(&core);
+        core.begin_recovery();
+        Ok(target)
+    }
+
+    pub(crate) fn from_core(core: Rc<Core>) -> Self {
+        Self { core }
+    }
+
+    pub(crate) fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
+    /// Serves connections from `listener` until the target is closed. May be called for several listeners.
+    pub async fn serve(&self, listener: Listener) {
+        let core = &self.core;
+        server::serve(&core.env, listener, Rc::new(Door(core.clone())), core.gate.clone(), core.closed.clone()).await;
+    }
+
+    /// Which target.
+    pub fn id(&self) -> TargetId {
+        self.core.store.identity().target
+    }
+
+    /// Its store.
+    pub fn store(&self) -> &Store {
+        &self.core.store
+    }
+
+    /// The environment it runs in.
+    pub fn env(&self) -> &Env {
+        &self.core.env
+    }
+
+    /// The store's incarnation.
+    pub fn incarnation(&self) -> Incarnation {
+        self.core.incarnation()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> TargetState {
+        self.core.state.get()
+    }
+
+    /// All sessions, ordered.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        let info = |s: &Rc<Session>| SessionInfo {
+            session: s.id,
+            client: s.client,
+            description: s.description.clone(),
+            connected: s.is_connected(),
+        };
+        self.core.sessions.borrow().values().map(info).collect()
+    }
+
+    /// True while the session exists (its client is alive, or was a moment ago).
+    pub fn has_session(&self, session: SessionId) -> bool {
+        self.core.sessions.borrow().contains_key(&session)
+    }
+
+    /// A change of the service's own (reaping, log rows), outside of any request. Only after recovery. On a target whose
+    /// requests take tickets, take one too: [`Target::admit`].
+    pub fn apply<R>(
+        &self,
+        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
+    ) -> Result<(R, CommitPoint), ErrorReply> {
+        let core = &self.core;
+        if let Some(transno) = core.replaying.get() {
+            return core.apply_own(transno, false, change);
+        }
+        assert!(core.state.get() != TargetState::Recovering, "changes of the service's own come after recovery");
+        assert!(core.order.line_is_empty(), "a target that uses tickets applies with tickets only");
+        let applied = core.apply_own(core.order.peek(), true, change)?;
+        core.order.give();
+        Ok(applied)
+    }
+
+    /// A place in the order of changes for a change of the service's own. Taken while a request is replayed, it is a part of
+    /// that replay: it has the replay's transno and turn.
+    pub fn admit(&self) -> Ticket {
+        Ticket::own(self.core.clone())
+    }
+
+    /// Waits until `point` is durable, hurrying it.
+    pub async fn commit(&self, point: CommitPoint) -> Result<(), ErrorReply> {
+        self.core.commit(point).await
+    }
+
+    /// Waits until everything up to `transno` is durable, hurrying it.
+    pub async fn wait_committed(&self, transno: Transno) -> Result<(), ErrorReply> {
+        self.core.wait_committed(transno).await
+    }
+
+    /// Ends a session: durable row and all. The service hears of it through [`Service::session_ended`].
+    pub async fn evict(&self, session: SessionId, reason: &str) {
+        if let Some(session) = self.core.session(session) {
+            self.core.evict(&session, reason).await;
+        }
+    }
+
+    /// The JSON object `forebay status` shows.
+    pub fn status_json(&self) -> String {
+        self.core.status_json()
+    }
+
+    /// Stops serving: closes all connections, ends the background tasks. The store is the caller's to close.
+    pub async fn close(&self) {
+        self.core.closed.raise();
+        for session in self.core.all_sessions() {
+            if let Some(connection) = session.disconnect() {
+                connection.close();
+            }
+        }
+        // The tasks that hold the store see the latch.
+        self.core.env.yield_now().await;
+    }
+}
+
+/// Loads sessions, replies and fences. Sessions of an older generation (before `fsck --repair`) are void.
+async fn load(core: &Rc<Core>) -> Result<(), ErrorReply> {
+    let (mut from, to) = (rows::RANGE.0.to_vec(), rows::RANGE.1);
+    let mut void = Vec::new();
+    loop {
+        let page = core.store.scan(&from, &to, limits::LOAD_ROWS).await.map_err(store_error)?;
+        for (key, value) in &page {
+            let row = Row::read(key, value).map_err(|e| {
+                ErrorReply::new(Errno::EIO, format!("a row of the target's own is damaged: {e}; run forebay fsck"))
+            })?;
+            load_row(core, row, &mut void);
+        }
+        match page.last() {
+            Some((key, _)) if page.len() == limits::LOAD_ROWS => {
+                from = key.to_vec();
+                from.push(0);
+            }
+            _ => break,
+        }
+    }
+    for session in void {
+        core.log(&format!("session {} ({}) is void: the target was repaired", session.id, session.description));
+        core.forget(&session, "the target was repaired; what was not committed is lost");
+        core.remove_rows(&session).await;
+    }
+    Ok(())
+}
+
+fn load_row(core: &Rc<Core>, row: Row, void: &mut Vec<Rc<Session>>) {
+    match row {
+        Row::Session(id, row) => {
+            let session = Session::new(id, row.client, row.description, row.created_ns, core.env.now());
+            if row.generation != core.store.identity().generation {
+                void.push(session.clone());
+            }
+            core.sessions.borrow_mut().insert(id, session);
+            core.by_client.borrow_mut().insert(row.client, id);
+        }
+        Row::Reply(id, slot, row) => {
+            if let Some(session) = core.session(id) {
+                session.load(slot, row);
+            }
+        }
+        Row::Fence(client, row) => {
+            core.fenced.borrow_mut().insert(client, row.transno);
+        }
+    }
+}
