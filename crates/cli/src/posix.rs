@@ -48,6 +48,13 @@ fn parse_stat_ticks(stat: &str) -> Option<u64> {
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
+/// When process `pid` started (in the kernel's ticks since boot); `None` if it does not run (any more; a zombie does not).
+pub fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    if fields.first() == Some(&"Z") { None } else { fields.get(19)?.parse().ok() }
+}
+
 /// Asks the kernel to forget the clean pages of `file`.
 pub fn drop_file_pages(file: &File) {
     // SAFETY: a plain system call on an open descriptor; advice only.

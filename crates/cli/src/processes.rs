@@ -1,8 +1,27 @@
-//! This program as other processes.
+//! This program as other processes: children that play programs, servers and mounts in the background.
+//!
+//! A background process says on its stdout, in one line, that it is ready; whatever else it has to say goes to its log.
+//! A pid file holds the pid and the process's start time, so that a reused pid is never taken for ours.
 
-use std::{os::unix::process::CommandExt, process::Command};
+use std::{
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
 
-use crate::posix;
+use crate::{
+    error::{CliError, CliResult, Doing},
+    posix,
+};
+
+/// How long to wait between looks at a process that is ending.
+const POLL: Duration = Duration::from_millis(20);
+/// Lines of a log shown when its process did not start.
+const LOG_TAIL_LINES: usize = 6;
 
 /// A command that runs this very program, even if its file was replaced meanwhile.
 pub fn this_program() -> Command {
@@ -10,4 +29,176 @@ pub fn this_program() -> Command {
     command.arg0("forebay");
     posix::with_default_signals(&mut command);
     command
+}
+
+/// A background process to be started: its name, arguments, where its pid and log go.
+pub struct Background<'a> {
+    /// `MDT0000`, `servers`, `mount`.
+    pub name: &'a str,
+    /// Arguments of this program.
+    pub args: Vec<String>,
+    /// Where `NAME.pid` goes.
+    pub run_dir: &'a Path,
+    /// Where `NAME.log` goes.
+    pub log_dir: &'a Path,
+}
+
+impl Background<'_> {
+    /// Starts it in a session of its own; call [`Starting::wait_ready`] next.
+    pub fn start(&self) -> CliResult<Starting> {
+        for dir in [self.run_dir, self.log_dir] {
+            std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))?;
+        }
+        let log_path = self.log_dir.join(format!("{}.log", self.name));
+        let log = open_log(&log_path)?;
+        let log_bytes = log.metadata().map_or(0, |meta| meta.len());
+        let mut command = this_program();
+        command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let child = posix::in_own_session(&mut command).spawn().doing(|| format!("cannot start {}", self.name))?;
+        let pid_file = PidFile::of(self.run_dir, self.name);
+        pid_file.write(child.id())?;
+        Ok(Starting { name: self.name.to_owned(), child, pid_file, log_path, log_bytes })
+    }
+}
+
+fn open_log(path: &Path) -> CliResult<File> {
+    OpenOptions::new().create(true).append(true).open(path).doing(|| format!("cannot open the log {}", path.display()))
+}
+
+/// A background process that has been started and has not said yet that it is ready.
+pub struct Starting {
+    name: String,
+    child: Child,
+    pid_file: PidFile,
+    log_path: PathBuf,
+    log_bytes: u64,
+}
+
+impl Starting {
+    /// Waits for its line; the error of one that ends before shows what its log says.
+    pub fn wait_ready(mut self) -> CliResult<Child> {
+        let stdout = self.child.stdout.take().expect("stdout is a pipe");
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).doing(|| format!("cannot hear {}", self.name))?;
+        if !line.is_empty() {
+            return Ok(self.child);
+        }
+        let status = self.child.wait().doing(|| format!("cannot wait for {}", self.name))?;
+        self.pid_file.remove();
+        Err(CliError::failed(format!("{} did not start ({status}): {}", self.name, self.log_tail())))
+    }
+
+    fn log_tail(&self) -> String {
+        let text = std::fs::read(&self.log_path).unwrap_or_default();
+        let new = text.get(self.log_bytes as usize..).unwrap_or_default();
+        let new = String::from_utf8_lossy(new);
+        let lines: Vec<&str> = new.lines().map(|line| line.strip_prefix("forebay: ").unwrap_or(line)).collect();
+        match &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..] {
+            [] => format!("its log {} says nothing", self.log_path.display()),
+            tail => tail.join("\n  "),
+        }
+    }
+}
+
+/// Where the pid of a background process is kept.
+#[derive(Clone, Debug)]
+pub struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Of process `name`.
+    pub fn of(run_dir: &Path, name: &str) -> Self {
+        Self { path: run_dir.join(format!("{name}.pid")) }
+    }
+
+    /// All in `run_dir`, with their names, ordered.
+    pub fn all(run_dir: &Path) -> Vec<(String, Self)> {
+        let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
+        let named = |entry: std::fs::DirEntry| {
+            let name = entry.file_name().to_str()?.strip_suffix(".pid")?.to_owned();
+            Some((name, Self { path: entry.path() }))
+        };
+        let mut all: Vec<_> = entries.filter_map(named).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    /// Notes that `pid` is the process.
+    pub fn write(&self, pid: u32) -> CliResult {
+        let start = posix::start_time(pid).unwrap_or(0);
+        std::fs::write(&self.path, format!("{pid} {start}\n")).doing(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// The pid, if that process still runs.
+    pub fn running(&self) -> Option<u32> {
+        let text = std::fs::read_to_string(&self.path).ok()?;
+        let (pid, start) = text.trim().split_once(' ')?;
+        let (pid, start): (u32, u64) = (pid.parse().ok()?, start.parse().ok()?);
+        (pid > 1 && posix::start_time(pid) == Some(start)).then_some(pid)
+    }
+
+    /// Forgets it.
+    pub fn remove(&self) {
+        // One that is gone already is what we want.
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    /// Asks the process to end (SIGTERM) and waits; false if it still runs after `patience`.
+    pub fn stop(&self, patience: Duration) -> bool {
+        let Some(pid) = self.running() else {
+            self.remove();
+            return true;
+        };
+        // It may end between the look and the signal.
+        let _ = posix::send_signal(pid, libc::SIGTERM);
+        let ended = wait_until(patience, || self.running().is_none());
+        if ended {
+            self.remove();
+        }
+        ended
+    }
+
+    /// Ends the process without asking.
+    pub fn kill(&self) {
+        if let Some(pid) = self.running() {
+            let _ = posix::send_signal(pid, libc::SIGKILL);
+            wait_until(Duration::from_secs(5), || self.running().is_none());
+        }
+        self.remove();
+    }
+}
+
+/// Looks again and again until `condition` holds or `patience` is over; tells whether it held.
+pub fn wait_until(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline_ns = posix::monotonic_ns() + patience.as_nanos() as u64;
+    loop {
+        if condition() {
+            return true;
+        }
+        if posix::monotonic_ns() >= deadline_ns {
+            return false;
+        }
+        thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_file_knows_its_process_and_no_other_of_the_same_number() {
+        let dir = std::env::temp_dir().join(format!("forebay-pids-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let file = PidFile::of(&dir, "x");
+        assert_eq!(file.running(), None);
+        file.write(std::process::id()).expect("written");
+        assert_eq!(file.running(), Some(std::process::id()));
+        std::fs::write(dir.join("x.pid"), format!("{} 1\n", std::process::id())).expect("written");
+        assert_eq!(file.running(), None, "the start time tells");
+        assert_eq!(PidFile::all(&dir).len(), 1);
+        assert!(file.stop(Duration::ZERO), "nothing to stop");
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
 }

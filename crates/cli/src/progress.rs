@@ -53,11 +53,6 @@ impl Bar {
     pub fn add(&self, delta: u64) {
         self.0.inc(delta);
     }
-
-    /// A line above the bar, also where there is no terminal.
-    pub fn say(&self, line: &str) {
-        if self.0.is_hidden() { eprintln!("{line}") } else { self.0.println(line) }
-    }
 }
 
 impl Drop for Bar {

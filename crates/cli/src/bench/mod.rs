@@ -7,6 +7,8 @@
 mod aligned;
 pub mod ior;
 mod report;
+
+pub use report::align;
 mod xdd;
 
 use clap::Subcommand;

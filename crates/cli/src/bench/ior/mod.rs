@@ -12,6 +12,7 @@ mod task;
 
 pub use args::IorArgs;
 pub use crew::Crew;
+pub use phase::drop_caches;
 pub use plan::{Shape, SplitMix64};
 pub use task::{Action, Order, TaskArgs, TaskConfig, TaskResult, run as run_task};
 

@@ -4,7 +4,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{BufRead, Write},
+    io::Write,
     os::unix::fs::{FileExt, OpenOptionsExt},
 };
 

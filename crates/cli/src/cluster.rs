@@ -1,0 +1,298 @@
+//! The description of a cluster that `forebay up` keeps in its directory: `cluster.toml`.
+//!
+//! Layout of the directory: `cluster.toml`, a directory per target (`MDT0000`, `OST0000`, ...), `run/` (sockets, pids),
+//! `log/`, `mnt/` (the mount, unless another place is given).
+//! Invariant: paths in the file are relative to the directory, so that it can be moved while it is stopped.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use forebay_env::Address;
+use forebay_proto::{
+    TargetId, TargetKind, Uuid,
+    message::{ClusterMap, MapTarget},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CliError, CliResult, Doing};
+
+/// Name of the file.
+pub const FILE: &str = "cluster.toml";
+/// Longest path of a Unix socket.
+const SOCKET_PATH_BYTES: usize = 107;
+
+/// A described cluster and where it lies.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Its directory, absolute.
+    pub dir: PathBuf,
+    /// What the file says.
+    pub description: Description,
+}
+
+/// Content of `cluster.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// The cluster's uuid.
+    pub cluster: String,
+    /// A process per target instead of one for all.
+    #[serde(default)]
+    pub separate: bool,
+    /// Where it is mounted on this machine; `None` = it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<PathBuf>,
+    /// When replies of the mount may leave: data, commit, memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// All targets.
+    #[serde(rename = "target")]
+    pub targets: Vec<TargetEntry>,
+}
+
+/// One target of `cluster.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetEntry {
+    /// `MDT0000`, `OST0003`.
+    pub name: String,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Where it listens, best first: `unix:PATH`, `tcp:HOST:PORT`.
+    pub listen: Vec<String>,
+}
+
+impl Cluster {
+    /// Reads the description of `dir`.
+    pub fn load(dir: &Path) -> CliResult<Self> {
+        let absolute = dir.canonicalize().doing(|| format!("there is no cluster in {}", dir.display()))?;
+        Self::read(&absolute.join(FILE), absolute)
+    }
+
+    /// Reads a description from a file of any name (`serve --map FILE`).
+    pub fn load_file(path: &Path) -> CliResult<Self> {
+        let absolute = path.canonicalize().doing(|| format!("cannot read {}", path.display()))?;
+        let dir = absolute.parent().expect("a file lies in a directory").to_owned();
+        Self::read(&absolute, dir)
+    }
+
+    fn read(path: &Path, dir: PathBuf) -> CliResult<Self> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .doing(|| format!("cannot read {shown}; a cluster is made with `forebay up {}`", dir.display()))?;
+        let description: Description =
+            toml::from_str(&text).doing(|| format!("{shown} is not a cluster's description"))?;
+        let cluster = Self { dir, description };
+        cluster.check().map_err(|words| CliError::failed(format!("{shown}: {words}")))?;
+        Ok(cluster)
+    }
+
+    /// True if `dir` holds a description.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join(FILE).exists()
+    }
+
+    /// Writes the description, all or nothing.
+    pub fn save(&self) -> CliResult {
+        let text = toml::to_string_pretty(&self.description).expect("a description becomes TOML");
+        let head = "# Written by `forebay up`. Paths are relative to this directory. Stop with `forebay down` before editing.\n";
+        let (path, aside) = (self.dir.join(FILE), self.dir.join(format!("{FILE}.new")));
+        let write = || {
+            std::fs::write(&aside, format!("{head}{text}"))?;
+            std::fs::File::open(&aside)?.sync_all()?;
+            std::fs::rename(&aside, &path)
+        };
+        write().doing(|| format!("cannot write {}", path.display()))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.description.cluster.parse::<Uuid>().map_err(|error| format!("cluster = ...: {error}"))?;
+        let mut seen = BTreeSet::new();
+        for target in &self.description.targets {
+            let id: TargetId = target.name.parse().map_err(|error| format!("target {}: {error}", target.name))?;
+            if !seen.insert(id) {
+                return Err(format!("target {id} is described twice"));
+            }
+            self.addresses(target).map_err(|error| format!("target {id}: {error}"))?;
+        }
+        if !seen.contains(&TargetId::mdt(0)) {
+            return Err("there is no MDT0000".into());
+        }
+        Ok(())
+    }
+
+    /// The cluster's uuid.
+    pub fn uuid(&self) -> Uuid {
+        self.description.cluster.parse().expect("checked when it was loaded")
+    }
+
+    /// All targets in order, MDTs first.
+    pub fn targets(&self) -> Vec<Target> {
+        let mut targets: Vec<Target> = self
+            .description
+            .targets
+            .iter()
+            .map(|entry| Target {
+                id: entry.name.parse().expect("checked when it was loaded"),
+                dir: self.dir.join(&entry.dir),
+                addresses: self.addresses(entry).expect("checked when it was loaded"),
+            })
+            .collect();
+        targets.sort_by_key(|target| target.id);
+        targets
+    }
+
+    /// Where MDT0000 can be reached.
+    pub fn mgs(&self) -> Vec<Address> {
+        let mgs = self.targets().into_iter().find(|target| target.id == TargetId::mdt(0));
+        mgs.expect("checked when it was loaded").addresses
+    }
+
+    fn addresses(&self, entry: &TargetEntry) -> Result<Vec<Address>, String> {
+        let absolute = |text: &String| match text.parse().map_err(|error| format!("{error}"))? {
+            Address::Unix(path) => {
+                let path = self.dir.join(path);
+                socket_address(&path).ok_or_else(|| format!("the path of the socket {} is too long", path.display()))
+            }
+            address => Ok(address),
+        };
+        entry.listen.iter().map(absolute).collect()
+    }
+
+    /// The map that MDT0000 hands to clients.
+    pub fn map(&self) -> ClusterMap {
+        let target = |target: Target| MapTarget {
+            id: target.id,
+            uuid: Uuid::default(),
+            addresses: target.addresses.iter().map(Address::to_string).collect(),
+        };
+        ClusterMap { cluster: self.uuid(), epoch: 1, targets: self.targets().into_iter().map(target).collect() }
+    }
+
+    /// OSTs there are.
+    pub fn ost_count(&self) -> usize {
+        self.targets().iter().filter(|target| target.id.kind == TargetKind::Ost).count()
+    }
+
+    /// Where pids and sockets are.
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    /// Where logs are.
+    pub fn log_dir(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+}
+
+/// A target of a described cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Which.
+    pub id: TargetId,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Where it listens.
+    pub addresses: Vec<Address>,
+}
+
+/// The Unix socket at `path`, if the kernel takes a path of that length.
+pub fn socket_address(path: &Path) -> Option<Address> {
+    let text = path.to_str()?;
+    (text.len() <= SOCKET_PATH_BYTES).then(|| Address::Unix(text.to_owned()))
+}
+
+/// What `CLUSTER` on the command line means: the directory of `up`, or addresses of MDT0000.
+pub enum ClusterArg {
+    /// A directory with a description.
+    Described(Cluster),
+    /// `HOST:PORT[,HOST:PORT]`, `unix:PATH`.
+    Addresses(Vec<Address>),
+}
+
+impl ClusterArg {
+    /// From the command line.
+    pub fn parse(text: &str) -> CliResult<Self> {
+        let path = Path::new(text);
+        if path.is_dir() {
+            return Cluster::load(path).map(Self::Described);
+        }
+        if text.contains('/') && !text.starts_with("unix:") {
+            return Err(CliError::failed(format!(
+                "{text} is not a directory; CLUSTER is the DIR of `forebay up` or HOST:PORT"
+            )));
+        }
+        let addresses: Result<Vec<Address>, _> = text.split(',').map(str::parse).collect();
+        addresses.map(Self::Addresses).map_err(|error| {
+            CliError::usage(format!("CLUSTER is the DIR of `forebay up`, or HOST:PORT[,HOST:PORT]: {error}"))
+        })
+    }
+
+    /// Where MDT0000 can be reached.
+    pub fn mgs(&self) -> Vec<Address> {
+        match self {
+            Self::Described(cluster) => cluster.mgs(),
+            Self::Addresses(addresses) => addresses.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(dir: &str) -> Cluster {
+        let target =
+            |name: &str, listen: &str| TargetEntry { name: name.into(), dir: name.into(), listen: vec![listen.into()] };
+        let description = Description {
+            cluster: Uuid([7; 16]).to_string(),
+            separate: true,
+            mount: None,
+            commit: None,
+            targets: vec![target("OST0000", "tcp:127.0.0.1:7000"), target("MDT0000", "unix:run/MDT0000.sock")],
+        };
+        Cluster { dir: dir.into(), description }
+    }
+
+    #[test]
+    fn a_description_survives_its_file() {
+        let described = cluster("/x").description;
+        let text = toml::to_string_pretty(&described).expect("TOML");
+        assert_eq!(toml::from_str::<Description>(&text).expect("a description"), described, "{text}");
+    }
+
+    #[test]
+    fn targets_come_in_order_with_absolute_places() {
+        let targets = cluster("/x").targets();
+        assert_eq!(targets[0].id, TargetId::mdt(0));
+        assert_eq!(targets[0].addresses, [Address::Unix("/x/run/MDT0000.sock".into())]);
+        assert_eq!(targets[1].dir, Path::new("/x/OST0000"));
+    }
+
+    #[test]
+    fn descriptions_that_make_no_sense_are_refused_with_words() {
+        let mut twice = cluster("/x");
+        twice.description.targets.push(twice.description.targets[0].clone());
+        let mut headless = cluster("/x");
+        headless.description.targets.pop();
+        let mut strange = cluster("/x");
+        strange.description.targets[0].name = "OSTX".into();
+        let long = cluster(&format!("/{}", "x".repeat(120)));
+        for (cluster, words) in
+            [(twice, "twice"), (headless, "no MDT0000"), (strange, "hexadecimal"), (long, "too long")]
+        {
+            let said = cluster.check().expect_err(words);
+            assert!(said.contains(words), "{said}");
+        }
+        assert_eq!(cluster("/x").check(), Ok(()));
+    }
+
+    #[test]
+    fn a_cluster_argument_is_a_directory_or_addresses() {
+        assert!(matches!(ClusterArg::parse("mds1:7700,mds2:7700"), Ok(ClusterArg::Addresses(a)) if a.len() == 2));
+        assert!(ClusterArg::parse("/no/such/dir").err().expect("not there").message.contains("forebay up"));
+        assert_eq!(ClusterArg::parse("nonsense").err().expect("no port").exit_code(), 2);
+    }
+}

@@ -1,0 +1,171 @@
+//! `forebay demo`: the whole thing in one command.
+//!
+//! Formats an MDT and four OSTs, serves each from a process of its own, mounts, copies a real tree in, writes a
+//! checkpoint, kills an OST and the MDS while programs write and brings them back, stops and starts everything, compares
+//! every name and byte, reports, cleans up. It plays the user's program: plain files, threads and clocks.
+//!
+//! Invariant: exit code 0 only if everything was verified.
+//! Invariant: whatever happens (errors, Ctrl-C), nothing stays mounted and no process stays behind.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod checkpoint;
+mod faults;
+mod report;
+mod site;
+mod steps;
+mod tree;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::{
+    error::{CliError, CliResult, Doing},
+    mounts, posix,
+    units::{show_bytes, show_count},
+};
+use checkpoint::Size;
+use site::{Base, Shape, Site};
+use tree::{Bounds, Tree};
+
+/// OSTs of the demo.
+const OSTS: u32 = 4;
+/// Processes of a checkpoint.
+const PROCESSES: u32 = 4;
+
+/// How much to do.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Where to work: a directory that is empty or not there yet [default: a new one for temporary files]
+    pub dir: Option<PathBuf>,
+    /// Less data: done in a fraction of the time
+    #[arg(long)]
+    pub quick: bool,
+    /// Leave the cluster and the files there at the end (stopped)
+    #[arg(long)]
+    pub keep: bool,
+    /// A tree to copy in, instead of one that is found on this machine
+    #[arg(long, value_name = "DIR")]
+    pub tree: Option<PathBuf>,
+    /// OST sizes in tests
+    #[arg(long, hide = true, value_parser = crate::units::parse_positive_size)]
+    pub checkpoint_size: Option<u64>,
+}
+
+/// How much the demo does.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    checkpoint: Size,
+    tree: Bounds,
+    shape: Shape,
+}
+
+impl Scale {
+    fn of(args: &DemoArgs) -> Self {
+        let each = args.checkpoint_size.unwrap_or(if args.quick { 64 << 20 } else { 512 << 20 });
+        let checkpoint = Size { processes: PROCESSES, bytes: each.next_multiple_of(1 << 20) };
+        let (entries, bytes) = if args.quick { (3_000, 64 << 20) } else { (60_000, 1 << 30) };
+        // Two checkpoints, the tree twice, headers of small files, and as much again for the cleaner.
+        let data = 2 * checkpoint.total() + 2 * bytes + 2 * entries as u64 * 8192;
+        let ost_bytes = (data * 3 / 2 / u64::from(OSTS)).next_multiple_of(64 << 20).max(512 << 20);
+        let shape = Shape { osts: OSTS, ost_bytes, mdt_bytes: if args.quick { 512 << 20 } else { 1 << 30 } };
+        Self { checkpoint, tree: Bounds { entries, bytes }, shape }
+    }
+
+    /// Targets, and a local checkpoint and tree to compare with.
+    fn needed_bytes(&self) -> u64 {
+        let targets = u64::from(OSTS) * self.shape.ost_bytes + self.shape.mdt_bytes;
+        targets + targets / 16 + self.checkpoint.total() + self.tree.bytes + (256 << 20)
+    }
+}
+
+/// Runs it.
+pub fn run(args: &DemoArgs) -> CliResult {
+    let scale = Scale::of(args);
+    let base = prepare(args, &scale)?;
+    end_at_signals(&base);
+    let result = play(args, scale, &base);
+    if result.is_err() || !args.keep {
+        site::clear(&base, false);
+    }
+    let text = result?;
+    print!("\n{text}");
+    if args.keep {
+        println!("\nKept in {}: `forebay up {}/cluster` brings it up again.", base.dir.display(), base.dir.display());
+    }
+    Ok(())
+}
+
+fn play(args: &DemoArgs, scale: Scale, base: &Base) -> CliResult<String> {
+    refuse_without_fuse()?;
+    let source = args.tree.clone().unwrap_or_else(tree::find_source);
+    let tree = Tree::scan(&source, scale.tree)?;
+    println!("Working in {}. The tree to copy in is {}:", base.dir.display(), source.display());
+    println!(
+        "{} files, {} directories, {} links, {}.",
+        show_count(tree.file_count()),
+        show_count(tree.dir_count()),
+        show_count(tree.link_count()),
+        show_bytes(tree.bytes())
+    );
+    let site = Site::start(base, scale.shape, args.keep)?;
+    let result = steps::run(&site, scale.checkpoint, tree, &base.dir.join("local"));
+    if result.is_err() {
+        eprint!("{}", site.log_tails());
+    }
+    result.map(|report| report.text())
+}
+
+fn refuse_without_fuse() -> CliResult {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        return Err(CliError::failed("there is no /dev/fuse here; load the kernel's fuse module (`modprobe fuse`)"));
+    }
+    if !posix::is_root() {
+        return Err(CliError::failed("the demo mounts a file system, and this user may not: run it as root"));
+    }
+    Ok(())
+}
+
+/// The directory to work in: ours alone, with room enough.
+fn prepare(args: &DemoArgs, scale: &Scale) -> CliResult<Base> {
+    let dir = args.dir.clone().unwrap_or_else(temporary);
+    let shown = dir.display();
+    let made = !dir.exists();
+    std::fs::create_dir_all(&dir).doing(|| format!("cannot make {shown}"))?;
+    let mut entries = std::fs::read_dir(&dir).doing(|| format!("cannot use {shown}"))?;
+    if entries.next().is_some() {
+        return Err(CliError::usage(format!("{shown} is not empty; give the demo a directory of its own")));
+    }
+    let base = Base { dir: dir.canonicalize().doing(|| format!("cannot use {shown}"))?, made };
+    let free = posix::free_bytes(&base.dir).doing(|| format!("free space of {shown}"))?;
+    if free < scale.needed_bytes() {
+        site::clear(&base, false);
+        return Err(CliError::failed(format!(
+            "{shown} has {} free and the demo needs {}: give another DIR{}",
+            show_bytes(free),
+            show_bytes(scale.needed_bytes()),
+            if args.quick { "" } else { ", or add --quick" },
+        )));
+    }
+    Ok(base)
+}
+
+/// /var/tmp is on a disk where /tmp may be memory.
+fn temporary() -> PathBuf {
+    let parent = PathBuf::from("/var/tmp");
+    let parent = if parent.is_dir() { parent } else { std::env::temp_dir() };
+    parent.join(format!("forebay-demo-{}", std::process::id()))
+}
+
+/// Ctrl-C and SIGTERM end the demo as an error would.
+fn end_at_signals(base: &Base) {
+    posix::catch_signals();
+    let base = base.clone();
+    std::thread::spawn(move || {
+        let signal = posix::wait_for_stop_signal();
+        eprintln!("\nforebay: interrupted; unmounting, stopping the servers, removing {}", base.dir.display());
+        site::end_now(&base);
+        let left = mounts::is_mounted(&base.dir.join("mnt"));
+        std::process::exit(if left { 1 } else { 128 + signal });
+    });
+}

@@ -1,0 +1,116 @@
+//! `forebay mount CLUSTER MNT`: the file system in the tree of this machine.
+//!
+//! A mount is a process. Its pid is kept under a directory of this user's, by the place it is mounted at, so that
+//! `umount` can wait until everything is durable and the process has ended.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use forebay_env::{Env, real};
+
+use crate::{
+    cluster::{Cluster, ClusterArg},
+    error::{CliError, CliResult, Doing},
+    format::utf8,
+    mount_options::Options,
+    mounts,
+    processes::{Background, PidFile},
+    stop,
+};
+
+/// What to mount where.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// The DIR of `forebay up`, or HOST:PORT[,HOST:PORT] of the MGS
+    #[arg(value_name = "CLUSTER")]
+    pub cluster: String,
+    /// Where: a directory
+    #[arg(value_name = "MNT")]
+    pub mnt: PathBuf,
+    /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, ro, allow_other
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(short = 'f', long)]
+    pub foreground: bool,
+}
+
+/// Mounts; returns when the mount is ready.
+pub fn run(args: &MountArgs) -> CliResult {
+    let options = Options::parse(&args.options)?;
+    let cluster = ClusterArg::parse(&args.cluster)?;
+    let mnt = prepare_point(&args.mnt)?;
+    refuse_mounted(&mnt)?;
+    if args.foreground {
+        return serve(&cluster, &args.cluster, &mnt, options);
+    }
+    let log_dir = match &cluster {
+        ClusterArg::Described(cluster) => cluster.log_dir(),
+        ClusterArg::Addresses(_) => mounts::run_dir(),
+    };
+    start(&args.cluster, &mnt, &args.options, &log_dir)
+}
+
+/// Mounts `cluster` at `mnt` unless it is mounted there.
+pub fn ensure(cluster: &Cluster, mnt: &Path) -> CliResult {
+    if mounts::pid_file(mnt).running().is_some() && mounts::is_mounted(mnt) {
+        return Ok(());
+    }
+    mounts::clear_dead(mnt)?;
+    let options: Vec<String> = cluster.description.commit.iter().map(|level| format!("commit={level}")).collect();
+    start(&utf8(&cluster.dir)?, mnt, &options, &cluster.log_dir())
+}
+
+fn start(cluster: &str, mnt: &Path, options: &[String], log_dir: &Path) -> CliResult {
+    let mut args = vec!["mount".to_owned(), "-f".to_owned()];
+    if !options.is_empty() {
+        args.extend(["-o".to_owned(), options.join(",")]);
+    }
+    args.extend(["--".to_owned(), cluster.to_owned(), utf8(mnt)?]);
+    let (name, run_dir) = (mounts::name_of(mnt), mounts::run_dir());
+    Background { name: &name, args, run_dir: &run_dir, log_dir }.start()?.wait_ready().map(drop)
+}
+
+fn refuse_mounted(mnt: &Path) -> CliResult {
+    mounts::clear_dead(mnt)?;
+    if mounts::is_mounted(mnt) {
+        let mnt = mnt.display();
+        return Err(CliError::failed(format!("{mnt} is a mount already; `forebay umount {mnt}` takes it away")));
+    }
+    Ok(())
+}
+
+/// The absolute path of a mount point, made if it is missing.
+pub fn prepare_point(mnt: &Path) -> CliResult<PathBuf> {
+    let shown = mnt.display();
+    match mnt.metadata() {
+        Ok(meta) if meta.is_dir() => {}
+        Ok(_) => return Err(CliError::usage(format!("{shown} is not a directory"))),
+        // A mount whose process died: it is cleared before the next one.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {}
+        Err(_) => std::fs::create_dir_all(mnt).doing(|| format!("cannot make the mount point {shown}"))?,
+    }
+    let parent = mnt.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match mnt.file_name() {
+        // Only the parent is resolved: the point itself may be a dead mount.
+        Some(name) => Ok(parent.canonicalize().doing(|| format!("cannot use {shown}"))?.join(name)),
+        None => mnt.canonicalize().doing(|| format!("cannot use {shown}")),
+    }
+}
+
+/// Is the mount until it is taken away, or a signal comes.
+fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options) -> CliResult {
+    if !Path::new("/dev/fuse").exists() {
+        return Err(CliError::failed("there is no /dev/fuse: load the kernel's fuse module (`modprobe fuse`) as root"));
+    }
+    let stop = stop::requested();
+    let pid_file = PidFile::of(&mounts::run_dir(), &mounts::name_of(mnt));
+    pid_file.write(std::process::id())?;
+    let (mgs, mnt_text, source) = (cluster.mgs(), utf8(mnt)?, source.to_owned());
+    let result =
+        real::run(
+            |env: Env| async move { crate::fuse_mount::serve(&env, mgs, &source, &mnt_text, options, stop).await },
+        );
+    pid_file.remove();
+    result
+}

@@ -1,0 +1,119 @@
+//! What follows `-o`.
+
+use forebay_client::{CommitLevel, MountOptions};
+use forebay_env::Address;
+
+use crate::{
+    error::{CliError, CliResult},
+    units::parse_size,
+};
+
+/// Options of a mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// When replies to changes may leave.
+    pub level: Option<CommitLevel>,
+    /// Most bytes kept for replay.
+    pub pin_bytes: Option<u64>,
+    /// Most data in one request.
+    pub rpc_bytes: Option<u32>,
+    /// Data requests in flight to one OST.
+    pub rpcs_in_flight: Option<usize>,
+    /// No changes through this mount.
+    pub read_only: bool,
+    /// Other users may use it; the default when root mounts.
+    pub allow_other: bool,
+}
+
+/// What fstab and mount(8) add, and means nothing to us.
+const IGNORED: &[&str] =
+    &["rw", "defaults", "auto", "noauto", "nofail", "_netdev", "suid", "dev", "exec", "async", "relatime"];
+
+impl Options {
+    /// From the words between commas.
+    pub fn parse(words: &[String]) -> CliResult<Self> {
+        let mut options = Self::default();
+        for word in words.iter().map(String::as_str).filter(|word| !word.is_empty() && !IGNORED.contains(word)) {
+            options.take(word).map_err(|why| CliError::usage(format!("-o {word}: {why}")))?;
+        }
+        Ok(options)
+    }
+
+    fn take(&mut self, word: &str) -> Result<(), String> {
+        match word.split_once('=').unwrap_or((word, "")) {
+            ("commit", level) => self.level = Some(parse_level(level)?),
+            ("pin", size) => self.pin_bytes = Some(parse_size(size)?),
+            ("rpc", size) => self.rpc_bytes = Some(parse_rpc_bytes(size)?),
+            ("rpcs_in_flight", count) => {
+                let count = count.parse().ok().filter(|count| (1..=64).contains(count));
+                self.rpcs_in_flight = Some(count.ok_or("give a number from 1 to 64")?);
+            }
+            ("ro", "") => self.read_only = true,
+            ("allow_other", "") => self.allow_other = true,
+            _ => return Err("there is no such option; see `forebay mount --help`".into()),
+        }
+        Ok(())
+    }
+
+    /// For the client.
+    pub fn client(&self, addresses: Vec<Address>, description: String) -> MountOptions {
+        let mut options = MountOptions::new(addresses);
+        options.level = self.level.unwrap_or(options.level);
+        options.pin_bytes = self.pin_bytes.unwrap_or(options.pin_bytes);
+        options.max_rpc_bytes = self.rpc_bytes.unwrap_or(options.max_rpc_bytes);
+        options.rpcs_in_flight = self.rpcs_in_flight.unwrap_or(options.rpcs_in_flight);
+        options.description = description;
+        options
+    }
+}
+
+/// A commit level by its name.
+pub fn parse_level(text: &str) -> Result<CommitLevel, String> {
+    match text {
+        "memory" => Ok(CommitLevel::Memory),
+        "data" => Ok(CommitLevel::Data),
+        "commit" => Ok(CommitLevel::Commit),
+        _ => Err("use memory, data or commit".into()),
+    }
+}
+
+fn parse_rpc_bytes(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text)?;
+    let fits = bytes > 0 && bytes.is_multiple_of(64 << 10) && bytes <= forebay_proto::limits::BULK_BYTES as u64;
+    if fits { Ok(bytes as u32) } else { Err("use a multiple of 64KiB up to 4MiB".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> CliResult<Options> {
+        Options::parse(&text.split(',').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_of_fstab_are_understood() {
+        let options = parse("defaults,_netdev,commit=commit,pin=64MiB,rpc=1MiB,rpcs_in_flight=4,ro").expect("options");
+        assert_eq!(options.level, Some(CommitLevel::Commit));
+        assert_eq!(
+            (options.pin_bytes, options.rpc_bytes, options.rpcs_in_flight),
+            (Some(64 << 20), Some(1 << 20), Some(4))
+        );
+        assert!(options.read_only && !options.allow_other);
+        assert_eq!(parse("").expect("none"), Options::default());
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (text, words) in [
+            ("commit=soon", "memory, data or commit"),
+            ("rpc=47008", "64KiB"),
+            ("rpcs_in_flight=0", "1 to 64"),
+            ("pin=lots", "not a size"),
+            ("frobnicate", "no such option"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.exit_code() == 2 && error.message.contains(words) && error.message.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Which of our mounts there are on this machine.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    error::{CliResult, Doing},
+    posix,
+    processes::PidFile,
+};
+
+/// Where pids of mounts are kept: of this machine's root, or of this user.
+pub fn run_dir() -> PathBuf {
+    if posix::is_root() {
+        return "/run/forebay".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) => PathBuf::from(dir).join("forebay"),
+        None => std::env::temp_dir().join("forebay-mounts"),
+    }
+}
+
+/// The name of the process of the mount at `mnt`: the path, with `-` for `/`.
+pub fn name_of(mnt: &Path) -> String {
+    let escaped = mnt.to_string_lossy().replace('-', "--").replace('/', "-");
+    format!("mount{escaped}")
+}
+
+/// Where its pid is kept.
+pub fn pid_file(mnt: &Path) -> PidFile {
+    PidFile::of(&run_dir(), &name_of(mnt))
+}
+
+/// True if the kernel has a mount at `mnt`, alive or dead.
+pub fn is_mounted(mnt: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let wanted = mnt.to_string_lossy();
+    mount_points(&table).any(|point| point == wanted)
+}
+
+/// The fifth field of each line of mountinfo, its octal escapes undone.
+fn mount_points(table: &str) -> impl Iterator<Item = String> + '_ {
+    table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape)
+}
+
+fn unescape(field: &str) -> String {
+    let mut parts = field.split('\\');
+    let mut text = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                text.push(byte);
+                text.extend_from_slice(&part.as_bytes()[3..]);
+            }
+            None => {
+                text.push(b'\\');
+                text.extend_from_slice(part.as_bytes());
+            }
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Takes away a mount whose process has died (programs on it get ENOTCONN).
+pub fn clear_dead(mnt: &Path) -> CliResult {
+    if pid_file(mnt).running().is_some() || !is_mounted(mnt) {
+        return Ok(());
+    }
+    let dead = mnt.metadata().is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    if dead {
+        posix::unmount(mnt, true).doing(|| format!("cannot take the dead mount at {} away", mnt.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_with_their_escapes() {
+        let table = "36 35 0:3 / /a\\040b\\134c rw - fuse x rw\n37 35 0:4 / /plain rw - ext4 y rw\n";
+        assert_eq!(mount_points(table).collect::<Vec<_>>(), ["/a b\\c", "/plain"]);
+    }
+
+    #[test]
+    fn different_places_have_different_names() {
+        let names = ["/a/b", "/a-b", "/a--b", "/a/-b"].map(|place| name_of(Path::new(place)));
+        for (i, name) in names.iter().enumerate() {
+            assert!(!name.contains('/') && !names[..i].contains(name), "{names:?}");
+        }
+    }
+}

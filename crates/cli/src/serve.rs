@@ -1,0 +1,140 @@
+//! `forebay serve DIR...`: serves targets in the foreground.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use forebay_env::{Address, real};
+
+use crate::{
+    cluster::Cluster,
+    error::{CliError, CliResult, Doing},
+    server::{self, Ready, Serving},
+    stop,
+    units::parse_duration,
+};
+
+/// What to serve, where.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Directories of targets, made by `forebay format`
+    #[arg(required = true)]
+    pub dirs: Vec<PathBuf>,
+    /// Where to listen: tcp:HOST:PORT or unix:PATH; with several DIRs the next one takes the next port
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Vec<Address>,
+    /// The cluster's description (cluster.toml): an mdt hands it to clients; addresses not given are taken from it
+    #[arg(long, value_name = "FILE")]
+    pub map: Option<PathBuf>,
+    /// After a restart, how long to wait for the clients of before
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub recovery_window: Option<Duration>,
+}
+
+/// Serves until SIGTERM or Ctrl-C; says in one line when it is ready.
+pub fn run(args: &ServeArgs) -> CliResult {
+    let stop = stop::requested();
+    let targets = plan(args)?;
+    real::run(|env| async move { server::serve_all(&env, targets, stop, announce).await })
+}
+
+fn announce(ready: &[Ready]) {
+    let one = |ready: &Ready| {
+        let addresses: Vec<String> = ready.addresses.iter().map(Address::to_string).collect();
+        format!("{} at {}", ready.id, addresses.join(" and "))
+    };
+    println!("serving {}", ready.iter().map(one).collect::<Vec<_>>().join(", "));
+}
+
+/// Which directory listens where.
+fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
+    let cluster = args.map.as_deref().map(Cluster::load_file).transpose()?;
+    args.listen.iter().try_for_each(refuse_beyond_loopback)?;
+    if args.listen.is_empty() && cluster.is_none() {
+        return Err(CliError::usage("say where to listen: --listen tcp:127.0.0.1:7700, or --map FILE"));
+    }
+    let serving = |(number, dir): (usize, &PathBuf)| {
+        let dir = dir.canonicalize().doing(|| {
+            let shown = dir.display();
+            format!("there is no target in {shown}; make one with `forebay format mdt|ost {shown}`")
+        })?;
+        let described = cluster.as_ref().and_then(|c| c.targets().into_iter().find(|target| target.dir == dir));
+        let listen = match (&args.listen[..], &described) {
+            ([], Some(target)) => target.addresses.clone(),
+            ([], None) => {
+                return Err(CliError::usage(format!("{} is not in the map; give --listen too", dir.display())));
+            }
+            (given, _) => given.iter().map(|address| nth(address, number)).collect::<CliResult<_>>()?,
+        };
+        listen.iter().try_for_each(refuse_beyond_loopback)?;
+        Ok(Serving {
+            dir,
+            expected: described.map(|target| target.id),
+            listen,
+            map: cluster.as_ref().map(Cluster::map),
+            recovery_window: args.recovery_window,
+        })
+    };
+    args.dirs.iter().enumerate().map(serving).collect()
+}
+
+/// The address of the `number`th target, if the first listens at `address`.
+pub fn nth(address: &Address, number: usize) -> CliResult<Address> {
+    match address {
+        _ if number == 0 => Ok(address.clone()),
+        Address::Tcp(text) => {
+            let (host, port) = split_port(text)?;
+            let port = if port == 0 { Some(0) } else { u16::try_from(number).ok().and_then(|n| port.checked_add(n)) };
+            let port =
+                port.ok_or_else(|| CliError::usage(format!("{address}: there are not enough ports behind it")))?;
+            Ok(Address::Tcp(format!("{host}:{port}")))
+        }
+        _ => Err(CliError::usage(format!("{address} cannot be shared by several targets; use --map or tcp:HOST:PORT"))),
+    }
+}
+
+fn split_port(text: &str) -> CliResult<(&str, u16)> {
+    let wrong = || CliError::usage(format!("'{text}' is not HOST:PORT"));
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    Ok((host, port.parse().map_err(|_| wrong())?))
+}
+
+/// Whoever reaches a port is believed in this version, so nobody from outside may reach it.
+pub fn refuse_beyond_loopback(address: &Address) -> CliResult {
+    let Address::Tcp(text) = address else { return Ok(()) };
+    let (host, _) = split_port(text)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if is_loopback {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "{address} can be reached from other machines, and this version has no keys to tell who calls; \
+         listen at 127.0.0.1 and forward the port through ssh"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_targets_take_the_ports_behind_the_first() {
+        let first = Address::Tcp("127.0.0.1:7700".into());
+        assert_eq!(nth(&first, 0).expect("an address"), first);
+        assert_eq!(nth(&first, 2).expect("an address"), Address::Tcp("127.0.0.1:7702".into()));
+        assert_eq!(nth(&Address::Tcp("[::1]:0".into()), 2).expect("an address"), Address::Tcp("[::1]:0".into()));
+        assert!(nth(&Address::Tcp("127.0.0.1:65535".into()), 1).is_err());
+        assert!(nth(&Address::Unix("/x".into()), 1).expect_err("one socket").message.contains("--map"));
+    }
+
+    #[test]
+    fn listening_beyond_loopback_is_refused_with_words() {
+        for good in ["tcp:127.0.0.1:1", "tcp:[::1]:1", "tcp:localhost:1", "unix:/x", "127.0.0.5:9"] {
+            refuse_beyond_loopback(&good.parse().expect(good)).expect(good);
+        }
+        for bad in ["tcp:0.0.0.0:1", "tcp:mds1:7700", "tcp:10.0.0.1:1", "tcp:[::]:1"] {
+            let error = refuse_beyond_loopback(&bad.parse().expect(bad)).expect_err(bad);
+            assert!(error.message.contains("ssh") && error.exit_code() == 2, "{error}");
+        }
+    }
+}

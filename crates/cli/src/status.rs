@@ -1,0 +1,144 @@
+//! `forebay status CLUSTER`: targets, space, sessions, recovery, background work.
+
+use clap::Args;
+use forebay_env::{Env, real};
+use serde_json::{Value, json};
+
+use crate::{
+    ask,
+    bench::align,
+    cluster::{Cluster, ClusterArg},
+    error::{CliError, CliResult},
+    processes::PidFile,
+    units::{show_bytes, show_count},
+    up::server_processes,
+};
+
+/// Of which cluster.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The DIR of `forebay up`, or HOST:PORT[,HOST:PORT] of the MGS
+    #[arg(value_name = "CLUSTER")]
+    pub cluster: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints it; fails if a target does not answer, after printing what is known.
+pub fn run(args: &StatusArgs) -> CliResult {
+    let cluster = ClusterArg::parse(&args.cluster)?;
+    let report = real::run(|env| async move { gather(&env, &cluster).await })?;
+    if args.json {
+        println!("{report}");
+    } else {
+        print!("{}", table(&report));
+    }
+    let down: Vec<&str> =
+        targets(&report).filter(|t| t["state"] == "down").filter_map(|t| t["name"].as_str()).collect();
+    if down.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::failed(format!("{} does not answer; `forebay up` starts what is missing", down.join(", "))))
+}
+
+/// The contract's object.
+pub async fn gather(env: &Env, cluster: &ClusterArg) -> CliResult<Value> {
+    let map = ask::map(env, cluster).await?;
+    let answers = ask::states(env, &map).await;
+    let mut targets: Vec<Value> = answers.iter().map(ask::Answer::to_json).collect();
+    if let ClusterArg::Described(cluster) = cluster {
+        targets.iter_mut().for_each(|target| add_place(target, cluster));
+    }
+    let clients = targets.first().and_then(|mdt| mdt.get("sessions")).cloned().filter(Value::is_array);
+    Ok(json!({
+        "cluster": map.cluster.to_string(), "epoch": map.epoch,
+        "targets": targets, "clients": clients.unwrap_or_else(|| json!([])),
+    }))
+}
+
+/// Directory and pid, where the target itself does not tell.
+fn add_place(target: &mut Value, cluster: &Cluster) {
+    let name = target["name"].as_str().unwrap_or_default().to_owned();
+    let described = cluster.targets().into_iter().find(|described| described.id.to_string() == name);
+    let process = server_processes(cluster)
+        .into_iter()
+        .find(|(_, targets)| targets.iter().any(|target| target.id.to_string() == name))
+        .and_then(|(process, _)| PidFile::of(&cluster.run_dir(), &process).running());
+    if target["dir"].is_null() {
+        target["dir"] = json!(described.map(|described| described.dir.display().to_string()));
+    }
+    if target["pid"].is_null() {
+        target["pid"] = json!(process);
+    }
+}
+
+fn targets(report: &Value) -> impl Iterator<Item = &Value> {
+    report["targets"].as_array().into_iter().flatten()
+}
+
+fn table(report: &Value) -> String {
+    let heads = ["target", "state", "pid", "used", "available", "last committed", "sessions", "where"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    rows.extend(targets(report).map(row));
+    let mut lines = vec![format!("cluster {}", report["cluster"].as_str().unwrap_or_default()), String::new()];
+    lines.extend(align(&rows));
+    let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
+    lines.push(String::new());
+    lines.push(format!("{} clients", clients.len()));
+    lines.extend(clients.iter().map(|client| {
+        let text = |key: &str| client[key].as_str().unwrap_or("?").to_owned();
+        format!("  {}  {}", text("client"), text("description"))
+    }));
+    lines.join("\n") + "\n"
+}
+
+fn row(target: &Value) -> Vec<String> {
+    let text = |key: &str| match &target[key] {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Array(list) => show_count(list.len() as u64),
+        _ => "-".into(),
+    };
+    let bytes = |key: &str| space(target, key).map_or("-".into(), show_bytes);
+    let place = if target["error"].is_null() { text("dir") } else { text("error") };
+    vec![
+        text("name"),
+        text("state"),
+        text("pid"),
+        bytes("used"),
+        bytes("available"),
+        text("last_committed"),
+        text("sessions"),
+        place,
+    ]
+}
+
+/// Bytes of a target's space: `used`, `available` or `total`.
+pub fn space(target: &Value, key: &str) -> Option<u64> {
+    [&target["space"][key], &target["space"][format!("{key}_bytes")], &target[format!("{key}_bytes")]]
+        .into_iter()
+        .find_map(Value::as_u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_shows_targets_that_answer_and_those_that_do_not() {
+        let report = json!({
+            "cluster": "c",
+            "targets": [
+                {"name": "MDT0000", "kind": "mdt", "state": "serving", "pid": 7, "dir": "/x", "last_committed": 12,
+                 "used_bytes": 1024, "available_bytes": 2048, "sessions": [{}, {}]},
+                {"name": "OST0000", "kind": "ost", "state": "down", "error": "no answer"},
+            ],
+            "clients": [{"client": "id", "description": "mount host:/mnt"}],
+        });
+        let table = table(&report);
+        for words in ["MDT0000  serving    7  1 KiB      2 KiB", "down", "no answer", "mount host:/mnt"] {
+            assert!(table.contains(words), "{words} in {table}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `forebay sync CLUSTER`: everything that was replied to anyone is durable when it returns.
+
+use std::time::Duration;
+
+use clap::Args;
+use forebay_client::{Client, MountOptions};
+use forebay_env::{Env, real};
+
+use crate::{
+    cluster::ClusterArg,
+    error::{CliError, CliResult, Doing},
+    progress,
+};
+
+/// How long the MGS may be away.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Of which cluster.
+#[derive(Debug, Args)]
+pub struct SyncArgs {
+    /// The DIR of `forebay up`, or HOST:PORT[,HOST:PORT] of the MGS
+    #[arg(value_name = "CLUSTER")]
+    pub cluster: String,
+}
+
+/// Waits for it.
+pub fn run(args: &SyncArgs) -> CliResult {
+    let cluster = ClusterArg::parse(&args.cluster)?;
+    let _waiting = progress::spinner("waiting until everything is durable");
+    real::run(|env| async move { sync(&env, &cluster).await })
+}
+
+/// Connects, waits until everything is durable, goes.
+pub async fn sync(env: &Env, cluster: &ClusterArg) -> CliResult {
+    let mut options = MountOptions::new(cluster.mgs());
+    options.description = "forebay sync".into();
+    let away = |_| CliError::failed("the MGS does not answer; `forebay status` tells more");
+    let client = env.timeout(PATIENCE, Client::mount(env, options)).await.map_err(away)?;
+    let client = client.doing(|| "cannot connect".into())?;
+    client.sync_all().await.doing(|| "not everything is durable".into())?;
+    client.unmount().await.doing(|| "cannot disconnect".into())
+}

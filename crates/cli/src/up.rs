@@ -1,0 +1,339 @@
+//! `forebay up DIR`: a whole cluster on this machine, formatted on first use, served in the background, mounted.
+//!
+//! Invariant: `up` again on the same DIR starts what is missing and leaves the rest alone.
+//! Invariant: a target whose directory has vanished is never formatted again: its files would seem never to have been.
+
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use forebay_env::{Address, Env, real};
+use forebay_proto::{TargetId, Uuid};
+use forebay_store::FormatOptions;
+
+use crate::{
+    cluster::{self, Cluster, Description, TargetEntry},
+    error::{CliError, CliResult, Doing},
+    format::{self, format_target},
+    mount,
+    processes::{Background, PidFile, Starting},
+    progress::{self, Counts},
+    serve,
+    units::parse_positive_size,
+};
+
+/// Name of the process that serves all targets.
+const SERVERS: &str = "servers";
+/// Marks a directory in which formatting began and did not end.
+const UNFINISHED: &str = "cluster.toml.unfinished";
+
+/// When replies may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// The server holds it.
+    Memory,
+    /// It is written to the device.
+    Data,
+    /// It is durable.
+    Commit,
+}
+
+/// What to bring up.
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// Directory of the cluster; made and formatted if it is not there
+    pub dir: PathBuf,
+    /// Object storage targets (first use only)
+    #[arg(long, value_name = "N")]
+    pub osts: Option<u32>,
+    /// Metadata targets; this version has one
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub mdts: u32,
+    /// Data bytes of each OST (first use only) [default: a share of what is free, 16GiB at most]
+    #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
+    pub ost_size: Option<u64>,
+    /// Data bytes of the MDT (first use only) [default: a share of what is free, 4GiB at most]
+    #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
+    pub mdt_size: Option<u64>,
+    /// Where to mount [default: where it was mounted last, else DIR/mnt]
+    #[arg(long, value_name = "MNT")]
+    pub mount: Option<PathBuf>,
+    /// Do not mount
+    #[arg(long, conflicts_with = "mount")]
+    pub no_mount: bool,
+    /// Listen at this TCP address and the ports behind it, instead of Unix sockets (first use only)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<Address>,
+    /// When replies of the mount may leave
+    #[arg(long, value_name = "LEVEL")]
+    pub commit: Option<Level>,
+    /// A process per target (first use only)
+    #[arg(long)]
+    pub separate: bool,
+}
+
+/// Brings it up and says where it is.
+pub fn run(args: &UpArgs) -> CliResult {
+    let mut cluster = open(args)?;
+    let _lock = Lock::take(&cluster)?;
+    start_servers(&cluster)?;
+    if args.no_mount {
+        println!("serving {} and {} OSTs in {}", TargetId::mdt(0), cluster.ost_count(), cluster.dir.display());
+        return Ok(());
+    }
+    let mnt = mount_point(args, &mut cluster)?;
+    mount::ensure(&cluster, &mnt)?;
+    println!(
+        "{} and {} OSTs in {}, mounted at {}",
+        TargetId::mdt(0),
+        cluster.ost_count(),
+        cluster.dir.display(),
+        mnt.display()
+    );
+    Ok(())
+}
+
+/// The cluster of `args.dir`, formatted if it is new.
+pub fn open(args: &UpArgs) -> CliResult<Cluster> {
+    if args.mdts != 1 {
+        return Err(CliError::usage(format!("--mdts {}: this version has one MDT per cluster", args.mdts)));
+    }
+    args.listen.iter().try_for_each(serve::refuse_beyond_loopback)?;
+    if !Cluster::exists(&args.dir) {
+        return create(args);
+    }
+    let cluster = Cluster::load(&args.dir)?;
+    let differs = |flag: &str, was: String| {
+        Err(CliError::usage(format!("{flag}: {} was formatted with {was}; that cannot change", args.dir.display())))
+    };
+    match args.osts {
+        Some(osts) if osts as usize != cluster.ost_count() => {
+            differs("--osts", format!("{} OSTs", cluster.ost_count()))
+        }
+        _ if args.separate && !cluster.description.separate => differs("--separate", "one process for all".into()),
+        _ => Ok(cluster),
+    }
+}
+
+fn create(args: &UpArgs) -> CliResult<Cluster> {
+    let osts = args.osts.unwrap_or(4);
+    if osts == 0 || osts as usize > forebay_proto::limits::STRIPES {
+        return Err(CliError::usage(format!("--osts {osts}: use 1 to {}", forebay_proto::limits::STRIPES)));
+    }
+    let shown = args.dir.display();
+    std::fs::create_dir_all(&args.dir).doing(|| format!("cannot make {shown}"))?;
+    let dir = args.dir.canonicalize().doing(|| format!("cannot use {shown}"))?;
+    clear_unfinished(&dir)?;
+    refuse_foreign_content(&dir)?;
+    for sub in ["run", "log"] {
+        std::fs::create_dir_all(dir.join(sub)).doing(|| format!("cannot make {shown}/{sub}"))?;
+    }
+    std::fs::write(dir.join(UNFINISHED), "").doing(|| format!("cannot write in {shown}"))?;
+    let ids: Vec<TargetId> = [TargetId::mdt(0)].into_iter().chain((0..osts).map(TargetId::ost)).collect();
+    let sizes = Sizes::choose(args, &dir, osts)?;
+    let listen = addresses(&dir, args.listen.as_ref(), &ids)?;
+    let uuid = real::run(|env| async move { format_all(&env, &dir, &ids, &sizes).await.map(|uuid| (uuid, dir, ids)) });
+    let (uuid, dir, ids) = uuid?;
+    let entry = |(id, listen): (&TargetId, String)| TargetEntry {
+        name: id.to_string(),
+        dir: id.to_string().into(),
+        listen: vec![listen],
+    };
+    let description = Description {
+        cluster: uuid.to_string(),
+        separate: args.separate,
+        mount: None,
+        commit: args.commit.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned()),
+        targets: ids.iter().zip(listen).map(entry).collect(),
+    };
+    let cluster = Cluster { dir, description };
+    cluster.save()?;
+    std::fs::remove_file(cluster.dir.join(UNFINISHED)).doing(|| format!("cannot write in {shown}"))?;
+    Ok(cluster)
+}
+
+/// Formatting that was interrupted left nothing of value: the description is written last.
+fn clear_unfinished(dir: &Path) -> CliResult {
+    if !dir.join(UNFINISHED).exists() {
+        return Ok(());
+    }
+    for name in target_dirs(dir) {
+        std::fs::remove_dir_all(dir.join(&name)).doing(|| format!("cannot remove the unfinished {name}"))?;
+    }
+    Ok(())
+}
+
+fn refuse_foreign_content(dir: &Path) -> CliResult {
+    match target_dirs(dir).first() {
+        None => Ok(()),
+        Some(name) => Err(CliError::failed(format!(
+            "{}/{name} is there but {} is not; bring it back, or remove {name} if it is of no value",
+            dir.display(),
+            cluster::FILE,
+        ))),
+    }
+}
+
+fn target_dirs(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.parse::<TargetId>().is_ok()).collect();
+    names.sort();
+    names
+}
+
+/// Data bytes of the targets.
+struct Sizes {
+    mdt: u64,
+    ost: u64,
+}
+
+impl Sizes {
+    /// Unless told otherwise, all targets together take at most half of what is free.
+    fn choose(args: &UpArgs, dir: &Path, osts: u32) -> CliResult<Self> {
+        let free = crate::posix::free_bytes(dir).doing(|| format!("free space of {}", dir.display()))?;
+        let share = |of: u64, most: u64| (of / (64 << 20) * (64 << 20)).clamp(256 << 20, most);
+        let sizes = Self {
+            mdt: args.mdt_size.unwrap_or(share(free / 16, format::MDT_BYTES)),
+            ost: args.ost_size.unwrap_or(share(free * 7 / 16 / u64::from(osts), format::OST_BYTES)),
+        };
+        let journal = |id, bytes| FormatOptions::new(Uuid::default(), id, bytes).journal_bytes;
+        let mdt = sizes.mdt + journal(TargetId::mdt(0), sizes.mdt);
+        let all = mdt + u64::from(osts) * (sizes.ost + journal(TargetId::ost(0), sizes.ost));
+        if all > free {
+            let show = crate::units::show_bytes;
+            return Err(CliError::failed(format!(
+                "{} has {} free, and the targets need {}; give a smaller --ost-size or --mdt-size",
+                dir.display(),
+                show(free),
+                show(all),
+            )));
+        }
+        Ok(sizes)
+    }
+}
+
+async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> CliResult<Uuid> {
+    let cluster = format::new_uuid(env);
+    let bar = progress::bar("formatting", ids.len() as u64, Counts::Things);
+    for &id in ids {
+        let bytes = if id == TargetId::mdt(0) { sizes.mdt } else { sizes.ost };
+        format_target(env, &dir.join(id.to_string()), &FormatOptions::new(cluster, id, bytes)).await?;
+        bar.add(1);
+    }
+    Ok(cluster)
+}
+
+/// Unix sockets in DIR/run; TCP where asked for, or where the paths would be too long.
+fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResult<Vec<String>> {
+    if let Some(first) = listen {
+        return (0..ids.len()).map(|number| serve::nth(first, number).map(|address| address.to_string())).collect();
+    }
+    let longest = dir.join(format!("run/{}.sock", ids[0]));
+    if cluster::socket_address(&longest).is_some() {
+        return Ok(ids.iter().map(|id| format!("unix:run/{id}.sock")).collect());
+    }
+    eprintln!(
+        "forebay: {} is too long for a Unix socket (107 bytes); the targets listen at ports of 127.0.0.1 instead",
+        longest.display()
+    );
+    // Held until all are chosen, so that no port is chosen twice.
+    let held: Vec<TcpListener> = ids
+        .iter()
+        .map(|_| TcpListener::bind("127.0.0.1:0").doing(|| "cannot find a free port at 127.0.0.1".into()))
+        .collect::<CliResult<_>>()?;
+    held.iter()
+        .map(|listener| listener.local_addr().map(|a| format!("tcp:{a}")).doing(|| "cannot tell the port".into()))
+        .collect()
+}
+
+/// Starts every server process that does not run, and waits until all are ready.
+pub fn start_servers(cluster: &Cluster) -> CliResult {
+    let mut starting = Vec::new();
+    for (name, targets) in server_processes(cluster) {
+        if PidFile::of(&cluster.run_dir(), &name).running().is_none() {
+            starting.push(start_server(cluster, &name, &targets)?);
+        }
+    }
+    // All are started before the first is waited for: they recover side by side.
+    let results: Vec<CliResult> = starting.into_iter().map(|starting| starting.wait_ready().map(drop)).collect();
+    results.into_iter().collect()
+}
+
+/// Names of the server processes, with their targets.
+pub fn server_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)> {
+    let targets = cluster.targets();
+    if cluster.description.separate {
+        targets.into_iter().map(|target| (target.id.to_string(), vec![target])).collect()
+    } else {
+        vec![(SERVERS.to_owned(), targets)]
+    }
+}
+
+/// Starts one server process.
+pub fn start_server(cluster: &Cluster, name: &str, targets: &[cluster::Target]) -> CliResult<Starting> {
+    let map = cluster.dir.join(cluster::FILE);
+    let mut args = vec!["serve".to_owned(), "--map".to_owned(), format::utf8(&map)?];
+    for target in targets {
+        args.push(format::utf8(&target.dir)?);
+    }
+    Background { name, args, run_dir: &cluster.run_dir(), log_dir: &cluster.log_dir() }.start()
+}
+
+/// Where to mount, remembered for the next `up`.
+fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
+    let given = args.mount.clone().or_else(|| cluster.description.mount.clone());
+    let mnt = given.unwrap_or_else(|| cluster.dir.join("mnt"));
+    let mnt = mount::prepare_point(&mnt)?;
+    let commit = args.commit.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned());
+    let wanted = Description {
+        mount: Some(mnt.clone()),
+        commit: commit.or_else(|| cluster.description.commit.clone()),
+        ..cluster.description.clone()
+    };
+    if wanted != cluster.description {
+        cluster.description = wanted;
+        cluster.save()?;
+    }
+    Ok(mnt)
+}
+
+/// Held while `up` or `down` works on a cluster.
+pub struct Lock {
+    _file: std::fs::File,
+}
+
+impl Lock {
+    /// Refuses while another one works on it.
+    pub fn take(cluster: &Cluster) -> CliResult<Self> {
+        let run_dir = cluster.run_dir();
+        std::fs::create_dir_all(&run_dir).doing(|| format!("cannot make {}", run_dir.display()))?;
+        let path = run_dir.join("lock");
+        let file = std::fs::File::create(&path).doing(|| format!("cannot make {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(_) => Err(CliError::failed(format!(
+                "another `forebay up` or `down` works on {}; wait for it",
+                cluster.dir.display()
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_used_where_their_paths_fit_and_ports_elsewhere() {
+        let ids = [TargetId::mdt(0), TargetId::ost(0)];
+        let short = addresses(Path::new("/x"), None, &ids).expect("addresses");
+        assert_eq!(short, ["unix:run/MDT0000.sock", "unix:run/OST0000.sock"]);
+        let long = addresses(&Path::new("/").join("x".repeat(100)), None, &ids).expect("addresses");
+        assert!(long[0].starts_with("tcp:127.0.0.1:") && long[0] != long[1], "{long:?}");
+        let given = addresses(Path::new("/x"), Some(&Address::Tcp("127.0.0.1:7700".into())), &ids).expect("addresses");
+        assert_eq!(given, ["tcp:127.0.0.1:7700", "tcp:127.0.0.1:7701"]);
+    }
+}
