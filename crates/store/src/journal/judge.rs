@@ -171,3 +171,132 @@ fn corrupt(chain: &Chain, geometry: Geometry, scan: &Scan, highest_durable: Lsn)
     );
     JournalError::new(JournalErrorKind::Corrupt, words)
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::{super::limits::SECTOR, *};
+
+    const START: Checkpoint = Checkpoint { lsn: Lsn(SECTOR), incarnation: Incarnation(5), prev_sum: 100 };
+
+    /// One-sector records from `START`, each carrying on from the one before; sums are 101, 102, ...
+    fn chain(types: &[RecordType]) -> Vec<RecordHeader> {
+        let mut at = START;
+        let mut headers = Vec::new();
+        for record_type in types {
+            if *record_type == RecordType::OpenIncarnation {
+                at.incarnation.0 += 1;
+            }
+            let header = RecordHeader {
+                record_type: *record_type,
+                incarnation: at.incarnation,
+                lsn: at.lsn,
+                record_bytes: SECTOR as u32,
+                payload_bytes: 0,
+                prev_sum: at.prev_sum,
+                durable: START.lsn,
+                anchor_seq: 1,
+                sum: at.prev_sum + 1,
+            };
+            headers.push(header);
+            at = header.after();
+        }
+        headers
+    }
+
+    fn judged(headers: &[RecordHeader], named_durable: Lsn) -> JournalResult<Verdict> {
+        let geometry = Geometry::new(16 * SECTOR).unwrap();
+        let place = |header: &RecordHeader| (geometry.ring_offset(header.lsn), *header);
+        let scan = Scan { intact: headers.iter().map(place).collect(), ..Scan::default() };
+        let (incarnation, durable, extra) = (START.incarnation, START.lsn, Bytes::new());
+        judge(
+            &Anchor { seq: 1, incarnation, checkpoint: START, durable, root: None, extra },
+            geometry,
+            &scan,
+            named_durable,
+        )
+    }
+
+    /// How many records are redone, and how many sectors the cut lies beyond the start.
+    fn redone(headers: &[RecordHeader]) -> (usize, u64) {
+        let verdict = judged(headers, Lsn(0)).unwrap();
+        (verdict.redo.len(), (verdict.cut.lsn.0 - START.lsn.0) / SECTOR)
+    }
+
+    const PART: RecordType = RecordType::Transaction { last: false };
+    const LAST: RecordType = RecordType::Transaction { last: true };
+    const ATTEST: RecordType = RecordType::Attest { clean: false };
+    const OPEN: RecordType = RecordType::OpenIncarnation;
+
+    #[test]
+    fn a_chain_is_followed_through_all_types() {
+        assert_eq!(redone(&[]), (0, 0));
+        assert_eq!(redone(&chain(&[LAST, ATTEST, OPEN, PART, LAST, OPEN, ATTEST])), (3, 7));
+    }
+
+    #[test]
+    fn each_mark_of_a_record_alone_can_end_the_chain() {
+        let spoilt = |spoil: &dyn Fn(&mut RecordHeader)| {
+            let mut headers = chain(&[LAST, LAST, LAST]);
+            spoil(&mut headers[1]);
+            redone(&headers)
+        };
+        assert_eq!(spoilt(&|_| {}), (3, 3));
+        assert_eq!(spoilt(&|header| header.prev_sum += 1), (1, 1));
+        assert_eq!(spoilt(&|header| header.lsn.0 += 16 * SECTOR), (1, 1));
+        assert_eq!(spoilt(&|header| header.incarnation.0 -= 1), (1, 1));
+        assert_eq!(spoilt(&|header| header.incarnation.0 += 1), (1, 1));
+    }
+
+    #[test]
+    fn only_an_opening_raises_the_incarnation() {
+        let mut headers = chain(&[LAST, OPEN]);
+        headers[1].incarnation = START.incarnation;
+        assert_eq!(redone(&headers), (1, 1));
+    }
+
+    #[test]
+    fn nothing_else_lies_within_a_transaction() {
+        assert_eq!(redone(&chain(&[LAST, PART, ATTEST, LAST])), (1, 1));
+        assert_eq!(redone(&chain(&[LAST, PART, OPEN, LAST])), (1, 1));
+    }
+
+    #[test]
+    fn a_chain_ends_after_one_lap() {
+        let mut headers = chain(&[LAST; 16]);
+        headers[15].record_bytes *= 2;
+        assert_eq!(redone(&headers), (15, 15));
+        assert_eq!(redone(&chain(&[LAST; 16])), (16, 16));
+    }
+
+    #[test]
+    fn durable_beyond_the_cut_is_corruption_even_within_the_chain() {
+        let headers = chain(&[LAST, PART, PART]);
+        let durable = |sectors| judged(&headers, Lsn(START.lsn.0 + sectors * SECTOR)).map(|verdict| verdict.cut.lsn);
+        assert!(durable(1).is_ok());
+        assert_eq!(durable(2).unwrap_err().kind, JournalErrorKind::Corrupt);
+        assert_eq!(durable(4).unwrap_err().kind, JournalErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn the_dead_name_nothing_and_the_newer_do() {
+        let mut headers = chain(&[LAST, OPEN, LAST, LAST, LAST]);
+        headers.remove(2);
+        headers[3].durable = headers[3].lsn;
+        assert_eq!(judged(&headers, Lsn(0)).unwrap_err().kind, JournalErrorKind::Corrupt);
+        headers[3].incarnation.0 += 1;
+        assert_eq!(judged(&headers, Lsn(0)).unwrap_err().kind, JournalErrorKind::Corrupt);
+        headers[3].incarnation = START.incarnation;
+        assert_eq!(judged(&headers, Lsn(0)).unwrap().cut.lsn, headers[1].after().lsn);
+    }
+
+    #[test]
+    fn a_record_of_a_newer_program_is_refused() {
+        let scan = Scan { newer: Some(2), ..Scan::default() };
+        let (incarnation, durable, extra) = (START.incarnation, START.lsn, Bytes::new());
+        let anchor = Anchor { seq: 1, incarnation, checkpoint: START, durable, root: None, extra };
+        let error = judge(&anchor, Geometry::new(16 * SECTOR).unwrap(), &scan, Lsn(0)).unwrap_err();
+        assert_eq!(error.kind, JournalErrorKind::Unsupported);
+    }
+}

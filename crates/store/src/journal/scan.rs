@@ -73,3 +73,78 @@ impl Scan {
         SECTOR
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_proto::{Incarnation, Uuid};
+
+    use super::{super::record::RecordType, *};
+
+    const OWNER: Owner = Owner { target: Uuid([1; 16]), generation: 1, salt: 1 };
+
+    fn record(sector: u64, payload: &[u8]) -> Vec<u8> {
+        let mut header = RecordHeader {
+            record_type: RecordType::Transaction { last: true },
+            incarnation: Incarnation(1),
+            lsn: Lsn(sector * SECTOR),
+            record_bytes: 0,
+            payload_bytes: 0,
+            prev_sum: 0,
+            durable: Lsn(0),
+            anchor_seq: 1,
+            sum: 0,
+        };
+        header.encode(&OWNER, payload).to_vec()
+    }
+
+    fn ring(records: &[(u64, Vec<u8>)]) -> (Geometry, Vec<u8>) {
+        let mut ring = vec![0; 64 * SECTOR as usize];
+        for (sector, record) in records {
+            let at = (sector * SECTOR) as usize;
+            ring[at..at + record.len()].copy_from_slice(record);
+        }
+        (Geometry::new(64 * SECTOR).unwrap(), ring)
+    }
+
+    fn places(scan: &Scan) -> Vec<u64> {
+        scan.intact.keys().map(|at| at / SECTOR).collect()
+    }
+
+    #[test]
+    fn a_record_counts_only_where_its_lsn_puts_it_in_whatever_lap() {
+        let (geometry, ring) = ring(&[(1, record(1, b"")), (5, record(69, b"")), (7, record(8, b""))]);
+        let mut scan = Scan::default();
+        scan.look(&OWNER, geometry, 0, &ring);
+        assert_eq!(places(&scan), [1, 5]);
+    }
+
+    #[test]
+    fn the_inside_of_an_intact_record_is_passed_over_and_that_of_a_broken_one_is_not() {
+        let nested = [vec![0; SECTOR as usize - 96], record(2, b"")].concat();
+        let mut scan = Scan::default();
+        let (geometry, mut ring) = ring(&[(1, record(1, &nested))]);
+        scan.look(&OWNER, geometry, 0, &ring);
+        assert_eq!(places(&scan), [1]);
+        ring[SECTOR as usize + 200] ^= 1;
+        let mut scan = Scan::default();
+        scan.look(&OWNER, geometry, 0, &ring);
+        assert_eq!((places(&scan), scan.broken[&SECTOR].lsn), (vec![2], Lsn(SECTOR)));
+    }
+
+    #[test]
+    fn windows_of_any_size_find_the_same_as_one() {
+        let records: Vec<(u64, Vec<u8>)> = [(0, 60_000), (15, 1), (16, 65_440), (33, 5000), (48, 65_440)]
+            .map(|(sector, length)| (sector, record(sector, &vec![7; length])))
+            .into();
+        let (geometry, ring) = ring(&records);
+        for window_sectors in 16..=64 {
+            let (mut scan, mut at) = (Scan::default(), 0);
+            while at < ring.len() as u64 {
+                let end = (at + window_sectors * SECTOR).min(ring.len() as u64);
+                at += scan.look(&OWNER, geometry, at, &ring[at as usize..end as usize]);
+            }
+            assert_eq!(places(&scan), [0, 15, 16, 33, 48], "{window_sectors}");
+            assert!(scan.broken.is_empty());
+        }
+    }
+}

@@ -83,6 +83,56 @@ fn what_was_committed_is_redone_after_a_power_cut() {
     });
 }
 
+/// start |X| before the first commit
+#[test]
+fn an_incarnation_once_opened_is_never_opened_again() {
+    on_a_node(|sim, node, env| async move {
+        let (_, journal) = fresh(&env, 16).await;
+        assert_eq!(journal.incarnation().0, 1);
+        sim.power_cut(node);
+        let env = sim.env(node);
+        let disk = disk(&env, 16).await;
+        assert_eq!(open(&env, &disk).await.1.incarnation().0, 2);
+    });
+}
+
+/// commit |X| SIGKILL with the write in the drive's cache, restart |X| power cut
+#[test]
+fn what_a_restart_accepted_is_durable_though_the_writer_died_before_the_flush() {
+    on_a_node(|sim, node, env| async move {
+        let (_, journal) = fresh(&env, 16).await;
+        let before = sim.disk_image(node, PATH);
+        let committed = commit(&journal, b"written, not flushed").await;
+        let at = RING_START + committed.end.0 - SECTOR;
+        let record = Bytes::from(sim.disk_image(node, PATH).read(at, SECTOR as usize));
+        sim.power_cut(node);
+        sim.set_disk_image(node, PATH, before);
+        let again = sim.env(node);
+        let cached = disk(&again, 16).await;
+        cached.write(at, vec![record]).await.unwrap();
+        assert!(open(&again, &cached).await.0 == std::slice::from_ref(&committed));
+        for _ in 0..8 {
+            sim.power_cut(node); // loses, by chance, what was not flushed
+            let env = sim.env(node);
+            let disk = disk(&env, 16).await;
+            let mut recovered = recover(&env, &disk).await.unwrap();
+            assert!(redo(&mut recovered).await == std::slice::from_ref(&committed));
+        }
+    });
+}
+
+#[test]
+fn an_anchor_names_what_was_durable_beyond_its_checkpoint() {
+    on_a_node(|sim, node, env| async move {
+        let (disk, journal) = fresh(&env, 16).await;
+        let checkpoint = journal.position();
+        commit(&journal, b"damaged").await;
+        journal.set_checkpoint(checkpoint, None, Bytes::new()).await.unwrap();
+        sim.disk_fault(node, PATH, Fault::Rot { offset: RING_START + checkpoint.lsn.0 + 100, bits: 1 });
+        assert_eq!(kind(recover(&env, &disk).await), JournalErrorKind::Corrupt);
+    });
+}
+
 #[test]
 fn a_checkpoint_ends_redo_and_frees_the_ring() {
     on_a_node(|_, _, env| async move {
