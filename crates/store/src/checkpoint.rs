@@ -159,6 +159,7 @@ impl Core {
         counts.finished = counts.begun;
         self.checkpoints.set(counts);
         self.stats.borrow_mut().checkpoints += 1;
+        self.evict(); // what was dirty is clean now
         self.collect_slabs();
         self.wake_cleaner.notify_one();
     }

@@ -280,7 +280,7 @@ impl Core {
     }
 
     fn after_commit(&self) {
-        self.promises.set_hopeless(false);
+        self.promises.set_hopeless(None);
         self.collect_slabs();
         self.wake_checkpoint.notify_one();
         self.wake_cleaner.notify_one();

@@ -39,24 +39,47 @@ struct Move {
 #[derive(Default)]
 pub(crate) struct Stuck(BTreeSet<(u32, u64)>);
 
+/// What the cleaner did since it began, and what came of it: bytes that pack badly must not be moved around for ever.
+#[derive(Default)]
+struct Effort {
+    most_free: u32,
+    grants: u64,
+    slabs_since: u32,
+}
+
+impl Effort {
+    /// True if as many slabs as there are were cleaned, no more are free than before, and nobody got room meanwhile.
+    fn is_fruitless(&mut self, core: &Core) -> bool {
+        let (free, grants) = (core.alloc.borrow().free_count(), core.promises.grants());
+        let progress = free > self.most_free || grants > self.grants;
+        self.slabs_since = if progress { 0 } else { self.slabs_since + 1 };
+        (self.most_free, self.grants) = if grants > self.grants { (free, grants) } else { (self.most_free.max(free), grants) };
+        self.slabs_since > core.geometry.slab_count
+    }
+}
+
 impl Core {
     /// The cleaner's task.
     pub(crate) async fn clean_loop(self: Rc<Self>) {
         let mut stuck = Stuck::default();
+        let mut effort = Effort::default();
         loop {
             let wake = self.wake_cleaner.notified();
             if self.check_running().is_err() {
                 return;
             }
             if !self.cleaning_due(&stuck) {
+                effort = Effort::default();
                 wake.await;
                 continue;
             }
             let outcome = self.clean_some(&mut stuck).await;
             match outcome {
-                Ok(true) => (),
-                Ok(false) => {
-                    self.promises.set_hopeless(true);
+                Ok(true) if !effort.is_fruitless(&self) => (),
+                Ok(_) => {
+                    effort = Effort::default();
+                    let deaths = self.alloc.borrow().deaths();
+                    self.promises.set_hopeless(Some(deaths));
                     self.writer_gives_up_if_stranded();
                     self.progress.notify_waiters();
                     wake.await;
@@ -121,7 +144,7 @@ impl Core {
     fn choose_victim(&self, stuck: &Stuck) -> Option<(u32, u64)> {
         let alloc = self.alloc.borrow();
         // In the background only what is worth it; when somebody waits, whatever gains at all.
-        let least_gain = if self.promises.anybody_waits() { 2 * limits::SECTOR } else { self.slab_usable() / 8 };
+        let least_gain = if self.promises.anybody_waits() { 0 } else { self.slab_usable() / 8 };
         let worth = self.slab_usable() - least_gain;
         let candidates = alloc.slabs().filter(|(number, slab)| {
             let full = slab.state == SlabState::Full && slab.live() < worth;

@@ -49,8 +49,9 @@ pub(crate) struct Promises {
     /// Those who wait for room, one at a time: in order.
     turn: Mutex<()>,
     waiting: Cell<u32>,
-    /// Set by the cleaner when it can gain nothing more.
-    hopeless: Cell<bool>,
+    grants: Cell<u64>,
+    /// Set by the cleaner when it could gain nothing more: after how many deaths of live bytes that was.
+    hopeless_at: Cell<Option<u64>>,
 }
 
 /// A promise of room: given back when dropped, used up by [`crate::Store::place`].
@@ -94,12 +95,18 @@ impl Promises {
         self.waiting.get() > 0
     }
 
-    /// The cleaner can gain nothing more: those who wait are told `Full`. Undone by the next commit.
-    pub(crate) fn set_hopeless(&self, hopeless: bool) {
-        self.hopeless.set(hopeless);
+    /// The cleaner can gain nothing more after so many `deaths`: those who wait are told `Full`.
+    pub(crate) fn set_hopeless(&self, deaths: Option<u64>) {
+        self.hopeless_at.set(deaths);
+    }
+
+    /// Reservations granted so far.
+    pub(crate) fn grants(&self) -> u64 {
+        self.grants.get()
     }
 
     fn grant(self: &Rc<Self>, weight: u64, device_bytes: u64) -> Reservation {
+        self.grants.set(self.grants.get() + 1);
         self.weight.set(self.weight.get() + weight);
         self.device_bytes.set(self.device_bytes.get() + device_bytes);
         Reservation { promises: self.clone(), weight, device_bytes }
@@ -130,7 +137,8 @@ impl Core {
     pub(crate) fn space(&self) -> Space {
         let alloc = self.alloc.borrow();
         let slabs = alloc.counts();
-        let good = self.geometry.slab_count.saturating_sub(slabs.bad + self.keep_slabs);
+        // Two more than those kept back: the open one's rest and the last one to be emptied cannot be counted on.
+        let good = self.geometry.slab_count.saturating_sub(slabs.bad + self.keep_slabs + 2);
         let total_bytes = u64::from(good) * self.slab_usable();
         let used_bytes = (alloc.data_live() + alloc.page_live()).min(total_bytes);
         let reserved_bytes = self.promises.weight.get();
@@ -163,7 +171,7 @@ impl Core {
             if self.room_now(device_bytes) {
                 return Ok(promises.grant(weight, device_bytes));
             }
-            if promises.hopeless.get() && !self.journal_crowded() {
+            if promises.hopeless_at.get() == Some(self.alloc.borrow().deaths()) && !self.journal_crowded() {
                 return Err(self.full_error(weight));
             }
             self.wake_cleaner.notify_one();

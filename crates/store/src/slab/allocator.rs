@@ -69,6 +69,8 @@ pub(crate) struct Allocator {
     next_epoch: u64,
     data_live: u64,
     page_live: u64,
+    /// Counts live bytes' deaths: while it stands still, the cleaner can gain no more than it has.
+    deaths: u64,
     /// Openings by epoch, to find the oldest bytes on the device. Holds every slab ever opened.
     by_epoch: BTreeMap<u64, u32>,
 }
@@ -92,6 +94,7 @@ impl Allocator {
             next_epoch: 1,
             data_live: 0,
             page_live: 0,
+            deaths: 0,
             by_epoch: BTreeMap::new(),
         }
     }
@@ -134,6 +137,11 @@ impl Allocator {
     /// Live bytes of index pages.
     pub(crate) fn page_live(&self) -> u64 {
         self.page_live
+    }
+
+    /// Changes whenever live bytes die.
+    pub(crate) fn deaths(&self) -> u64 {
+        self.deaths
     }
 
     /// Slabs by state.
@@ -218,6 +226,7 @@ impl Allocator {
         slab.data_live = slab.data_live.checked_sub(weight).expect("no more dies than lived");
         slab.freed_at = group;
         self.data_live -= weight;
+        self.deaths += 1;
         self.note_if_empty(place.slab);
     }
 
@@ -237,6 +246,7 @@ impl Allocator {
         let slab = &mut self.slabs[place.slab as usize];
         slab.page_live = slab.page_live.checked_sub(bytes).expect("no more pages die than lived");
         self.page_live -= bytes;
+        self.deaths += 1;
         self.note_if_empty(place.slab);
     }
 
