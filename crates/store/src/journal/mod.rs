@@ -1,4 +1,4 @@
-//! Write-ahead journal of one target: two anchors and a ring of records (`docs/format-journal.md`).
+//! Write-ahead journal of one target: two anchors and a ring of records (`docs/format.md`).
 //!
 //! Invariant: a transaction is recovered whole or not at all, and what is recovered is a prefix of what was appended.
 //! Invariant: a bad record below the highest durable lsn that anything intact names is corruption; above it, a torn tail.
