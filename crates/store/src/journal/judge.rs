@@ -3,8 +3,8 @@
 //! Pure: an anchor and a [`Scan`] in, a [`Verdict`] or a refusal out.
 //!
 //! Why records beyond a cut cannot lie. A record of incarnation `i` that lies beyond the place where `i + 1` was opened
-//! is dead. It names only what was durable when it was built; the recovery that opened `i + 1` found all of that intact,
-//! so what it names is below that cut, and below ours. Such records are passed over all the same.
+//! is dead. It names only what was durable when it was built; the recovery that opened `i + 1` found all of that
+//! intact, so what it names is below that cut, and below ours. Such records are passed over all the same.
 
 use forebay_proto::Incarnation;
 
@@ -130,8 +130,8 @@ fn refuse_lost_anchor(anchor: &Anchor, scan: &Scan) -> JournalResult<()> {
         return Ok(());
     }
     let words = format!(
-        "journal: anchor {} is damaged or lost: the record at lsn {} knew it durable, the newest that can be read is {}; \
-         not served, `forebay fsck --repair` rebuilds from the slabs",
+        "journal: anchor {} is damaged or lost: the record at lsn {} knew it durable, the newest that can be read is \
+         {}; not served, `forebay fsck --repair` rebuilds from the slabs",
         header.anchor_seq, header.lsn, anchor.seq
     );
     Err(JournalError::new(JournalErrorKind::Corrupt, words))

@@ -1,7 +1,8 @@
 //! Write-ahead journal of one target: two anchors and a ring of records (`docs/format.md`).
 //!
 //! Invariant: a transaction is recovered whole or not at all, and what is recovered is a prefix of what was appended.
-//! Invariant: a bad record below the highest durable lsn that anything intact names is corruption; above it, a torn tail.
+//! Invariant: a bad record below the highest durable lsn that anything intact names is corruption; above
+//! it, a torn tail.
 //! Invariant: no record is overwritten before an anchor that no longer needs it is durable.
 //! Invariant: after a failed write or flush nothing is acknowledged any more; the failure sticks.
 //! Not here: what a payload means, when to commit, when to checkpoint, how long to idle before an attest (the store's).
@@ -56,7 +57,7 @@ struct Owner {
     target: Uuid,
     /// Raised by `fsck --repair`: older records are then nobody's.
     generation: u32,
-    /// Random, from the anchor, mixed into every record's sum: bytes that a user stores in a payload can never pass for a
-    /// record, whatever else he knows.
+    /// Random, from the anchor, mixed into every record's sum: bytes that a user stores in a payload can never pass for
+    /// a record, whatever else he knows.
     salt: u64,
 }

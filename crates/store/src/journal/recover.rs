@@ -53,7 +53,8 @@ pub struct Transaction {
 impl Journal {
     /// Finds the journal of `target` and `generation` on `disk`, and judges it.
     ///
-    /// `named_durable`: the highest durable lsn that the store knows from elsewhere (run headers of this generation), or 0.
+    /// `named_durable`: the highest durable lsn that the store knows from elsewhere (run headers of this
+    /// generation), or 0.
     /// Errors: `Corrupt`, `Foreign`, `Unsupported`, `Medium`: the target must not serve.
     pub async fn recover(
         env: &Env,

@@ -201,8 +201,8 @@ impl Ring {
 
     fn full(&self, payload_bytes: u64, free_bytes: u64) -> JournalError {
         let words = format!(
-            "the journal is full: {payload_bytes} bytes asked for, {free_bytes} bytes of the ring free (checkpoint at {}, \
-             head at {}, ring of {} bytes); a checkpoint has to complete first",
+            "the journal is full: {payload_bytes} bytes asked for, {free_bytes} bytes of the ring free (checkpoint \
+             at {}, head at {}, ring of {} bytes); a checkpoint has to complete first",
             self.tail,
             self.head.lsn,
             self.geometry.ring_bytes()

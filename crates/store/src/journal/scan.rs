@@ -36,8 +36,8 @@ pub(super) struct Scan {
 impl Scan {
     /// Looks at `window`, which lies at ring offset `at`, sector by sector, passing over the inside of intact records.
     ///
-    /// Returns how far it came: all of a window that reaches the ring's end, else as far as a record may begin that lies
-    /// whole in the window. The caller continues from there.
+    /// Returns how far it came: all of a window that reaches the ring's end, else as far as a record may begin that
+    /// lies whole in the window. The caller continues from there.
     pub(super) fn look(&mut self, owner: &Owner, geometry: Geometry, at: u64, window: &[u8]) -> u64 {
         let window_bytes = window.len() as u64;
         assert!(window_bytes >= geometry.record_bytes_max() || at + window_bytes >= geometry.ring_bytes());

@@ -37,7 +37,8 @@ struct State {
 }
 
 impl Journal {
-    /// Makes `disk` an empty journal; what it held is lost. Errors: `Invalid` if it is too small, `Medium`, `FlushFailed`.
+    /// Makes `disk` an empty journal; what it held is lost. Errors: `Invalid` if it is too small, `Medium`,
+    /// `FlushFailed`.
     pub async fn format(env: &Env, disk: &Disk, target: Uuid, generation: u32) -> JournalResult<()> {
         let geometry = Geometry::of_device(disk.info().bytes).ok_or_else(|| too_small(disk.info().bytes))?;
         let owner = Owner { target, generation, salt: env.random_u64() };
@@ -50,7 +51,8 @@ impl Journal {
             root: None,
             extra: Bytes::new(),
         };
-        // Both anchors and the first record's place, before the new anchor: a crash in between leaves no journal at all.
+        // Both anchors and the first record's place, before the new anchor: a crash in between leaves no
+        // journal at all.
         let blank = AlignedBuf::zeroed((RING_START + SECTOR) as usize);
         disk.write_durable(0, vec![blank.freeze()]).await?;
         let sector = anchor.encode(&owner, geometry).freeze();
@@ -89,15 +91,16 @@ impl Journal {
         self.attest_as(false).await
     }
 
-    /// As [`Journal::attest`], at the end of a clean stop: the next recovery reports `clean` if nothing was appended after.
+    /// As [`Journal::attest`], at the end of a clean stop: the next recovery reports `clean` if nothing was
+    /// appended after.
     pub async fn attest_clean(&self) -> JournalResult<Lsn> {
         self.attest_as(true).await
     }
 
     /// Writes the next anchor durably; then the ring before `checkpoint` is free again.
     ///
-    /// `root` and `extra` are what the store starts from at `checkpoint`; they must be durable already. One runs at a time,
-    /// others wait. Errors: as [`Journal::write_out`].
+    /// `root` and `extra` are what the store starts from at `checkpoint`; they must be durable already. One runs at a
+    /// time, others wait. Errors: as [`Journal::write_out`].
     pub async fn set_checkpoint(
         &self,
         checkpoint: Checkpoint,

@@ -1,5 +1,5 @@
-//! Long lives: seeded histories of commits, checkpoints, crashes and restarts over many laps, against a list of what was
-//! appended and acknowledged.
+//! Long lives: seeded histories of commits, checkpoints, crashes and restarts over many laps, against a list of what
+//! was appended and acknowledged.
 
 use bytes::Bytes;
 

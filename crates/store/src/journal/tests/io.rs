@@ -6,6 +6,7 @@ use bytes::Bytes;
 use forebay_env::{
     Disk, Env, OpenDisk,
     sim::{Fault, NodeId, Sim, TearChoice},
+    testing::{on_both, scratch_dir},
 };
 use forebay_proto::Uuid;
 
@@ -63,6 +64,26 @@ fn on_a_node<F: Future<Output = ()>>(body: impl FnOnce(Sim, NodeId, Env) -> F) {
 /// The kind of error of whatever answers it.
 fn kind<T>(result: JournalResult<T>) -> JournalErrorKind {
     result.err().expect("an error").kind
+}
+
+#[test]
+fn real_and_simulated_disks_give_back_what_was_committed() {
+    on_both(|env| async move {
+        let dir = scratch_dir(&env);
+        let create_bytes = Some(RING_START + 64 * SECTOR);
+        let options = OpenDisk { create_bytes, prewrite: true, ..OpenDisk::default() };
+        let disk = env.open_disk(&format!("{dir}/journal"), options).await.unwrap();
+        Journal::format(&env, &disk, TARGET, 1).await.unwrap();
+        let mut last = Vec::new();
+        for lap in 0..5u8 {
+            let (redone, journal) = open(&env, &disk).await;
+            assert!(redone == last);
+            journal.set_checkpoint(journal.position(), None, Bytes::new()).await.unwrap();
+            last = vec![commit(&journal, &[lap; 100_000]).await, commit(&journal, &[lap; 10]).await];
+            journal.attest_clean().await.unwrap();
+        }
+        assert!(recover(&env, &disk).await.unwrap().clean);
+    });
 }
 
 #[test]
@@ -154,7 +175,7 @@ fn a_checkpoint_ends_redo_and_frees_the_ring() {
     });
 }
 
-/// Several callers at once, each of them a commit; what a caller was told is durable at every point of the disk's history.
+/// Several callers at once, each of them a commit, then a power cut at every point of the disk's history.
 #[test]
 fn every_crash_point_of_concurrent_commits_recovers_a_prefix() {
     for seed in 0..6 {
