@@ -10,6 +10,7 @@ use forebay_proto::{
     message::{Connect, ConnectReply, Empty, Fence, FrameHeader},
 };
 use forebay_rpc::server::{Connection, Request};
+use forebay_store::CommitPoint;
 
 use crate::{
     Answer, Context, TargetState,
@@ -201,7 +202,10 @@ impl Core {
         let (core, connection, header) = (self.strong(), connection.clone(), request.header);
         self.env.spawn(async move {
             core.forget(&session, "it said goodbye");
-            core.bury(&session, false).await;
+            // Durable before the client goes: a restart need not wait for it.
+            if let Some(point) = core.bury(&session, false).await {
+                let _ = core.commit(point).await;
+            }
             core.answer(&connection, &header, &Empty {});
             connection.finish();
         });
@@ -241,18 +245,19 @@ impl Core {
     }
 
     /// Closes what the session held, then removes its rows.
-    pub(crate) async fn bury(&self, session: &Rc<Session>, evicted: bool) {
+    pub(crate) async fn bury(&self, session: &Rc<Session>, evicted: bool) -> Option<CommitPoint> {
         self.service.session_ended(session.id, session.client, evicted).await;
-        self.remove_rows(session).await;
+        self.remove_rows(session).await
     }
 
     /// Removes the rows of an ended session. If that fails, the session is there after a restart, and is missed and evicted.
-    pub(crate) async fn remove_rows(&self, session: &Session) {
+    pub(crate) async fn remove_rows(&self, session: &Session) -> Option<CommitPoint> {
         let keys = session_keys(session);
         let removed = self.change_rows(&keys, |txn| keys.iter().for_each(|key| txn.delete(key))).await;
-        if let Err(error) = removed {
+        if let Err(error) = &removed {
             self.log(&format!("the rows of session {} stay for now: {error}", session.id));
         }
+        removed.ok()
     }
 
     /// Fences a client, durably with the reply: ends its session and refuses whatever comes later.
