@@ -59,7 +59,7 @@ impl Tx<'_> {
 
     fn dirent(&self, parent: Fid, cookie: u64) -> Step<Option<Dirent>> {
         let key = keys::dirent(parent, cookie);
-        let Some(row) = self.row(key.as_ref())? else { return Ok(None) };
+        let Some(row) = self.row(key)? else { return Ok(None) };
         Dirent::decode(&row).map(Some).map_err(|error| corrupt(key.as_ref(), error))
     }
 

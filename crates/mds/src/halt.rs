@@ -2,13 +2,15 @@
 
 use forebay_proto::{DecodeError, Errno, ErrorReply, Fid};
 
+use crate::keys::Key;
+
 /// Why `apply` stopped. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Halt {
     /// The answer.
     Fail(ErrorReply),
     /// This row is not in memory: prefetch it, begin anew.
-    Missing(Vec<u8>),
+    Missing(Key),
     /// A truncate of this file is on its way to the OSTs: wait for it, begin anew.
     Truncating(Fid),
     /// A new placement table is being committed: wait for it, begin anew.
@@ -31,8 +33,12 @@ impl From<ErrorReply> for Halt {
 }
 
 /// The bytes under `key` are not what this program writes: damage, or a version to come.
-pub fn corrupt(key: &[u8], error: DecodeError) -> Halt {
+pub fn damaged(key: &[u8], error: DecodeError) -> ErrorReply {
     let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     ErrorReply::new(Errno::EIO, format!("row {key} of the metadata target is damaged ({error}); run forebay fsck"))
-        .into()
+}
+
+/// As [`damaged`], as an operation's end.
+pub fn corrupt(key: &[u8], error: DecodeError) -> Halt {
+    damaged(key, error).into()
 }

@@ -10,24 +10,22 @@ pub const SUPERBLOCK: u8 = 0x20;
 pub const INODE: u8 = 0x21;
 /// Name in a directory.
 pub const DIRENT: u8 = 0x22;
-/// Names of an inode's extended attributes.
-pub const XATTR_NAMES: u8 = 0x23;
-/// Value of one extended attribute.
-pub const XATTR: u8 = 0x24;
+/// Extended attributes of an inode.
+pub const XATTR: u8 = 0x23;
 /// Inode without a name that is still open.
-pub const ORPHAN: u8 = 0x25;
+pub const ORPHAN: u8 = 0x24;
 /// Open handle.
-pub const HANDLE: u8 = 0x26;
+pub const HANDLE: u8 = 0x25;
 /// Fid sequence leased to a client.
-pub const LEASE: u8 = 0x27;
+pub const LEASE: u8 = 0x26;
 /// Object to be destroyed on an OST.
-pub const DESTROY: u8 = 0x28;
+pub const DESTROY: u8 = 0x27;
 /// Truncate to be driven to the OSTs.
-pub const TRUNCATE: u8 = 0x29;
+pub const TRUNCATE: u8 = 0x28;
 /// Counters: inodes, next sequence.
-pub const COUNTER: u8 = 0x2a;
+pub const COUNTER: u8 = 0x29;
 /// Weights of the OSTs from a transno on.
-pub const PLACEMENT: u8 = 0x2b;
+pub const PLACEMENT: u8 = 0x2a;
 
 /// A short key, on the stack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,17 +86,9 @@ pub fn cookie_of(key: &[u8]) -> Option<u64> {
     key.get(17..25)?.try_into().ok().map(u64::from_be_bytes)
 }
 
-/// The list of names of extended attributes, cut in pieces.
-pub fn xattr_names(fid: Fid) -> Vec<u8> {
-    Key::new(XATTR_NAMES).with(&fid.to_key()).as_ref().to_vec()
-}
-
-/// The value of an extended attribute, cut in pieces. The zero byte keeps one name from being another's beginning.
-pub fn xattr(fid: Fid, name: &[u8]) -> Vec<u8> {
-    let mut key = Key::new(XATTR).with(&fid.to_key()).as_ref().to_vec();
-    key.extend_from_slice(name);
-    key.push(0);
-    key
+/// The extended attributes of `fid`.
+pub fn xattrs(fid: Fid) -> Key {
+    Key::new(XATTR).with(&fid.to_key())
 }
 
 /// The orphan row of `fid`.
@@ -216,10 +206,10 @@ mod tests {
         );
         assert_eq!(
             format!("{:?}", handle(fid, SessionId(3), 4)),
-            "260000000000000000000000000010000200000000000000030000000000000004"
+            "250000000000000000000000000010000200000000000000030000000000000004"
         );
-        assert_eq!(format!("{:?}", destroy(2, fid)), "280000000200000000000000000000000000100002");
-        assert_eq!(format!("{:?}", lease(FidSequence(1))), "270000000000000001");
-        assert_eq!(format!("{:?}", placement(Transno(5))), "2b0000000000000005");
+        assert_eq!(format!("{:?}", destroy(2, fid)), "270000000200000000000000000000000000100002");
+        assert_eq!(format!("{:?}", lease(FidSequence(1))), "260000000000000001");
+        assert_eq!(format!("{:?}", placement(Transno(5))), "2a0000000000000005");
     }
 }

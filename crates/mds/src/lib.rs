@@ -8,6 +8,7 @@
 //! from the log after its commit, whoever dies (`background`).
 //! Not here: sessions, replay, reply rows (crate `target`); file data (crate `oss`).
 
+mod background;
 mod bootstrap;
 mod directory;
 mod dirent;
@@ -15,15 +16,20 @@ mod halt;
 mod inode;
 mod keys;
 pub mod limits;
+mod load;
 mod memory;
 mod name;
 mod opens;
 mod ops;
+mod osts;
 mod perm;
-mod pieces;
 mod placement;
+mod run;
+mod server;
 mod siphash;
 #[cfg(test)]
 mod testing;
 mod tx;
 mod varint;
+
+pub use server::{Mds, MdsOptions};

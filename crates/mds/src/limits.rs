@@ -4,8 +4,6 @@ use std::time::Duration;
 
 /// Longest symbolic link target.
 pub const SYMLINK_BYTES: usize = forebay_proto::limits::SYMLINK_BYTES;
-/// Pieces that a long value (extended attribute, list of their names) is cut into: a row stays well below a leaf.
-pub const PIECE_BYTES: usize = 4 << 10;
 /// Most names of one 48-bit hash in one directory (15 bits of the cookie).
 pub const COLLISIONS: u16 = (1 << 15) - 1;
 /// Deepest directory tree a rename walks up: a longer way means a loop, that is, damage.
@@ -42,3 +40,9 @@ pub const KEEP_FREE_BYTES: u64 = 1 << 20;
 pub const FILE_ROW_BYTES: u64 = 512;
 /// Stripe size where neither the file nor a directory above says one.
 pub const STRIPE_BYTES: u32 = 1 << 20;
+/// Bytes of requests to the OSTs in flight or uncommitted.
+pub const PINNED_BYTES: u64 = 16 << 20;
+/// Pause before an OST that answered a driven request with an error is asked again.
+pub const INSIST_PAUSE: Duration = Duration::from_secs(1);
+/// How long an answer about the room on the MDT's device is believed.
+pub const ROOM_INTERVAL: Duration = Duration::from_millis(50);

@@ -82,9 +82,11 @@ pub struct Effects {
     /// A truncate to be driven to the OSTs.
     pub truncate: Option<Fid>,
     /// A sequence was leased.
-    pub lease: Option<FidSequence>,
+    pub lease: Option<(FidSequence, ClientId)>,
     /// Keys whose change other sessions must not see before it is committed.
     pub touched: Vec<Key>,
+    /// Rows that are set or removed.
+    pub written: Vec<Key>,
 }
 
 /// See the module.
@@ -107,20 +109,21 @@ impl<'a> Tx<'a> {
     }
 
     /// A row as it is, whoever changed it.
-    pub fn row(&self, key: &[u8]) -> Step<Option<Bytes>> {
-        self.rows.get(key).map_err(|error| match error.kind {
-            StoreErrorKind::NotResident => Halt::Missing(key.to_vec()),
+    pub fn row(&self, key: Key) -> Step<Option<Bytes>> {
+        self.rows.get(key.as_ref()).map_err(|error| match error.kind {
+            StoreErrorKind::NotResident => Halt::Missing(key),
             _ => Halt::Fail(forebay_target::store_error(error)),
         })
     }
 
     /// Sets a row.
-    pub fn put(&mut self, key: impl AsRef<[u8]>, value: &[u8]) {
+    pub fn put(&mut self, key: Key, value: &[u8]) {
+        self.effects.written.push(key);
         self.rows.put(key.as_ref(), Bytes::copy_from_slice(value));
     }
 
     /// Sets a row to what `encode` appends.
-    pub fn put_with(&mut self, key: impl AsRef<[u8]>, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub fn put_with(&mut self, key: Key, encode: impl FnOnce(&mut Vec<u8>)) {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         encode(&mut scratch);
@@ -129,7 +132,8 @@ impl<'a> Tx<'a> {
     }
 
     /// Removes a row.
-    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
+    pub fn delete(&mut self, key: Key) {
+        self.effects.written.push(key);
         self.rows.delete(key.as_ref());
     }
 
@@ -147,7 +151,7 @@ impl<'a> Tx<'a> {
     pub fn find_inode(&self, fid: Fid) -> Step<Option<Inode>> {
         let key = keys::inode(fid);
         self.share(key);
-        let Some(row) = self.row(key.as_ref())? else { return Ok(None) };
+        let Some(row) = self.row(key)? else { return Ok(None) };
         Inode::decode(&row).map(Some).map_err(|error| corrupt(key.as_ref(), error))
     }
 

@@ -26,7 +26,7 @@ pub fn apply(tx: &mut Tx<'_>, _request: &LeaseSequence) -> Step<LeaseSequenceRep
         out.push(VERSION);
         out.extend_from_slice(&client.0);
     });
-    tx.effects.lease = Some(sequence);
+    tx.effects.lease = Some((sequence, client));
     Ok(LeaseSequenceReply { mdt_index: tx.memory.mdt_index, sequence })
 }
 

@@ -9,7 +9,6 @@ use crate::{
     halt::Step,
     inode::{Body, Inode},
     keys,
-    ops::xattr,
     tx::Tx,
 };
 
@@ -51,7 +50,7 @@ pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
     // A truncate on its way would make the object anew after its destroy.
     tx.wait_for_truncate(fid)?;
     if inode.xattrs {
-        xattr::remove_all(tx, fid)?;
+        tx.delete(keys::xattrs(fid));
     }
     tx.delete(keys::inode(fid));
     tx.delete(keys::orphan(fid));

@@ -5,13 +5,13 @@
 
 use bytes::Bytes;
 use forebay_proto::{
-    Errno, Fid,
+    Errno, ErrorReply, Fid,
     message::{DirEntry, ReadDir, ReadDirReply},
 };
 
 use crate::{
     dirent::{COOKIE_DOT, COOKIE_DOT_DOT, Dirent, Entry},
-    halt::{Step, corrupt},
+    halt::{Step, damaged},
     inode::{Inode, S_IFDIR},
     keys,
     keys::Key,
@@ -40,11 +40,11 @@ fn bytes(request: &ReadDir) -> usize {
 }
 
 /// The entries that rows hold, with their cookies.
-pub fn decode(rows: &[(Bytes, Bytes)]) -> Step<Vec<(u64, Entry)>> {
+pub fn decode(rows: &[(Bytes, Bytes)]) -> Result<Vec<(u64, Entry)>, ErrorReply> {
     let mut entries = Vec::with_capacity(rows.len());
     for (key, value) in rows {
         let cookie = keys::cookie_of(key).ok_or(Errno::EIO)?;
-        if let Some(entry) = Dirent::decode(value).map_err(|error| corrupt(key, error))?.entry {
+        if let Some(entry) = Dirent::decode(value).map_err(|error| damaged(key, error))?.entry {
             entries.push((cookie, entry));
         }
     }

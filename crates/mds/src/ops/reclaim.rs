@@ -18,7 +18,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
         if tx.memory.opens.flags(held.fid, tx.origin.session, held.handle).is_some() {
             continue;
         }
-        if tx.row(keys::inode(held.fid).as_ref())?.is_none() {
+        if tx.row(keys::inode(held.fid))?.is_none() {
             let message = format!("handle {} of {} is lost: the file was destroyed", held.handle, held.fid);
             return Err(ErrorReply::new(Errno::ESTALE, message).into());
         }

@@ -1,11 +1,10 @@
 //! Extended attributes: `user.`, `trusted.` and `security.`; ACLs are not supported yet.
 //!
-//! Values and the list of names lie in rows of their own, cut in pieces; the list has the sizes of the values too, so that
-//! bounds and removal need no scan.
+//! All of an inode's lie in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row.
 
 use bytes::Bytes;
 use forebay_proto::{
-    Errno, Fid, Reader, limits,
+    DecodeError, Errno, Fid, Reader, limits,
     message::{Caller, Empty, GetXattr, ListXattr, ListXattrReply, RemoveXattr, SetXattr, XattrReply},
 };
 
@@ -14,7 +13,7 @@ use crate::{
     inode::{Inode, S_ISVTX},
     keys,
     keys::Key,
-    perm, pieces,
+    perm,
     tx::Tx,
     varint,
 };
@@ -25,31 +24,48 @@ pub const CREATE: u32 = 1;
 pub const REPLACE: u32 = 2;
 /// Argument list too long: what Linux answers to a value beyond the limit.
 const E2BIG: Errno = Errno(7);
+const VERSION: u8 = 1;
+/// What an attribute takes beside its name and value.
+const ENTRY_BYTES: usize = 4;
 
 /// Rows worth prefetching together.
-pub fn keys(fid: Fid) -> [Key; 1] {
-    [keys::inode(fid)]
+pub fn get_keys(request: &GetXattr) -> [Key; 2] {
+    keys(request.fid)
 }
 
-/// Names and sizes of values, sorted.
-type Names = Vec<(Bytes, u64)>;
+/// Rows worth prefetching together.
+pub fn set_keys(request: &SetXattr) -> [Key; 2] {
+    keys(request.fid)
+}
+
+/// Rows worth prefetching together.
+pub fn list_keys(request: &ListXattr) -> [Key; 2] {
+    keys(request.fid)
+}
+
+/// Rows worth prefetching together.
+pub fn remove_keys(request: &RemoveXattr) -> [Key; 2] {
+    keys(request.fid)
+}
+
+fn keys(fid: Fid) -> [Key; 2] {
+    [keys::inode(fid), keys::xattrs(fid)]
+}
 
 /// Errors: ENODATA, EOPNOTSUPP, EACCES.
 pub fn get(tx: &mut Tx<'_>, request: &GetXattr) -> Step<XattrReply> {
     let inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, false)?;
-    if !inode.xattrs {
-        return Err(Errno::ENODATA.into());
-    }
-    let value = pieces::get(tx, &keys::xattr(request.fid, &request.name))?.ok_or(Errno::ENODATA)?;
-    Ok(XattrReply { value: value.into() })
+    let list = read(tx, request.fid, &inode)?;
+    let at = find(&list, &request.name).map_err(|_| Errno::ENODATA)?;
+    Ok(XattrReply { value: list[at].1.clone() })
 }
 
 /// Errors: ESTALE.
 pub fn list(tx: &mut Tx<'_>, request: &ListXattr) -> Step<ListXattrReply> {
     let inode = tx.inode(request.fid)?;
-    let names = names(tx, request.fid, &inode)?;
-    Ok(ListXattrReply { names: names.into_iter().map(|(name, _)| name).collect() })
+    let list = read(tx, request.fid, &inode)?;
+    Ok(ListXattrReply { names: list.into_iter().map(|(name, _)| name).collect() })
 }
 
 /// Errors: EEXIST, ENODATA, EOPNOTSUPP, EPERM, EACCES, ERANGE, E2BIG, ENOSPC.
@@ -60,20 +76,18 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
         return Err(E2BIG.into());
     }
     tx.need_room()?;
-    let mut names = names(tx, request.fid, &inode)?;
-    let at = names.binary_search_by(|(name, _)| name.cmp(&request.name));
-    match (at, request.flags) {
+    let mut list = read(tx, request.fid, &inode)?;
+    match (find(&list, &request.name), request.flags) {
         (Ok(_), CREATE) => return Err(Errno::EEXIST.into()),
         (Err(_), REPLACE) => return Err(Errno::ENODATA.into()),
-        (Ok(at), _) => names[at].1 = request.value.len() as u64,
-        (Err(at), _) => names.insert(at, (request.name.clone(), request.value.len() as u64)),
+        (Ok(at), _) => list[at].1 = request.value.clone(),
+        (Err(at), _) => list.insert(at, (request.name.clone(), request.value.clone())),
     }
-    let total: u64 = names.iter().map(|(name, bytes)| name.len() as u64 + bytes).sum();
-    if total > limits::XATTRS_BYTES as u64 {
+    let total: usize = list.iter().map(|(name, value)| name.len() + value.len() + ENTRY_BYTES).sum();
+    if total > limits::XATTRS_BYTES {
         return Err(Errno::ENOSPC.into());
     }
-    pieces::put(tx, &keys::xattr(request.fid, &request.name), &request.value)?;
-    put_names(tx, request.fid, &mut inode, &names)?;
+    write(tx, request.fid, &mut inode, &list);
     Ok(Empty {})
 }
 
@@ -81,20 +95,14 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
 pub fn remove(tx: &mut Tx<'_>, request: &RemoveXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
-    let mut names = names(tx, request.fid, &inode)?;
-    let at = names.binary_search_by(|(name, _)| name.cmp(&request.name)).map_err(|_| Errno::ENODATA)?;
-    names.remove(at);
-    pieces::delete(tx, &keys::xattr(request.fid, &request.name))?;
-    put_names(tx, request.fid, &mut inode, &names)?;
+    let mut list = read(tx, request.fid, &inode)?;
+    list.remove(find(&list, &request.name).map_err(|_| Errno::ENODATA)?);
+    write(tx, request.fid, &mut inode, &list);
     Ok(Empty {})
 }
 
-/// Removes the rows of all extended attributes of an inode that ends.
-pub fn remove_all(tx: &mut Tx<'_>, fid: Fid) -> Step<()> {
-    for (name, _) in read_names(tx, fid)? {
-        pieces::delete(tx, &keys::xattr(fid, &name))?;
-    }
-    pieces::delete(tx, &keys::xattr_names(fid))
+fn find(list: &List, name: &[u8]) -> Result<usize, usize> {
+    list.binary_search_by(|(at, _)| at[..].cmp(name))
 }
 
 /// Who may see or change which name.
@@ -127,42 +135,49 @@ fn check_user(caller: &Caller, inode: &Inode, change: bool, denied: Errno) -> Re
     perm::access(caller, inode, if change { perm::WRITE } else { perm::READ })
 }
 
-fn names(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Names> {
-    if inode.xattrs { read_names(tx, fid) } else { Ok(Names::new()) }
+/// Names and values, sorted by name.
+type List = Vec<(Bytes, Bytes)>;
+
+fn read(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<List> {
+    let key = keys::xattrs(fid);
+    let row = if inode.xattrs { tx.row(key)? } else { None };
+    row.map_or(Ok(List::new()), |row| decode(&row).map_err(|error| corrupt(key.as_ref(), error)))
 }
 
-fn read_names(tx: &Tx<'_>, fid: Fid) -> Step<Names> {
-    let key = keys::xattr_names(fid);
-    let Some(list) = pieces::get(tx, &key)? else { return Ok(Names::new()) };
-    let mut r = Reader::new(&list);
-    let mut names = Names::new();
-    while !r.is_empty() {
-        let mut next = || {
-            let length = usize::from(r.u8()?);
-            let name = Bytes::copy_from_slice(r.take(length)?);
-            Ok((name, varint::get(&mut r)?))
-        };
-        names.push(next().map_err(|error| corrupt(&key, error))?);
-    }
-    Ok(names)
-}
-
-fn put_names(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, names: &Names) -> Step<()> {
-    let mut list = Vec::new();
-    for (name, bytes) in names {
-        list.push(name.len() as u8);
-        list.extend_from_slice(name);
-        varint::put(&mut list, *bytes);
-    }
-    if names.is_empty() {
-        pieces::delete(tx, &keys::xattr_names(fid))?;
+fn write(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, list: &List) {
+    if list.is_empty() {
+        tx.delete(keys::xattrs(fid));
     } else {
-        pieces::put(tx, &keys::xattr_names(fid), &list)?;
+        tx.put_with(keys::xattrs(fid), |out| encode(list, out));
     }
-    inode.xattrs = !names.is_empty();
+    inode.xattrs = !list.is_empty();
     inode.ctime_ns = tx.origin.now_ns;
     tx.put_inode_touched(fid, inode);
-    Ok(())
+}
+
+fn encode(list: &List, out: &mut Vec<u8>) {
+    out.push(VERSION);
+    for (name, value) in list {
+        out.push(name.len() as u8);
+        out.extend_from_slice(name);
+        varint::put(out, value.len() as u64);
+        out.extend_from_slice(value);
+    }
+}
+
+fn decode(row: &Bytes) -> Result<List, DecodeError> {
+    let mut r = Reader::new(row);
+    if r.u8()? != VERSION {
+        return Err(DecodeError::new("extended attributes: a version this program does not know"));
+    }
+    let mut list = List::new();
+    while !r.is_empty() {
+        let length = usize::from(r.u8()?);
+        let name = row.slice_ref(r.take(length)?);
+        let length = usize::try_from(varint::get(&mut r)?).map_err(|_| DecodeError::new("a value is too long"))?;
+        list.push((name, row.slice_ref(r.take(length)?)));
+    }
+    Ok(list)
 }
 
 #[cfg(test)]
@@ -236,6 +251,17 @@ mod tests {
             let request = SetXattr { caller: user(7), ..put(fid, name, 1, 0) };
             assert_eq!(world.errno(|tx| set(tx, &request)), errno, "{name}");
         }
+    }
+
+    /// The golden bytes of docs/format-mdt.md.
+    #[test]
+    fn attributes_have_the_bytes_of_the_format() {
+        let list = vec![("user.a".into(), "xy".into()), ("user.b".into(), Bytes::new())];
+        let mut out = Vec::new();
+        encode(&list, &mut out);
+        assert_eq!(out, b"\x01\x06user.a\x02xy\x06user.b\x00");
+        assert_eq!(decode(&out.into()), Ok(list));
+        assert!(decode(&Bytes::from_static(b"\x01\x06use")).is_err());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use forebay_proto::{Errno, ErrorReply, Fid, Layout, Transno, limits, message::La
 #[derive(Default)]
 pub struct Placement {
     wheels: Vec<(Transno, Wheel)>,
+    newest: Option<Table>,
 }
 
 impl Placement {
@@ -28,6 +29,7 @@ impl Placement {
         self.wheels.retain(|(old, _)| *old != from);
         self.wheels.push((from, Wheel::new(table)));
         self.wheels.sort_by_key(|(from, _)| *from);
+        self.newest = Some(table.clone());
     }
 
     /// The wheel in force at `transno`.
@@ -35,9 +37,9 @@ impl Placement {
         self.wheels.iter().rev().find(|(from, _)| *from < transno).map(|(_, wheel)| wheel)
     }
 
-    /// The newest wheel.
-    pub fn newest(&self) -> Option<&Wheel> {
-        self.wheels.last().map(|(_, wheel)| wheel)
+    /// The newest table.
+    pub fn newest_table(&self) -> Option<&Table> {
+        self.newest.as_ref()
     }
 
     /// Forgets tables that no transno above `last_committed` can name; returns where they began.

@@ -1,0 +1,54 @@
+//! Drives logged destroys to one OST, many at a time.
+//!
+//! Order: the rows are committed; then the OST destroys and commits; then the rows go.
+
+use std::rc::Weak;
+
+use forebay_proto::{ErrorReply, Fid, message::Destroy};
+use forebay_target::store_error;
+
+use crate::{Mds, keys, limits};
+
+/// Until the server ends.
+pub async fn drive(mds: Weak<Mds>, ost: u32) {
+    loop {
+        let Some(this) = mds.upgrade() else { return };
+        let Some(wake) = this.destroys.get(&ost).cloned() else { return };
+        match this.destroy_some(ost).await {
+            Ok(0) => {
+                let env = this.env.clone();
+                drop(this);
+                wake.notified().await;
+                // Deletes come in crowds: let some gather.
+                env.sleep(limits::DESTROY_DELAY).await;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                return this.log_failure(&format!("destroys on OST{ost:04x} wait for the next start"), &error);
+            }
+        }
+    }
+}
+
+impl Mds {
+    /// Destroys what is logged, up to a batch; how many there were.
+    async fn destroy_some(&self, ost: u32) -> Result<usize, ErrorReply> {
+        let prefix = keys::destroys(ost);
+        let to = keys::after(prefix.as_ref());
+        let rows = self.store.scan(prefix.as_ref(), &to, limits::DESTROY_BATCH).await.map_err(store_error)?;
+        let fids: Vec<Fid> = rows.iter().filter_map(|(key, _)| keys::destroy_of(key).map(|(_, fid)| fid)).collect();
+        if fids.is_empty() {
+            return Ok(0);
+        }
+        self.store.sync().await.map_err(store_error)?;
+        if self.osts.insist(ost, &Destroy { fids: fids.clone() }).await.is_none() {
+            return Ok(0);
+        }
+        self.change(|tx| {
+            fids.iter().for_each(|fid| tx.delete(keys::destroy(ost, *fid)));
+            Ok(())
+        })
+        .await?;
+        Ok(fids.len())
+    }
+}

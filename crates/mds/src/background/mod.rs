@@ -1,0 +1,35 @@
+//! What the server does beside requests: drives its logs to the OSTs, ends sessions, reaps, collects, asks for space.
+//!
+//! Invariant: all of it is repeatable: whatever is cut off by a crash begins anew from the rows.
+
+mod collect;
+mod destroy;
+mod poll;
+mod reap;
+mod sessions;
+mod truncate;
+
+use std::rc::Rc;
+
+use crate::Mds;
+
+impl Mds {
+    /// After recovery: everything that a crash may have cut off goes on.
+    pub(crate) async fn start_background(self: Rc<Self>) {
+        let truncating: Vec<_> = self.memory.borrow().truncating.iter().copied().collect();
+        truncating.into_iter().for_each(|fid| self.start_truncate(fid));
+        for ost in self.osts.indices() {
+            let mds = Rc::downgrade(&self);
+            self.env.spawn(async move { destroy::drive(mds, ost).await });
+        }
+        let mds = Rc::downgrade(&self);
+        self.env.spawn(async move { poll::run(mds).await });
+        self.end_lost_sessions();
+        self.reap_orphans().await;
+    }
+
+    /// Logs why a background step failed; the step is begun anew at the next start at the latest.
+    pub(crate) fn log_failure(&self, what: &str, error: &dyn std::fmt::Display) {
+        self.env.log(&format!("{}: {what}: {error}", self.store.identity().target));
+    }
+}

@@ -1,0 +1,85 @@
+//! Asks the OSTs for their free space, and changes the placement table when it matters.
+
+use std::rc::{Rc, Weak};
+
+use forebay_proto::{ErrorReply, message::OstStatFs};
+
+use crate::{
+    Mds, keys, limits,
+    placement::{OstSpace, Table, weigh},
+};
+
+/// Until the server ends.
+pub async fn run(mds: Weak<Mds>) {
+    loop {
+        let Some(this) = mds.upgrade() else { return };
+        this.poll_all().await;
+        if let Err(error) = this.update_placement().await {
+            return this.log_failure("placement stays as it is until the next start", &error);
+        }
+        let env = this.env.clone();
+        drop(this);
+        env.sleep(limits::POLL_INTERVAL).await;
+    }
+}
+
+impl Mds {
+    /// All OSTs at once, each for a bounded time.
+    async fn poll_all(self: &Rc<Self>) {
+        let ask = |ost: u32| {
+            let mds = self.clone();
+            let poll = async move {
+                let answer = mds.env.timeout(limits::POLL_TIMEOUT, mds.osts.ask(ost, &OstStatFs {})).await;
+                mds.note_space(
+                    ost,
+                    answer.ok().and_then(Result::ok).map(|reply| OstSpace {
+                        total_bytes: reply.total_bytes,
+                        available_bytes: reply.available_bytes,
+                        alive: true,
+                    }),
+                );
+            };
+            self.env.spawn(poll)
+        };
+        let tasks: Vec<_> = self.osts.indices().into_iter().map(ask).collect();
+        for task in tasks {
+            task.await;
+        }
+    }
+
+    fn note_space(&self, ost: u32, space: Option<OstSpace>) {
+        let mut spaces = self.spaces.borrow_mut();
+        let Some(known) = spaces.get_mut(&ost) else { return };
+        let silent = OstSpace { total_bytes: 0, available_bytes: 0, alive: false };
+        *known = space.or(Some(OstSpace { alive: false, ..known.unwrap_or(silent) }));
+    }
+
+    /// A new table, if the weights moved: committed before the first create uses it.
+    async fn update_placement(&self) -> Result<(), ErrorReply> {
+        let last = self.memory.borrow().placement.newest_table().cloned().unwrap_or_default();
+        let table = weigh(&self.spaces.borrow(), &last);
+        if table == last {
+            return Ok(());
+        }
+        self.memory.borrow_mut().placing = true;
+        let result = self.commit_placement(&table).await;
+        self.memory.borrow_mut().placing = false;
+        self.memory_changed();
+        result
+    }
+
+    async fn commit_placement(&self, table: &Table) -> Result<(), ErrorReply> {
+        let old = self.memory.borrow_mut().placement.prune(self.store.last_committed());
+        let from = self
+            .change(|tx| {
+                let from = tx.origin.transno;
+                old.iter().for_each(|from| tx.delete(keys::placement(*from)));
+                tx.put_with(keys::placement(from), |out| out.extend_from_slice(&table.encode()));
+                Ok(from)
+            })
+            .await?;
+        self.target()?.wait_committed(from).await?;
+        self.memory.borrow_mut().placement.push(from, table);
+        Ok(())
+    }
+}

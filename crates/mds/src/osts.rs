@@ -1,0 +1,79 @@
+//! The OSTs as the MDS sees them. What it asks of them is safe to repeat, and repeated until it is answered.
+
+use std::collections::BTreeMap;
+
+use forebay_env::{Address, Env};
+use forebay_proto::{
+    ClientId, Errno, ErrorReply, TargetId, Uuid,
+    message::{CommitLevel, Operation},
+};
+use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
+
+use crate::limits;
+
+/// A session with each OST.
+pub struct Osts {
+    env: Env,
+    sessions: BTreeMap<u32, ClientSession>,
+}
+
+impl Osts {
+    /// Sessions with `addresses`, as a client of its own, new at each start.
+    pub fn start(env: &Env, cluster: Uuid, description: &str, addresses: &BTreeMap<u32, Vec<Address>>) -> Self {
+        let client: ClientId = Uuid::from_random(env.random_u64(), env.random_u64());
+        let pins = PinBudget::new(limits::PINNED_BYTES);
+        let session = |(index, addresses): (&u32, &Vec<Address>)| {
+            let options = SessionOptions {
+                cluster,
+                target: TargetId::ost(*index),
+                addresses: addresses.clone(),
+                client,
+                description: description.into(),
+                pins: pins.clone(),
+            };
+            (*index, ClientSession::start(env, options))
+        };
+        Self { env: env.clone(), sessions: addresses.iter().map(session).collect() }
+    }
+
+    /// Their indices, ordered.
+    pub fn indices(&self) -> Vec<u32> {
+        self.sessions.keys().copied().collect()
+    }
+
+    /// Asks once; waits while the OST is away.
+    pub async fn ask<O: Operation>(&self, ost: u32, request: &O) -> Result<O::Reply, ErrorReply> {
+        let session = self.sessions.get(&ost).ok_or_else(|| unknown(ost))?;
+        let called = session.call(request, Call::level(CommitLevel::Commit)).await;
+        called.map(|called| called.reply).map_err(|error| match error {
+            RpcError::Reply(reply) => reply,
+            error => ErrorReply::new(error.errno(), format!("OST{ost:04x}: {error}")),
+        })
+    }
+
+    /// Asks until it is answered: what the logs drive must happen, whatever goes wrong meanwhile. `None` if the OST is not
+    /// known (the log keeps the record), or this server stops.
+    pub async fn insist<O: Operation>(&self, ost: u32, request: &O) -> Option<O::Reply> {
+        loop {
+            match self.ask(ost, request).await {
+                Ok(reply) => return Some(reply),
+                Err(error) if error.errno == Errno::ENXIO => return None,
+                Err(error) => {
+                    self.env.log(&format!("{:?} of OST{ost:04x} is asked again: {error}", O::OP));
+                    self.env.sleep(limits::INSIST_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Ends all sessions.
+    pub async fn close(&self) {
+        for session in self.sessions.values() {
+            session.close().await;
+        }
+    }
+}
+
+fn unknown(ost: u32) -> ErrorReply {
+    ErrorReply::new(Errno::ENXIO, format!("OST{ost:04x} is not in this server's list of targets"))
+}

@@ -1,0 +1,236 @@
+//! The server: its state, how it starts, which operation is which.
+
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
+
+use bytes::Bytes;
+use forebay_env::{Address, Env, Time, sync::Notify};
+use forebay_proto::{
+    ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid,
+    message::{LayoutSpec, Op},
+};
+use forebay_store::Store;
+use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
+
+use crate::{inode::Inode, keys, limits, load, memory::Memory, ops, osts::Osts, placement::OstSpace, tx::Effects};
+
+/// How a metadata server is run.
+#[derive(Clone)]
+pub struct MdsOptions {
+    /// The cluster, for sessions with the OSTs.
+    pub cluster: Uuid,
+    /// Where each OST can be reached, by index.
+    pub osts: BTreeMap<u32, Vec<Address>>,
+    /// Stripe count and size where nobody says otherwise; zeros are this program's defaults.
+    pub default_layout: LayoutSpec,
+    /// Sessions, recovery, and the cluster's map if this server is the MGS.
+    pub target: TargetOptions,
+}
+
+impl MdsOptions {
+    /// The usual, with these OSTs.
+    pub fn new(cluster: Uuid, osts: BTreeMap<u32, Vec<Address>>) -> Self {
+        Self { cluster, osts, default_layout: LayoutSpec::inherit(), target: TargetOptions::default() }
+    }
+}
+
+/// The metadata server of one MDT. It lives as long as its [`Target`] is served.
+pub struct Mds {
+    pub(crate) env: Env,
+    pub(crate) store: Store,
+    pub(crate) osts: Osts,
+    pub(crate) memory: RefCell<Memory>,
+    /// What the OSTs said of their space.
+    pub(crate) spaces: RefCell<BTreeMap<u32, Option<OstSpace>>>,
+    /// Wakes each OST's destroy driver.
+    pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
+    /// Highest transno a create may have used.
+    pub(crate) last_transno: Cell<Transno>,
+    /// Sequences being collected, for `status`.
+    pub(crate) collecting: Cell<usize>,
+    target: OnceCell<Target>,
+    /// A truncate or a placement table is through.
+    changed: Notify,
+    room: Cell<(Time, bool)>,
+    /// To hand to background tasks.
+    this: OnceCell<std::rc::Weak<Mds>>,
+}
+
+impl Mds {
+    /// Starts serving the MDT of `store`: writes the first rows of a new one, loads what is kept in memory, begins
+    /// recovery. Serve connections with [`Target::serve`].
+    pub async fn start(env: &Env, store: Store, options: MdsOptions) -> Result<(Rc<Self>, Target), ErrorReply> {
+        load::bootstrap(env, &store, options.osts.keys().copied()).await?;
+        let mut memory = load::memory(&store).await?;
+        overlay(&mut memory.default_layout, &options.default_layout);
+        let description = store.identity().target.to_string();
+        let mds = Rc::new(Self {
+            env: env.clone(),
+            osts: Osts::start(env, options.cluster, &description, &options.osts),
+            memory: RefCell::new(memory),
+            spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
+            destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
+            last_transno: Cell::new(store.recovery().last_transno),
+            collecting: Cell::new(0),
+            store: store.clone(),
+            target: OnceCell::new(),
+            changed: Notify::new(),
+            room: Cell::new((Time(0), true)),
+            this: OnceCell::new(),
+        });
+        mds.this.set(Rc::downgrade(&mds)).unwrap_or_else(|_| unreachable!("it was made a moment ago"));
+        let target = Target::start(env, store, options.target, mds.clone()).await?;
+        Ok((mds, target))
+    }
+
+    /// Ends the sessions with the OSTs. Close the target first.
+    pub async fn close(&self) {
+        self.osts.close().await;
+    }
+
+    pub(crate) fn strong(&self) -> Rc<Self> {
+        self.this.get().and_then(std::rc::Weak::upgrade).expect("it is being used")
+    }
+
+    pub(crate) fn target(&self) -> Result<&Target, ErrorReply> {
+        self.target.get().ok_or_else(|| ErrorReply::new(Errno::RECOVERING, "the server is starting"))
+    }
+
+    /// Memory follows a transaction that was applied.
+    pub(crate) fn follow(&self, effects: &Effects) {
+        let mut memory = self.memory.borrow_mut();
+        memory.inodes = memory.inodes.saturating_add_signed(effects.inodes);
+        effects.opens.iter().for_each(|change| memory.opens.follow(*change));
+        memory.truncating.extend(effects.truncate);
+        if let Some((sequence, client)) = effects.lease {
+            memory.leases.insert(sequence, client);
+            memory.next_sequence = memory.next_sequence.max(sequence.0 + 1);
+        }
+        if effects.destroys {
+            self.destroys.values().for_each(|driver| driver.notify_one());
+        }
+    }
+
+    /// Tells those who wait in [`Mds::wait_until`].
+    pub(crate) fn memory_changed(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until memory is as `wanted`.
+    pub(crate) async fn wait_until(&self, wanted: impl Fn(&Memory) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if wanted(&self.memory.borrow()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// True while there is room for more than deleting: what is free, less what the pages of unwritten changes may take.
+    pub(crate) fn has_room(&self) -> bool {
+        let (asked, answer) = self.room.get();
+        let now = self.env.now();
+        if asked != Time(0) && now.since(asked) < limits::ROOM_INTERVAL {
+            return answer;
+        }
+        let dirty_bytes = self.store.stats().table_dirty_bytes;
+        let room = self.store.space().available_bytes > limits::KEEP_FREE_BYTES + 2 * dirty_bytes;
+        self.room.set((now, room));
+        room
+    }
+
+    async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Result<Answer, ErrorReply> {
+        /// Decodes the request, names its first rows, applies it.
+        macro_rules! run {
+            ($how:ident, $keys:path, $apply:path) => {{
+                let request = Decode::from_bytes(&body)?;
+                self.$how(&ctx, &$keys(&request), |tx| $apply(tx, &request)).await
+            }};
+        }
+        match op {
+            Op::LeaseSequence => run!(modify, ops::lease_sequence::keys, ops::lease_sequence::apply),
+            Op::Lookup => run!(read, ops::lookup::keys, ops::lookup::apply),
+            Op::GetAttr => run!(read, ops::getattr::keys, ops::getattr::apply),
+            Op::SetAttr => run!(modify, ops::setattr::keys, ops::setattr::apply),
+            Op::Create => run!(modify, ops::create::keys, ops::create::apply),
+            Op::Make => run!(modify, ops::make::keys, ops::make::apply),
+            Op::Link => run!(modify, ops::link::keys, ops::link::apply),
+            Op::Unlink => run!(modify, ops::unlink::keys, ops::unlink::apply),
+            Op::Rmdir => run!(modify, ops::rmdir::keys, ops::rmdir::apply),
+            Op::Rename => run!(modify, ops::rename::keys, ops::rename::apply),
+            Op::ReadLink => run!(read, ops::readlink::keys, ops::readlink::apply),
+            Op::ReadDir => self.readdir(&ctx, &body).await,
+            Op::Open => run!(modify, ops::open::keys, ops::open::apply),
+            Op::Close => run!(modify, ops::close::keys, ops::close::apply),
+            Op::Reclaim => run!(modify, ops::reclaim::keys, ops::reclaim::apply),
+            Op::GetXattr => run!(read, ops::xattr::get_keys, ops::xattr::get),
+            Op::SetXattr => run!(modify, ops::xattr::set_keys, ops::xattr::set),
+            Op::ListXattr => run!(read, ops::xattr::list_keys, ops::xattr::list),
+            Op::RemoveXattr => run!(modify, ops::xattr::remove_keys, ops::xattr::remove),
+            Op::SetLayout => run!(modify, ops::setlayout::keys, ops::setlayout::apply),
+            Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
+            _ => {
+                let message = format!("{} is not an operation of a metadata server", op.name());
+                Err(ErrorReply::new(Errno::EOPNOTSUPP, message))
+            }
+        }
+    }
+
+    async fn readdir(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+        let request = Decode::from_bytes(body)?;
+        let (from, to, limit) = ops::readdir::rows(&request);
+        let rows = self.store.scan(from.as_ref(), &to, limit).await.map_err(store_error)?;
+        let entries = ops::readdir::decode(&rows)?;
+        let hint = ops::readdir::inode_keys(&request, &entries);
+        self.read(ctx, &hint, |tx| ops::readdir::apply(tx, &request, &entries, rows.len() < limit)).await
+    }
+}
+
+fn overlay(default: &mut LayoutSpec, given: &LayoutSpec) {
+    if given.stripe_count != 0 {
+        default.stripe_count = given.stripe_count;
+    }
+    if given.stripe_bytes != 0 {
+        default.stripe_bytes = given.stripe_bytes;
+    }
+}
+
+impl Service for Mds {
+    async fn started(self: Rc<Self>, target: Target) -> Result<(), ErrorReply> {
+        self.target.set(target).map_err(|_| ErrorReply::new(Errno::EINVAL, "a metadata server is started once"))
+    }
+
+    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Result<Answer, ErrorReply> {
+        self.dispatch(ctx, op, body).await
+    }
+
+    async fn recovered(self: Rc<Self>) {
+        self.start_background().await;
+    }
+
+    async fn session_ended(self: Rc<Self>, session: SessionId, client: ClientId, evicted: bool) {
+        // It may have to wait for OSTs that are away; nobody else shall wait for that.
+        self.env.clone().spawn(async move { self.end_session(session, client, evicted).await });
+    }
+
+    fn last_change(&self, fid: Fid) -> Option<Transno> {
+        let row = self.store.get(keys::inode(fid).as_ref()).ok()??;
+        Inode::decode(&row).ok().map(|inode| inode.transno)
+    }
+
+    fn status(&self) -> String {
+        let memory = self.memory.borrow();
+        format!(
+            "{{\"inodes\": {}, \"open_handles\": {}, \"truncating\": {}, \"leased_sequences\": {}, \"collecting\": {}}}",
+            memory.inodes,
+            memory.opens.handle_count(),
+            memory.truncating.len(),
+            memory.leases.len(),
+            self.collecting.get(),
+        )
+    }
+}
