@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Bytes of an OST's table kept in memory.
-const OST_CACHE_BYTES: u64 = 256 << 20;
+pub const OST_CACHE_BYTES: u64 = 256 << 20;
 
 /// A target to serve.
 #[derive(Clone, Debug)]
@@ -138,7 +138,11 @@ async fn open_store(env: &Env, serving: &Serving) -> CliResult<Store> {
 
 fn log_recovery(env: &Env, id: TargetId, store: &Store) {
     let report = store.recovery();
-    let how = if report.clean { "after a clean stop" } else { "after a crash" };
+    let how = match (report.clean, report.records) {
+        (true, _) => "after a clean stop",
+        (false, 0) => "with an empty journal",
+        (false, _) => "after a crash",
+    };
     let took = show_seconds(report.duration.as_secs_f64());
     env.log(&format!("{id} opened {how}: {} journal records applied in {took}", report.records));
 }

@@ -10,7 +10,7 @@ use crate::{
     cluster::{Cluster, ClusterArg},
     error::{CliError, CliResult},
     processes::PidFile,
-    units::{show_bytes, show_count},
+    units::show_bytes,
     up::server_processes,
 };
 
@@ -50,7 +50,7 @@ pub async fn gather(env: &Env, cluster: &ClusterArg) -> CliResult<Value> {
     if let ClusterArg::Described(cluster) = cluster {
         targets.iter_mut().for_each(|target| add_place(target, cluster));
     }
-    let clients = targets.first().and_then(|mdt| mdt.get("sessions")).cloned().filter(Value::is_array);
+    let clients = targets.first().and_then(|mdt| mdt.get("clients")).cloned().filter(Value::is_array);
     Ok(json!({
         "cluster": map.cluster.to_string(), "epoch": map.epoch,
         "targets": targets, "clients": clients.unwrap_or_else(|| json!([])),
@@ -87,8 +87,8 @@ fn table(report: &Value) -> String {
     lines.push(String::new());
     lines.push(format!("{} clients", clients.len()));
     lines.extend(clients.iter().map(|client| {
-        let text = |key: &str| client[key].as_str().unwrap_or("?").to_owned();
-        format!("  {}  {}", text("client"), text("description"))
+        let away = if client["connected"] == false { "  (away)" } else { "" };
+        format!("  {}{away}", client["description"].as_str().unwrap_or("?"))
     }));
     lines.join("\n") + "\n"
 }
@@ -97,7 +97,6 @@ fn row(target: &Value) -> Vec<String> {
     let text = |key: &str| match &target[key] {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
-        Value::Array(list) => show_count(list.len() as u64),
         _ => "-".into(),
     };
     let bytes = |key: &str| space(target, key).map_or("-".into(), show_bytes);
@@ -116,9 +115,7 @@ fn row(target: &Value) -> Vec<String> {
 
 /// Bytes of a target's space: `used`, `available` or `total`.
 pub fn space(target: &Value, key: &str) -> Option<u64> {
-    [&target["space"][key], &target["space"][format!("{key}_bytes")], &target[format!("{key}_bytes")]]
-        .into_iter()
-        .find_map(Value::as_u64)
+    target["space"][format!("{key}_bytes")].as_u64()
 }
 
 #[cfg(test)]
@@ -131,7 +128,7 @@ mod tests {
             "cluster": "c",
             "targets": [
                 {"name": "MDT0000", "kind": "mdt", "state": "serving", "pid": 7, "dir": "/x", "last_committed": 12,
-                 "used_bytes": 1024, "available_bytes": 2048, "sessions": [{}, {}]},
+                 "space": {"used_bytes": 1024, "available_bytes": 2048}, "sessions": 2},
                 {"name": "OST0000", "kind": "ost", "state": "down", "error": "no answer"},
             ],
             "clients": [{"client": "id", "description": "mount host:/mnt"}],

@@ -125,13 +125,6 @@ impl Watch<'_> {
             return Err(CliError::failed(format!("{target} is back but does not serve: it says {status}")));
         }
         let away_s = (posix::monotonic_ns() - killed_ns) as f64 / 1e9;
-        Ok(Kill { target, at_percent, away_s, replayed: replayed(&status) })
+        Ok(Kill { target, at_percent, away_s, replayed: status["recovery"]["replayed"].as_u64() })
     }
-}
-
-/// The number of replayed requests in a target's status, wherever it keeps it.
-fn replayed(status: &Value) -> Option<u64> {
-    [&status["replayed"], &status["recovery"]["replayed"], &status["recovery"]["replays"]]
-        .into_iter()
-        .find_map(Value::as_u64)
 }
