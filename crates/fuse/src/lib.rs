@@ -1,1 +1,31 @@
-//! placeholder
+//! Kernel requests to client calls, and nothing else: POSIX meaning is the client's.
+//!
+//! `fuser`'s threads read requests from the kernel, copy what they must, and hand each to the client's shard through one
+//! bounded channel; there it becomes a task, which answers the kernel from the shard's own thread.
+//!
+//! Invariant: nothing is cached. Attributes and entries live 0 s in the kernel, data goes past its page cache
+//! (FOPEN_DIRECT_IO): leases come later. Only a shared mapping has pages of its own.
+//! Invariant: inode numbers are fids ([`forebay_proto::Fid::low`]), so FORGET has nothing to forget.
+//! Not here: interrupts (a process that waits for a server that is away cannot be killed; an unmount frees it), locks
+//! across mounts (the kernel keeps them within one), ioctl, SEEK_HOLE, copy_file_range (the kernel reads and writes).
+//!
+//! This crate is the transport between the kernel and a shard: it owns threads, and names `SystemTime` because `fuser`'s
+//! structures do.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod answer;
+mod attributes;
+mod caller;
+mod config;
+mod convert;
+mod data;
+mod directories;
+pub mod limits;
+mod mount;
+mod names;
+mod server;
+mod transport;
+mod xattrs;
+
+pub use config::FuseOptions;
+pub use mount::{Mounted, mount};

@@ -1,0 +1,77 @@
+//! Results to replies.
+
+use bytes::Bytes;
+use forebay_client::{ClientError, ClientResult, StatFs};
+use forebay_proto::{Errno, limits::NAME_BYTES};
+use fuser::{
+    FileAttr, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr,
+};
+
+use crate::{limits, server::Server, xattrs::Sized};
+
+/// Fids are never reused, so one generation is enough.
+const GENERATION: Generation = Generation(0);
+
+/// A reply that takes a `T`, or an error.
+pub(crate) trait Answer<T>: Send + 'static {
+    fn done(self, value: T);
+    fn failed(self, errno: fuser::Errno);
+}
+
+/// Answers the kernel; what a person should know goes to the log.
+pub(crate) fn answer<T>(server: &Server, reply: impl Answer<T>, result: ClientResult<T>) {
+    match result {
+        Ok(value) => reply.done(value),
+        Err(error) => {
+            tell(server, &error);
+            reply.failed(errno(error.errno));
+        }
+    }
+}
+
+/// An I/O error is news; a missing name is not.
+pub(crate) fn tell(server: &Server, error: &ClientError) {
+    if matches!(error.errno, Errno::EIO | Errno::ESTALE) && !error.message.is_empty() {
+        server.env.log(&format!("mount: {error}"));
+    }
+}
+
+pub(crate) fn errno(errno: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(errno.0 as i32)
+}
+
+macro_rules! answers {
+    ($($reply:ident($value:ident: $type:ty) => |$self:ident| $done:expr;)*) => {
+        $(impl Answer<$type> for $reply {
+            fn done($self, $value: $type) {
+                $done
+            }
+            fn failed(self, errno: fuser::Errno) {
+                self.error(errno);
+            }
+        })*
+    };
+}
+
+answers! {
+    ReplyEmpty(_nothing: ()) => |self| self.ok();
+    ReplyEntry(attr: FileAttr) => |self| self.entry(&limits::TTL, &attr, GENERATION);
+    ReplyAttr(attr: FileAttr) => |self| self.attr(&limits::TTL, &attr);
+    ReplyData(data: Bytes) => |self| self.data(&data);
+    ReplyWrite(written: u32) => |self| self.written(written);
+    ReplyOpen(opened: (FileHandle, FopenFlags)) => |self| self.opened(opened.0, opened.1);
+    ReplyCreate(made: (FileAttr, FileHandle, FopenFlags)) => |self| {
+        self.created(&limits::TTL, &made.0, GENERATION, made.1, made.2)
+    };
+    ReplyXattr(value: Sized) => |self| match value {
+        Sized::Length(bytes) => self.size(bytes),
+        Sized::Value(value) => self.data(&value),
+    };
+    ReplyStatfs(space: StatFs) => |self| {
+        let block = limits::STATFS_BLOCK_BYTES;
+        let (total, free) = (space.total_bytes / u64::from(block), space.available_bytes / u64::from(block));
+        let files = space.files.saturating_add(space.files_free);
+        self.statfs(total, free, free, files, space.files_free, block, NAME_BYTES as u32, block)
+    };
+}

@@ -1,0 +1,119 @@
+//! Between the kernel's structures and the client's. Pure.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_client::{Attr, OpenMode, SetTime, mode};
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+
+use crate::limits;
+
+/// The kernel's private bit of open flags: the file is opened to be executed.
+const FMODE_EXEC: i32 = 0x20;
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+pub(crate) fn file_type(mode: u32) -> FileType {
+    match mode & mode::S_IFMT {
+        0o010_000 => FileType::NamedPipe,
+        0o020_000 => FileType::CharDevice,
+        0o040_000 => FileType::Directory,
+        0o060_000 => FileType::BlockDevice,
+        0o120_000 => FileType::Symlink,
+        0o140_000 => FileType::Socket,
+        _ => FileType::RegularFile,
+    }
+}
+
+pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.fid.low),
+        size: attr.size,
+        blocks: attr.size.div_ceil(512),
+        atime: system_time(attr.atime_ns),
+        mtime: system_time(attr.mtime_ns),
+        ctime: system_time(attr.ctime_ns),
+        crtime: system_time(attr.btime_ns),
+        kind: file_type(attr.mode),
+        perm: (attr.mode & mode::PERMISSIONS) as u16,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev as u32,
+        blksize: limits::BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+fn system_time(ns: i64) -> SystemTime {
+    let distance = Duration::from_nanos(ns.unsigned_abs());
+    if ns < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
+}
+
+/// A time to set; beyond what 64 bits of nanoseconds hold (1677 to 2262) it is the nearest they hold.
+pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
+    let nanoseconds = |distance: Duration| i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(time) => SetTime::At(match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => nanoseconds(after),
+            Err(before) => -nanoseconds(before.duration()),
+        }),
+    }
+}
+
+/// Flags of open(2) as the kernel passes them on.
+pub(crate) fn open_mode(flags: i32) -> OpenMode {
+    let access = flags & libc::O_ACCMODE;
+    OpenMode {
+        read: access == libc::O_RDONLY || access == libc::O_RDWR || flags & FMODE_EXEC != 0,
+        write: access == libc::O_WRONLY || access == libc::O_RDWR,
+        exclusive: flags & libc::O_EXCL != 0,
+        truncate: flags & libc::O_TRUNC != 0,
+        // O_SYNC contains this bit.
+        sync: flags & libc::O_DSYNC != 0,
+    }
+}
+
+/// Permissions after a write by somebody without CAP_FSETID: set-user-id goes, and set-group-id of an executable.
+pub(crate) fn without_set_ids(permissions: u32) -> u32 {
+    let set_gid = if permissions & GROUP_EXECUTE != 0 { S_ISGID } else { 0 };
+    permissions & !(S_ISUID | set_gid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_and_beyond_the_range_survive() {
+        for ns in [0, 1, -1, 1_700_000_000_123_456_789, -86_400_000_000_001, i64::MAX] {
+            assert_eq!(set_time(TimeOrNow::SpecificTime(system_time(ns))), SetTime::At(ns));
+        }
+        let far = UNIX_EPOCH + Duration::from_secs(1 << 40);
+        assert_eq!(set_time(TimeOrNow::SpecificTime(far)), SetTime::At(i64::MAX));
+    }
+
+    #[test]
+    fn open_flags_say_what_is_wanted() {
+        assert_eq!(open_mode(libc::O_RDONLY), OpenMode::READ);
+        assert_eq!(open_mode(libc::O_RDWR), OpenMode::READ_WRITE);
+        let log = open_mode(libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_SYNC);
+        assert_eq!(log, OpenMode { sync: true, ..OpenMode::WRITE });
+        assert!(open_mode(libc::O_RDWR | libc::O_TRUNC | libc::O_EXCL).truncate);
+    }
+
+    #[test]
+    fn a_write_drops_set_ids_but_not_mandatory_locking() {
+        assert_eq!(without_set_ids(0o6755), 0o755);
+        assert_eq!(without_set_ids(0o2644), 0o2644);
+        assert_eq!(without_set_ids(0o1777), 0o1777);
+    }
+
+    #[test]
+    fn every_type_has_its_own() {
+        assert_eq!(file_type(0o100_644), FileType::RegularFile);
+        assert_eq!(file_type(0o041_777), FileType::Directory);
+        assert_eq!(file_type(0o140_755), FileType::Socket);
+    }
+}

@@ -1,0 +1,106 @@
+//! Open files and their bytes.
+
+use bytes::Bytes;
+use forebay_client::{Allocate, ClientResult};
+use forebay_proto::Errno;
+use fuser::{FileHandle, FopenFlags, WriteFlags};
+
+use crate::{
+    caller::{Asker, decided},
+    convert,
+    server::Server,
+};
+
+/// Data goes past the page cache; writes to different places of a file need not wait for each other.
+pub(crate) const DATA_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+
+impl Server {
+    pub async fn open(&self, asker: Asker, ino: u64, flags: i32) -> ClientResult<(FileHandle, FopenFlags)> {
+        let mode = convert::open_mode(flags);
+        let file = self.client.open(&decided(), self.fid(ino), mode).await?;
+        let handle = self.add_file(file);
+        if mode.truncate && !asker.is_root() && self.file(handle)?.has_set_ids.replace(false) {
+            self.drop_set_ids(ino).await?;
+        }
+        Ok((handle, DATA_FLAGS))
+    }
+
+    pub async fn read(&self, handle: FileHandle, offset: u64, bytes: u32) -> ClientResult<Bytes> {
+        self.client.read(&self.file(handle)?.file, offset, bytes as usize).await
+    }
+
+    /// `open_flags`: of the descriptor now; O_APPEND may come and go with fcntl(2). Pages of a mapping that are written
+    /// back have their place already.
+    pub async fn write(
+        &self,
+        ino: u64,
+        handle: FileHandle,
+        offset: u64,
+        data: Bytes,
+        kind: WriteFlags,
+        open_flags: i32,
+    ) -> ClientResult<u32> {
+        let open = self.file(handle)?;
+        if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && open.has_set_ids.replace(false) {
+            self.drop_set_ids(ino).await?;
+        }
+        let bytes = data.len() as u32;
+        if open_flags & libc::O_APPEND != 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.client.append(&open.file, data).await?;
+            return Ok(bytes);
+        }
+        Ok(self.client.write(&open.file, offset, data).await? as u32)
+    }
+
+    pub async fn flush(&self, handle: FileHandle) -> ClientResult<()> {
+        self.client.flush(&self.file(handle)?.file).await
+    }
+
+    pub async fn release(&self, handle: FileHandle) -> ClientResult<()> {
+        let open = self.take_file(handle)?;
+        self.client.close(open.file.clone()).await
+    }
+
+    pub async fn fsync(&self, handle: FileHandle, datasync: bool) -> ClientResult<()> {
+        self.client.fsync(&self.file(handle)?.file, datasync).await
+    }
+
+    pub async fn fallocate(&self, handle: FileHandle, offset: u64, bytes: u64, mode: i32) -> ClientResult<()> {
+        let open = self.file(handle)?;
+        match allocation(mode)? {
+            Some(what) => self.client.fallocate(&open.file, offset, bytes, what).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a mode of fallocate(2) asks for; `None`: for space beyond the size only, which is not reserved.
+fn allocation(mode: i32) -> ClientResult<Option<Allocate>> {
+    const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+    const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+    const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | KEEP;
+    match mode {
+        0 => Ok(Some(Allocate::Extend)),
+        KEEP => Ok(None),
+        PUNCH => Ok(Some(Allocate::Punch)),
+        ZERO => Ok(Some(Allocate::Zero { keep_size: false })),
+        ZERO_KEEP => Ok(Some(Allocate::Zero { keep_size: true })),
+        _ => Err(Errno::EOPNOTSUPP.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_of_fallocate_that_move_bytes_are_refused() {
+        assert_eq!(allocation(0), Ok(Some(Allocate::Extend)));
+        assert_eq!(allocation(libc::FALLOC_FL_KEEP_SIZE), Ok(None));
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        assert_eq!(allocation(punch), Ok(Some(Allocate::Punch)));
+        assert_eq!(allocation(libc::FALLOC_FL_COLLAPSE_RANGE), Err(Errno::EOPNOTSUPP.into()));
+        assert_eq!(allocation(libc::FALLOC_FL_PUNCH_HOLE), Err(Errno::EOPNOTSUPP.into()));
+    }
+}

@@ -1,0 +1,129 @@
+//! Reading directories.
+//!
+//! The kernel asks for a few KiB at a time; what is left of a page stays with the open directory for its next request.
+//! So names made or taken away since opendir(3) or rewinddir(3) may or may not show, as POSIX has it.
+
+use std::{cell::RefCell, collections::VecDeque};
+
+use forebay_client::{ClientResult, DirEntry};
+use forebay_proto::Fid;
+use fuser::FileHandle;
+
+use crate::{limits, server::Server};
+
+/// An open directory.
+pub(crate) struct Directory {
+    fid: Fid,
+    page: RefCell<Page>,
+}
+
+/// Entries that follow the one with cookie `after`.
+#[derive(Default)]
+struct Page {
+    after: u64,
+    entries: VecDeque<DirEntry>,
+    /// Nothing follows them.
+    end: bool,
+}
+
+impl Directory {
+    pub fn new(fid: Fid) -> Self {
+        Self { fid, page: RefCell::default() }
+    }
+
+    /// What is left of the last page, if the kernel goes on where it stopped. From the beginning, all is read anew.
+    fn resume(&self, after: u64) -> Page {
+        let page = self.page.take();
+        if page.after == after && after != 0 { page } else { Page { after, ..Page::default() } }
+    }
+}
+
+impl Page {
+    /// Gives entries to `add` until it says that it has no room.
+    fn give(&mut self, add: &mut impl FnMut(&DirEntry) -> bool) -> Given {
+        let mut any = false;
+        while let Some(entry) = self.entries.front() {
+            if add(entry) {
+                return Given::Full;
+            }
+            self.after = entry.cookie;
+            self.entries.pop_front();
+            any = true;
+        }
+        if any { Given::Some } else { Given::Nothing }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    Full,
+    Some,
+    Nothing,
+}
+
+impl Server {
+    pub fn opendir(&self, ino: u64) -> FileHandle {
+        self.add_directory(Directory::new(self.fid(ino)))
+    }
+
+    /// Gives entries after `after` to `add` until it says that it has no room; none: the directory ends.
+    pub async fn readdir(
+        &self,
+        handle: FileHandle,
+        after: u64,
+        attributes: bool,
+        mut add: impl FnMut(&DirEntry) -> bool,
+    ) -> ClientResult<()> {
+        let directory = self.directory(handle)?;
+        let mut page = directory.resume(after);
+        while page.give(&mut add) == Given::Nothing && !page.end {
+            let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, attributes).await?;
+            next.entries.iter().for_each(|entry| self.remember(entry.fid));
+            // A page without entries that is not the end would be asked for for ever.
+            let end = next.end || next.entries.is_empty();
+            page = Page { entries: next.entries.into(), end, ..page };
+        }
+        directory.page.replace(page);
+        Ok(())
+    }
+
+    pub async fn fsyncdir(&self, ino: u64) -> ClientResult<()> {
+        self.client.fsync_dir(self.fid(ino)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(cookie: u64) -> DirEntry {
+        DirEntry { name: format!("n{cookie}").into(), fid: Fid { high: 0, low: cookie }, mode: 0, cookie, attr: None }
+    }
+
+    #[test]
+    fn an_entry_that_found_no_room_comes_first_next_time() {
+        let directory = Directory::new(Fid::ROOT);
+        directory.page.replace(Page { after: 0, entries: [5, 9, 11].map(entry).into(), end: true });
+        let mut page = directory.page.take();
+        let mut room = 2;
+        let mut add = |_: &DirEntry| {
+            room -= 1;
+            room < 0
+        };
+        assert_eq!(page.give(&mut add), Given::Full);
+        assert_eq!((page.after, page.entries.len()), (9, 1));
+        directory.page.replace(page);
+        let resumed = directory.resume(9);
+        assert_eq!((resumed.entries[0].cookie, resumed.end), (11, true));
+    }
+
+    #[test]
+    fn a_seek_and_a_rewind_read_anew() {
+        let directory = Directory::new(Fid::ROOT);
+        directory.page.replace(Page { after: 9, entries: [11].map(entry).into(), end: true });
+        let sought = directory.resume(5);
+        assert_eq!((sought.after, sought.entries.len(), sought.end), (5, 0, false));
+        directory.page.replace(Page { after: 0, entries: [11].map(entry).into(), end: true });
+        assert!(directory.resume(0).entries.is_empty());
+    }
+}

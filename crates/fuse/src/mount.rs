@@ -1,0 +1,165 @@
+//! A mount's beginning and end.
+//!
+//! mount(2) and umount(2) make the kernel ask questions that the shard answers, so neither is called from its thread.
+
+use std::{ffi::CString, io, rc::Rc, thread};
+
+use forebay_client::{Client, ClientError, ClientResult};
+use forebay_env::{
+    Env,
+    sync::{mpsc, oneshot, watch},
+};
+use forebay_proto::Errno;
+use fuser::{Session, SessionUnmounter};
+
+use crate::{
+    FuseOptions, limits,
+    server::Server,
+    transport::{Job, Transport},
+};
+
+/// A mounted file system. If it is dropped, the mount is taken away, lazily if programs still use it.
+pub struct Mounted {
+    point: String,
+    unmounter: Option<SessionUnmounter>,
+    ended: watch::Receiver<bool>,
+}
+
+/// Mounts `client`'s file system at the directory `point`; requests are served by tasks of this shard from now on.
+pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOptions) -> ClientResult<Mounted> {
+    let (jobs, inbox) = mpsc::channel(limits::WAITING_REQUESTS);
+    let transport = Transport { jobs, readdirplus: options.readdirplus };
+    let (ready, started) = oneshot::channel();
+    let (end, ended) = watch::channel(false);
+    let (path, config) = (point.to_owned(), options.to_fuser());
+    let begin = move || {
+        match Session::new(transport, &path, &config) {
+            Err(error) => drop(ready.send(Err(error))),
+            Ok(mut session) => {
+                drop(ready.send(Ok(session.unmount_callable())));
+                if let Err(error) = session.run() {
+                    eprintln!("forebay: the mount at {path} ended: {error}");
+                }
+            }
+        }
+        let _ = end.send(true);
+    };
+    thread::Builder::new().name("fuse".into()).spawn(begin).map_err(|error| refused(point, &error))?;
+    let server = Rc::new(Server::new(env, client));
+    drop(env.spawn(serve(server, inbox)));
+    let unmounter = match started.await {
+        Ok(Ok(unmounter)) => unmounter,
+        Ok(Err(error)) => return Err(refused(point, &error)),
+        Err(_) => return Err(ClientError::new(Errno::EIO, format!("mounting {point} ended without a word"))),
+    };
+    Ok(Mounted { point: point.to_owned(), unmounter: Some(unmounter), ended })
+}
+
+/// Until the last of the transport's threads has ended.
+async fn serve(server: Rc<Server>, mut inbox: mpsc::Receiver<Job>) {
+    while let Some(job) = inbox.recv().await {
+        job(server.clone());
+    }
+}
+
+impl Mounted {
+    /// Where it is mounted.
+    pub fn point(&self) -> &str {
+        &self.point
+    }
+
+    /// Waits until it is mounted no more, whoever unmounts it.
+    pub async fn ended(&self) {
+        let mut ended = self.ended.clone();
+        // An error means that the thread is gone, which is an end too.
+        drop(ended.wait_for(|ended| *ended).await);
+    }
+
+    /// Takes the mount away and waits for its end. EBUSY while programs use it, unless `lazily`: then it is out of
+    /// sight at once, and this returns without waiting for those programs.
+    pub async fn unmount(&mut self, lazily: bool) -> ClientResult<()> {
+        if *self.ended.borrow() {
+            return Ok(());
+        }
+        let (point, unmounter) = (self.point.clone(), self.unmounter.take());
+        let (done, result) = oneshot::channel();
+        let take_away = move || drop(done.send(take_away(&point, unmounter, lazily)));
+        thread::Builder::new().name("umount".into()).spawn(take_away).map_err(|error| refused(&self.point, &error))?;
+        match result.await {
+            Ok(Ok(End::Ends)) => {
+                self.ended().await;
+                Ok(())
+            }
+            Ok(Ok(End::Hidden)) => Ok(()),
+            Ok(Err(error)) => Err(busy(&self.point, &error)),
+            Err(_) => Err(ClientError::new(Errno::EIO, format!("unmounting {} ended without a word", self.point))),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !*self.ended.borrow() {
+            let (point, unmounter) = (self.point.clone(), self.unmounter.take());
+            drop(thread::Builder::new().name("umount".into()).spawn(move || take_away(&point, unmounter, true)));
+        }
+    }
+}
+
+/// What an unmount leads to.
+enum End {
+    /// The session ends now.
+    Ends,
+    /// It is out of sight; the session ends with its last user.
+    Hidden,
+}
+
+/// `unmounter`: of the first attempt; it forgets the mount also where it fails.
+fn take_away(point: &str, unmounter: Option<SessionUnmounter>, lazily: bool) -> io::Result<End> {
+    let first = match unmounter {
+        Some(mut unmounter) => unmounter.unmount(),
+        None => umount(point, 0),
+    };
+    match first {
+        Ok(()) => Ok(End::Ends),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) && lazily => {
+            umount(point, libc::MNT_DETACH).map(|()| End::Hidden)
+        }
+        // Somebody else was faster.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(End::Ends),
+        Err(error) => Err(error),
+    }
+}
+
+fn umount(point: &str, flags: libc::c_int) -> io::Result<()> {
+    let point = CString::new(point)?;
+    // SAFETY: `point` is a C string that outlives the call.
+    match unsafe { libc::umount2(point.as_ptr(), flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn refused(point: &str, error: &io::Error) -> ClientError {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOTCONN) => "; a dead mount lies there: take it away with `umount -l` first",
+        Some(libc::ENOENT) => "; make the directory first, and see that /dev/fuse exists (`modprobe fuse`)",
+        Some(libc::EPERM | libc::EACCES) => {
+            "; mount as root, or install fusermount3 and allow `user_allow_other` in /etc/fuse.conf"
+        }
+        _ => "",
+    };
+    ClientError::new(errno(error), format!("cannot mount at {point}: {error}{hint}"))
+}
+
+fn busy(point: &str, error: &io::Error) -> ClientError {
+    let hint = match error.raw_os_error() {
+        Some(libc::EBUSY) => "; programs use it (`fuser -vm` names them): end them, or unmount lazily",
+        _ => "",
+    };
+    ClientError::new(errno(error), format!("cannot unmount {point}: {error}{hint}"))
+}
+
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().and_then(|code| u32::try_from(code).ok()).map_or(Errno::EIO, Errno)
+}

@@ -1,0 +1,343 @@
+//! On `fuser`'s threads: takes requests from the kernel and hands them to the client's shard.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, rc::Rc, time::SystemTime};
+
+use bytes::Bytes;
+use forebay_client::{ClientResult, DirEntry, SetAttributes};
+use forebay_env::sync::mpsc;
+use fuser::{
+    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use crate::{
+    answer::{Answer, answer, errno, tell},
+    caller::Asker,
+    convert, limits,
+    server::Server,
+};
+
+/// A request on its way to the shard.
+pub(crate) type Job = Box<dyn FnOnce(Rc<Server>) + Send>;
+
+/// The kernel's side of a mount.
+pub(crate) struct Transport {
+    pub jobs: mpsc::Sender<Job>,
+    pub readdirplus: bool,
+}
+
+/// What is asked of the kernel where it can do it.
+const WANTED: [InitFlags; 4] = [
+    // O_TRUNC comes with the open: one request, and atomic.
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    // Lookups and creates in one directory at the same time.
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    // One large asynchronous call becomes many requests at once.
+    InitFlags::FUSE_ASYNC_DIO,
+    // Shared mappings of files opened with FOPEN_DIRECT_IO (Linux 6.6).
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+];
+
+impl Transport {
+    /// Serves a request on the shard. If that has ended, the dropped reply answers EIO.
+    fn serve<T, R, F>(&self, reply: R, call: F)
+    where
+        T: 'static,
+        R: Answer<T>,
+        F: AsyncFnOnce(&Server) -> ClientResult<T> + Send + 'static,
+    {
+        self.send(async move |server: &Server| answer(server, reply, call(server).await));
+    }
+
+    fn send<F>(&self, serve: F)
+    where
+        F: AsyncFnOnce(&Server) + Send + 'static,
+    {
+        let job: Job = Box::new(move |server| {
+            let env = server.env.clone();
+            drop(env.spawn(async move { serve(&server).await }));
+        });
+        drop(self.jobs.blocking_send(job));
+    }
+}
+
+/// An owned copy of a name or a value.
+fn owned(name: impl AsRef<OsStr>) -> Bytes {
+    Bytes::copy_from_slice(name.as_ref().as_bytes())
+}
+
+impl Filesystem for Transport {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let mut wanted = WANTED.to_vec();
+        if self.readdirplus {
+            wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
+        }
+        for flag in wanted {
+            // A kernel without it does the same with more requests, or refuses shared mappings.
+            let _ = config.add_capabilities(flag);
+        }
+        let bounded = |wish: Result<_, _>| wish.map(drop).map_err(|_| std::io::Error::other("the kernel's limits"));
+        bounded(config.set_max_write(limits::REQUEST_BYTES).map(u64::from).map_err(u64::from))?;
+        bounded(config.set_max_background(limits::BACKGROUND_REQUESTS).map(u64::from).map_err(u64::from))
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = owned(name);
+        self.serve(reply, async move |server: &Server| server.lookup(parent.0, &name).await);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.serve(reply, async move |server: &Server| server.getattr(ino.0, fh).await);
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let mode = mode.map(|mode| mode & forebay_client::mode::PERMISSIONS);
+        let (atime, mtime) = (atime.map(convert::set_time), mtime.map(convert::set_time));
+        let changes = SetAttributes { mode, uid, gid, size, atime, mtime };
+        self.serve(reply, async move |server: &Server| server.setattr(ino.0, fh, changes).await);
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        self.serve(reply, async move |server: &Server| server.readlink(ino.0).await);
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let (asker, name) = (Asker::of(request), owned(name));
+        self.serve(reply, async move |server: &Server| server.mknod(asker, parent.0, &name, mode, rdev).await);
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let (asker, name) = (Asker::of(request), owned(name));
+        self.serve(reply, async move |server: &Server| server.mkdir(asker, parent.0, &name, mode).await);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = owned(name);
+        self.serve(reply, async move |server: &Server| server.unlink(parent.0, &name).await);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = owned(name);
+        self.serve(reply, async move |server: &Server| server.rmdir(parent.0, &name).await);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (asker, name, target) = (Asker::of(request), owned(name), owned(target));
+        self.serve(reply, async move |server: &Server| server.symlink(asker, parent.0, &name, &target).await);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = (owned(name), owned(newname));
+        self.serve(reply, async move |server: &Server| {
+            server.rename((parent.0, &from), (newparent.0, &to), flags).await
+        });
+    }
+
+    fn link(&self, _: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let name = owned(newname);
+        self.serve(reply, async move |server: &Server| server.link(ino.0, newparent.0, &name).await);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (asker, name) = (Asker::of(request), owned(name));
+        self.serve(reply, async move |server: &Server| server.create(asker, parent.0, &name, mode, flags).await);
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let asker = Asker::of(request);
+        self.serve(reply, async move |server: &Server| server.open(asker, ino.0, flags.0).await);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.serve(reply, async move |server: &Server| server.read(fh, offset, size).await);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // The one copy: the buffer is the thread's, for its next request.
+        let data = Bytes::copy_from_slice(data);
+        self.serve(reply, async move |server: &Server| {
+            server.write(ino.0, fh, offset, data, write_flags, flags.0).await
+        });
+    }
+
+    fn flush(&self, _: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        self.serve(reply, async move |server: &Server| server.flush(fh).await);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.serve(reply, async move |server: &Server| server.release(fh).await);
+    }
+
+    fn fsync(&self, _: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        self.serve(reply, async move |server: &Server| server.fsync(fh, datasync).await);
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.serve(reply, async move |server: &Server| Ok((server.opendir(ino.0), FopenFlags::empty())));
+    }
+
+    fn readdir(&self, _: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        self.send(async move |server: &Server| {
+            let add = |entry: &DirEntry| {
+                let kind = convert::file_type(entry.mode);
+                reply.add(INodeNo(entry.fid.low), entry.cookie, kind, OsStr::from_bytes(&entry.name))
+            };
+            match server.readdir(fh, offset, false, add).await {
+                Ok(()) => reply.ok(),
+                Err(error) => {
+                    tell(server, &error);
+                    reply.error(errno(error.errno));
+                }
+            }
+        });
+    }
+
+    fn readdirplus(&self, _: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        self.send(async move |server: &Server| {
+            let add = |entry: &DirEntry| {
+                // A file without attributes is gone by now, and so is its name.
+                let Some(attr) = &entry.attr else { return false };
+                let (attr, name) = (server.entry(attr), OsStr::from_bytes(&entry.name));
+                reply.add(attr.ino, entry.cookie, name, &limits::TTL, &attr, Generation(0))
+            };
+            match server.readdir(fh, offset, true, add).await {
+                Ok(()) => reply.ok(),
+                Err(error) => {
+                    tell(server, &error);
+                    reply.error(errno(error.errno));
+                }
+            }
+        });
+    }
+
+    fn releasedir(&self, _: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        self.serve(reply, async move |server: &Server| {
+            server.drop_directory(fh);
+            Ok(())
+        });
+    }
+
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.serve(reply, async move |server: &Server| server.fsyncdir(ino.0).await);
+    }
+
+    fn statfs(&self, _: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        self.serve(reply, async move |server: &Server| server.statfs().await);
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, value) = (owned(name), Bytes::copy_from_slice(value));
+        self.serve(reply, async move |server: &Server| server.setxattr(ino.0, &name, &value, flags).await);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let name = owned(name);
+        self.serve(reply, async move |server: &Server| server.getxattr(ino.0, &name, size).await);
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        self.serve(reply, async move |server: &Server| server.listxattr(ino.0, size).await);
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = owned(name);
+        self.serve(reply, async move |server: &Server| server.removexattr(ino.0, &name).await);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.serve(reply, async move |server: &Server| server.fallocate(fh, offset, length, mode).await);
+    }
+}

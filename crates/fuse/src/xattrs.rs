@@ -1,0 +1,69 @@
+//! Extended attributes: the kernel asks for a length with size 0, then for the value with room for it.
+
+use bytes::Bytes;
+use forebay_client::ClientResult;
+use forebay_proto::Errno;
+
+use crate::{caller::decided, server::Server};
+
+/// What the kernel asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sized {
+    Length(u32),
+    Value(Bytes),
+}
+
+/// `value` for a caller with room for `room` bytes; 0: it asks for the length.
+fn sized(value: Bytes, room: u32) -> ClientResult<Sized> {
+    match room {
+        0 => Ok(Sized::Length(value.len() as u32)),
+        room if value.len() > room as usize => Err(Errno::ERANGE.into()),
+        _ => Ok(Sized::Value(value)),
+    }
+}
+
+/// Access control lists are not supported; `ls -l` asks for them, for every file.
+fn is_supported(name: &[u8]) -> bool {
+    !name.starts_with(b"system.")
+}
+
+impl Server {
+    pub async fn getxattr(&self, ino: u64, name: &[u8], room: u32) -> ClientResult<Sized> {
+        if !is_supported(name) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        sized(self.client.getxattr(&decided(), self.fid(ino), name).await?, room)
+    }
+
+    pub async fn listxattr(&self, ino: u64, room: u32) -> ClientResult<Sized> {
+        let names = self.client.listxattr(self.fid(ino)).await?;
+        sized(names.iter().flat_map(|name| name.iter().copied().chain([0])).collect(), room)
+    }
+
+    pub async fn setxattr(&self, ino: u64, name: &[u8], value: &[u8], flags: i32) -> ClientResult<()> {
+        if !is_supported(name) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        self.client.setxattr(&decided(), self.fid(ino), name, value, flags as u32).await
+    }
+
+    pub async fn removexattr(&self, ino: u64, name: &[u8]) -> ClientResult<()> {
+        if !is_supported(name) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        self.client.removexattr(&decided(), self.fid(ino), name).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_told_by_length_then_given_if_there_is_room() {
+        let value = Bytes::from_static(b"four");
+        assert_eq!(sized(value.clone(), 0), Ok(Sized::Length(4)));
+        assert_eq!(sized(value.clone(), 3), Err(Errno::ERANGE.into()));
+        assert_eq!(sized(value.clone(), 4), Ok(Sized::Value(value)));
+    }
+}
