@@ -3,7 +3,7 @@
 //! A block's sum covers where it belongs and who wrote it, so that valid bytes in the wrong place, and old valid bytes in
 //! the right one, are found (FAULTS row 12).
 
-use crc_fast::{CrcAlgorithm, checksum, checksum_combine};
+use crc_fast::{CrcAlgorithm, checksum};
 
 use crate::{Fid, WriteId};
 
@@ -16,8 +16,47 @@ pub fn crc64(bytes: &[u8]) -> u64 {
 }
 
 /// The sum of two adjacent buffers, from the sum of each and the length of the second.
+///
+/// Source: zlib's crc32_combine: the first sum is multiplied by x^(8 n). Differs: powers are made at compile time, so that
+/// a block of 64 KiB takes one multiplication (0.1 us); the matrices of `crc_fast` took 40 us, more than its checksum.
 pub fn combine(first: u64, second: u64, second_bytes: u64) -> u64 {
-    checksum_combine(CrcAlgorithm::Crc64Nvme, first, second, second_bytes)
+    let mut shifted = first;
+    let mut rest = second_bytes;
+    let mut power = 3; // x^(2^3) is a byte
+    while rest != 0 {
+        if rest & 1 == 1 {
+            shifted = multiply(POWERS[power], shifted);
+        }
+        rest >>= 1;
+        power += 1;
+    }
+    shifted ^ second
+}
+
+/// The polynomial of CRC-64/NVME, bits reversed.
+const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
+
+/// x^(2^n) modulo the polynomial, bits reversed.
+const POWERS: [u64; 68] = {
+    let mut powers = [1 << 62; 68];
+    let mut n = 1;
+    while n < powers.len() {
+        powers[n] = multiply(powers[n - 1], powers[n - 1]);
+        n += 1;
+    }
+    powers
+};
+
+/// The product of two polynomials over GF(2), modulo the polynomial, bits reversed.
+const fn multiply(a: u64, mut b: u64) -> u64 {
+    let mut product = 0;
+    let mut bit = 64;
+    while bit > 0 {
+        bit -= 1;
+        product ^= b & 0u64.wrapping_sub(a >> bit & 1);
+        b = b >> 1 ^ POLYNOMIAL & 0u64.wrapping_sub(b & 1);
+    }
+    product
 }
 
 /// The sum of one block of an object: CRC of the 40-byte seed followed by the block's bytes.
@@ -71,6 +110,20 @@ mod tests {
         let bytes: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
         let (a, b) = bytes.split_at(317);
         assert_eq!(combine(crc64(a), crc64(b), b.len() as u64), crc64(&bytes));
+    }
+
+    #[test]
+    fn combine_equals_that_of_the_checksum_library_for_all_lengths() {
+        let mut word = 1u64;
+        let mut next = || {
+            word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            word ^ word >> 29
+        };
+        for bits in 0..63 {
+            let (first, second, length) = (next(), next(), next() >> (63 - bits));
+            let expected = crc_fast::checksum_combine(CrcAlgorithm::Crc64Nvme, first, second, length);
+            assert_eq!(combine(first, second, length), expected, "length {length}");
+        }
     }
 
     #[test]
