@@ -36,7 +36,7 @@ pub trait Encode {
 
     /// The value's bytes alone.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = Writer::with_capacity(128);
         self.encode(&mut w);
         w.into_vec()
     }
@@ -72,6 +72,11 @@ macro_rules! write_int {
 
 impl Writer {
     write_int!(u8 u16 u32 u64 i64);
+
+    /// With room for `bytes`, so that short messages are not moved while they grow.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { buf: Vec::with_capacity(bytes) }
+    }
 
     /// Appends raw bytes without a length.
     pub fn bytes(&mut self, bytes: &[u8]) {

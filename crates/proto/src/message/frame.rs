@@ -108,7 +108,7 @@ impl FrameHeader {
 
     /// The header's 128 bytes.
     pub fn to_bytes(&self) -> [u8; FRAME_HEADER_BYTES] {
-        let mut w = Writer::default();
+        let mut w = Writer::with_capacity(FRAME_HEADER_BYTES);
         w.u32(MAGIC);
         w.u16(PROTOCOL_VERSION);
         w.u8(match self.kind {

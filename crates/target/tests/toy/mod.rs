@@ -187,13 +187,16 @@ impl Default for Setup {
     }
 }
 
+/// The server of now, once it runs.
+pub type Running = Rc<RefCell<Option<(Target, Rc<Toy>)>>>;
+
 /// One server with the toy, and its clients, each on a node of its own.
 pub struct World {
     pub sim: Sim,
     pub server: NodeId,
     pub setup: Setup,
     /// The server of now.
-    pub running: Rc<RefCell<Option<(Target, Rc<Toy>)>>>,
+    pub running: Running,
 }
 
 pub fn address() -> Address {

@@ -1,0 +1,178 @@
+//! A server against whoever speaks garbage, half a frame, or another version: it logs, closes, and serves the next one.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use forebay_env::{Address, Env, sim::Sim};
+use forebay_proto::{
+    Decode, Encode, ErrorReply,
+    message::{Empty, FrameHeader, FrameKind, Op, Ping, Status, StatusReply},
+};
+use forebay_rpc::{
+    Frame, FrameError, FrameReader, Latch,
+    server::{BulkGate, Connection, Handler, Request, serve},
+};
+
+/// Answers `Status`, and counts.
+#[derive(Default)]
+struct Counting {
+    requests: Cell<u64>,
+    held: RefCell<Vec<Request>>,
+    gone: Cell<u64>,
+}
+
+impl Handler for Counting {
+    fn request(&self, connection: &Rc<Connection>, request: Request) {
+        self.requests.set(self.requests.get() + 1);
+        if request.header.op == Op::Status as u16 {
+            let mut header = FrameHeader::new(FrameKind::Reply, request.header.op);
+            (header.slot, header.sequence) = (request.header.slot, request.header.sequence);
+            let body = StatusReply { json: "{}".into() }.to_bytes();
+            return connection.send(Frame::new(header, body.into(), Vec::new()));
+        }
+        connection.session.set(forebay_proto::SessionId(1));
+        self.held.borrow_mut().push(request);
+    }
+
+    fn disconnected(&self, _connection: &Rc<Connection>) {
+        self.gone.set(self.gone.get() + 1);
+    }
+}
+
+fn address() -> Address {
+    Address::Mem("server".into())
+}
+
+fn start(sim: &Sim, bulk_bytes: u64) -> (Env, Rc<Counting>, Rc<BulkGate>) {
+    let (server, client) = (sim.add_node("server"), sim.add_node("client"));
+    let (handler, gate): (Rc<Counting>, _) = (Rc::default(), BulkGate::new(bulk_bytes));
+    let (h, g) = (handler.clone(), gate.clone());
+    sim.start(server, move |env| async move {
+        let listener = env.listen(&address()).await.expect("the address is free");
+        serve(&env, listener, h, g, Rc::new(Latch::default())).await;
+    });
+    (sim.env(client), handler, gate)
+}
+
+fn frame(op: Op, body: &impl Encode, bulk: Vec<Bytes>) -> Vec<Bytes> {
+    let frame = Frame::new(FrameHeader::new(FrameKind::Request, op as u16), body.to_bytes().into(), bulk);
+    let mut parts = vec![Bytes::copy_from_slice(&frame.header.to_bytes()), frame.body];
+    parts.extend(frame.bulk);
+    parts
+}
+
+#[test]
+fn garbage_of_any_kind_closes_its_connection_and_nothing_else() {
+    let sim = Sim::new(1);
+    let (env, handler, _) = start(&sim, 1 << 20);
+    let good: Vec<u8> = frame(Op::Status, &Status {}, vec![]).concat();
+    sim.block_on(async {
+        for round in 0..300u64 {
+            let mut bytes = good.clone();
+            match round % 4 {
+                0 => bytes.iter_mut().for_each(|b| *b = env.random_u64() as u8),
+                1 => {
+                    let at = (env.random_u64() % bytes.len() as u64) as usize;
+                    bytes[at] ^= 1 << (env.random_u64() % 8);
+                }
+                2 => bytes.truncate((env.random_u64() % bytes.len() as u64) as usize),
+                _ => bytes[100..].fill(0xff),
+            }
+            let (read, mut write) = env.connect(&address()).await.expect("it still listens").split();
+            let _ = write.write_all(&[bytes.into()]).await;
+            drop((read, write));
+        }
+        let error = forebay_rpc::ask(&env, &[address()], &Status {}).await;
+        assert_eq!(error.expect("it still answers").json, "{}");
+        env.sleep(Duration::from_secs(60)).await;
+    });
+    assert_eq!(handler.gone.get(), 301, "every connection is forgotten");
+}
+
+#[test]
+fn a_stranger_of_another_version_is_told_ours() {
+    let sim = Sim::new(2);
+    let (env, _, _) = start(&sim, 1 << 20);
+    sim.block_on(async {
+        let mut bytes = frame(Op::Status, &Status {}, vec![]).concat();
+        bytes[4] = 42;
+        let (read, mut write) = env.connect(&address()).await.expect("connected").split();
+        write.write_all(&[bytes.into()]).await.expect("written");
+        let mut reader = FrameReader::new(read);
+        let header = reader.header().await.expect("an error frame of our version");
+        let received = reader.content(header).await.expect("whole");
+        let error = ErrorReply::from_bytes(&received.body).expect("an error reply");
+        assert!(error.message.contains("version 42") && error.message.contains("version 1"), "{error}");
+        assert!(matches!(reader.header().await, Err(FrameError::Disconnected(_))));
+    });
+}
+
+#[test]
+fn bulk_before_any_connect_is_refused() {
+    let sim = Sim::new(3);
+    let (env, handler, gate) = start(&sim, 1 << 20);
+    sim.block_on(async {
+        let (read, mut write) = env.connect(&address()).await.expect("connected").split();
+        let parts = frame(Op::Write, &Empty {}, vec![Bytes::from(vec![0; 1 << 20])]);
+        let _ = write.write_all(&parts).await;
+        let mut reader = FrameReader::new(read);
+        let header = reader.header().await.expect("a farewell");
+        assert_eq!(header.kind, FrameKind::Error);
+    });
+    assert_eq!((handler.requests.get(), gate.used_bytes()), (0, 0));
+}
+
+#[test]
+fn a_silent_connection_is_closed() {
+    let sim = Sim::new(4);
+    let (env, handler, _) = start(&sim, 1 << 20);
+    sim.block_on(async {
+        let _stream = env.connect(&address()).await.expect("connected");
+        env.sleep(Duration::from_secs(30)).await;
+    });
+    assert_eq!(handler.gone.get(), 1);
+}
+
+#[test]
+fn a_flood_of_bulk_stays_within_the_gate_and_one_frame_per_connection() {
+    const FRAME: u64 = 256 << 10;
+    let sim = Sim::new(5);
+    let (env, handler, gate) = start(&sim, 1 << 20);
+    for _ in 0..8 {
+        let env2 = env.clone();
+        env.spawn(async move {
+            let (_read, mut write) = env2.connect(&address()).await.expect("connected").split();
+            write.write_all(&frame(Op::Ping, &Ping { commit: false }, vec![])).await.expect("written");
+            loop {
+                let parts = frame(Op::Write, &Empty {}, vec![Bytes::from(vec![1; FRAME as usize])]);
+                if write.write_all(&parts).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    sim.run_for(Duration::from_secs(1));
+    let bound = (1 << 20) + 8 * FRAME;
+    assert!(gate.used_bytes() >= 1 << 20 && gate.used_bytes() <= bound, "{} bytes", gate.used_bytes());
+    let before = handler.requests.get();
+    handler.held.borrow_mut().clear();
+    sim.run_for(Duration::from_secs(1));
+    assert!(handler.requests.get() > before, "room was made, more came in");
+    assert!(gate.used_bytes() <= bound);
+}
+
+#[test]
+fn requests_of_one_connection_are_bounded() {
+    let sim = Sim::new(6);
+    let (env, handler, _) = start(&sim, 1 << 20);
+    env.clone().spawn(async move {
+        let (_read, mut write) = env.connect(&address()).await.expect("connected").split();
+        while write.write_all(&frame(Op::Ping, &Ping { commit: false }, vec![])).await.is_ok() {}
+    });
+    sim.run_for(Duration::from_millis(100));
+    assert_eq!(handler.requests.get(), forebay_rpc::limits::REQUESTS_PER_CONNECTION as u64);
+}
