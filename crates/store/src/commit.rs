@@ -92,7 +92,9 @@ impl Core {
     /// True if admission has to wait for a commit or a checkpoint to make room in the journal.
     pub(crate) fn journal_crowded(&self) -> bool {
         let running = self.commit.borrow().running.redo.len() as u64;
-        running > self.group_bytes_max() * 3 / 2 || self.journal.used_fraction() > 0.75
+        // Those who were admitted and have not applied yet find room for as much again as a group.
+        let room = self.journal.room_for(running + self.group_bytes_max() + limits::OWN_ROWS_BYTES);
+        !room || running > self.group_bytes_max() * 3 / 2 || self.journal.used_fraction() > 0.75
     }
 
     /// Waits until the journal has room for what the caller is about to apply.
@@ -190,7 +192,6 @@ impl Core {
     async fn commit_group(&self) -> StoreResult<()> {
         let began = self.env.now();
         self.note_retired_slabs().await?;
-        self.wait_for_room().await?;
         let Some(closed) = self.close()? else { return Ok(()) };
         if !closed.tombstones.is_empty() {
             self.stats.borrow_mut().tombstones += closed.tombstones.len() as u64;
@@ -217,16 +218,6 @@ impl Core {
             self.put_own_row(&key, b"\x01write failed");
         }
         Ok(())
-    }
-
-    /// A group that does not fit waits for the checkpoint that is under way.
-    async fn wait_for_room(&self) -> StoreResult<()> {
-        let fits = || self.journal.room_for(self.commit.borrow().running.redo.len() as u64);
-        if fits() {
-            return Ok(());
-        }
-        self.wake_checkpoint.notify_one();
-        self.until(|| fits().then_some(())).await
     }
 
     /// Appends the running group to the journal and begins the next. A checkpoint that is wanted begins in between.

@@ -53,7 +53,8 @@ impl Effort {
         let (free, grants) = (core.alloc.borrow().free_count(), core.promises.grants());
         let progress = free > self.most_free || grants > self.grants;
         self.slabs_since = if progress { 0 } else { self.slabs_since + 1 };
-        (self.most_free, self.grants) = if grants > self.grants { (free, grants) } else { (self.most_free.max(free), grants) };
+        (self.most_free, self.grants) =
+            if grants > self.grants { (free, grants) } else { (self.most_free.max(free), grants) };
         self.slabs_since > core.geometry.slab_count
     }
 }
@@ -98,7 +99,15 @@ impl Core {
         let Some((victim, epoch)) = self.choose_victim(stuck) else {
             return self.settle_emptied().await;
         };
-        let clean = self.clean(victim, epoch).await?;
+        let clean = match self.clean(victim, epoch).await {
+            // A damaged page of the index: what lives in the slab cannot be told. It stays as it is; readers get errors.
+            Err(error) if matches!(error.kind, StoreErrorKind::Corrupt | StoreErrorKind::Medium) => {
+                self.stats.borrow_mut().damaged_pieces += 1;
+                self.env.log(&format!("{}: slab {victim} cannot be cleaned: {}", self.identity.target, error.message));
+                false
+            }
+            other => other?,
+        };
         if !clean {
             stuck.0.insert((victim, epoch));
         }

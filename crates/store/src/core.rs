@@ -155,6 +155,24 @@ impl Core {
         }
     }
 
+    /// Brings the pages of keys `[from, to)` in, several at a time.
+    pub(crate) async fn load_range(&self, from: &[u8], to: &[u8]) -> StoreResult<()> {
+        loop {
+            let missing = self.table.borrow().missing_in(from, to, limits::PAGES_LOADED_AT_ONCE);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let load = |missing| {
+                let core = self.shared();
+                self.env.spawn(async move { core.load_page(missing).await })
+            };
+            let tasks: Vec<_> = missing.into_iter().map(load).collect();
+            for task in tasks {
+                task.await.unwrap_or(Ok(()))?;
+            }
+        }
+    }
+
     /// Brings one page in.
     pub(crate) async fn load_page(&self, missing: MissingPage) -> StoreResult<()> {
         let location = missing.location;

@@ -15,8 +15,6 @@ use crate::{limits, slab::Place};
 pub(crate) const SPACE: u8 = 0x01;
 /// Bytes of an extent's key.
 pub(crate) const KEY_BYTES: usize = 25;
-/// Bytes of an extent's value without its sums.
-pub(crate) const VALUE_BYTES: usize = 58;
 const VALUE_VERSION: u8 = 1;
 
 /// Bytes `offset..offset + length` of an object.
@@ -57,11 +55,6 @@ pub(crate) fn key(fid: Fid, offset: u64) -> [u8; KEY_BYTES] {
     key[1..17].copy_from_slice(&fid.to_key());
     key[17..].copy_from_slice(&offset.to_be_bytes());
     key
-}
-
-/// Keys of every extent that may overlap `range` lie in here (end exclusive).
-pub(crate) fn key_range(fid: Fid, range: &Range<u64>) -> ([u8; KEY_BYTES], [u8; KEY_BYTES]) {
-    (key(fid, range.start.saturating_sub(limits::EXTENT_BYTES - 1)), key(fid, range.end))
 }
 
 /// Fid and offset of an extent's key.

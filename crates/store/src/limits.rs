@@ -49,7 +49,7 @@ pub const EXTENT_OVERHEAD_BYTES: u64 = 96;
 /// Largest slab: places within a slab are 32 bits.
 pub const SLAB_BYTES_MAX: u64 = 1 << 30;
 /// Smallest journal.
-pub const JOURNAL_BYTES_MIN: u64 = 72 << 10;
+pub const JOURNAL_BYTES_MIN: u64 = crate::journal::RING_BYTES_MIN + 2 * SECTOR;
 /// Slabs the cleaner likes to have in hand beyond those kept back.
 pub const SLABS_IN_HAND: u32 = 64;
 
@@ -61,7 +61,14 @@ pub const fn slabs_max(slab_bytes: u64) -> u64 {
 
 /// Pieces of a slab snapshot that an anchor lists.
 pub const SNAPSHOT_PIECES: u64 = 100;
+const _: () = assert!(5 + 28 * SNAPSHOT_PIECES as usize <= crate::journal::EXTRA_BYTES_MAX);
+
+/// Index pages read at one time for one caller.
+pub const PAGES_LOADED_AT_ONCE: usize = 32;
 /// Slabs, the last opened first, whose runs recovery asks for the highest durable lsn.
 pub const RECOVERY_SLABS_SCANNED: usize = 4;
 /// Dirty leaves below this never start a checkpoint.
 pub const DIRTY_BYTES_MIN: u64 = 128 << 10;
+
+/// Journal payload kept for the store's own rows (news of bad slabs) and attests beside what callers apply.
+pub const OWN_ROWS_BYTES: u64 = SECTOR;

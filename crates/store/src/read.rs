@@ -55,6 +55,9 @@ impl Core {
 
     /// Brings the index of `range` of an object to memory. Until the caller's next await it stays there.
     pub(crate) async fn prefetch_extents(&self, fid: Fid, range: Range<u64>) -> StoreResult<()> {
+        if self.options.cache_bytes.is_none() {
+            self.load_range(&extent::key(fid, range.start), &extent::key(fid, range.end)).await?;
+        }
         self.resident(|table| visit(table, fid, &range, |_, _| ())).await
     }
 

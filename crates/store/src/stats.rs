@@ -45,6 +45,8 @@ pub struct StoreStats {
     pub table_resident_bytes: u64,
     /// Bytes of the table changed since the last checkpoint.
     pub table_dirty_bytes: u64,
+    /// Bytes of the table that always stay in memory.
+    pub table_fixed_bytes: u64,
     /// Tombstones written.
     pub tombstones: u64,
 }

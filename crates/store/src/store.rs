@@ -259,6 +259,7 @@ impl Store {
         let table = self.core.table.borrow();
         stats.table_resident_bytes = table.resident_bytes() as u64;
         stats.table_dirty_bytes = table.dirty_bytes() as u64;
+        stats.table_fixed_bytes = table.fixed_bytes() as u64;
         stats
     }
 }

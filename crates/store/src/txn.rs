@@ -12,9 +12,13 @@ use crate::{
     CommitPoint, Placed, StoreError, StoreErrorKind, StoreResult,
     core::Core,
     extent::{self, Change, Extent},
+    limits,
     redo::{Step, step_bytes},
     slab::{run::FragmentKind, writer::Item},
-    table::{Key, MissingPage, Table, limits::KEY_BYTES_MAX},
+    table::{
+        Key, MissingPage, Table,
+        limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
+    },
 };
 
 /// A transaction being built: nothing is visible before [`Txn::apply`]; dropped, it leaves no trace.
@@ -105,6 +109,7 @@ impl Txn {
         let core = self.core.clone();
         core.check_running()?;
         let bytes: usize = self.rows.iter().map(|(key, value)| step_bytes(key, value.as_deref())).sum();
+        self.rows.values().flatten().try_for_each(|value| core.check_value(value))?;
         core.refuse_flood(bytes as u64)?;
         let missing = core.table.borrow().missing_for(self.rows.keys());
         if let Some(missing) = missing.first() {
@@ -255,10 +260,21 @@ pub(crate) fn check_key(key: &[u8]) -> StoreResult<()> {
 }
 
 impl Core {
-    /// Errors: `Busy` when the running group would outgrow the journal.
+    /// A page holds any row, and a slab any page.
+    fn check_value(&self, value: &[u8]) -> StoreResult<()> {
+        let most = VALUE_BYTES_MAX.min(self.geometry.slab_bytes as usize / 4);
+        if value.len() <= most {
+            return Ok(());
+        }
+        Err(StoreError::invalid(format!("a value of {} bytes; at most {most} are allowed here", value.len())))
+    }
+
+    /// Errors: `Busy` when the running group would outgrow the journal; admission (`journal_admits`) makes that rare.
     fn refuse_flood(&self, more_bytes: u64) -> StoreResult<()> {
         let running = self.commit.borrow().running.redo.len() as u64;
-        if running + more_bytes <= self.journal.ring_bytes() * 3 / 8 {
+        // What is applied must fit the journal as it is: a checkpoint, which makes room, begins only behind it.
+        let total = running + more_bytes;
+        if total <= self.journal.ring_bytes() * 3 / 8 && self.journal.room_for(total + limits::OWN_ROWS_BYTES) {
             return Ok(());
         }
         self.demand_commit();

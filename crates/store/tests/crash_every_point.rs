@@ -299,7 +299,8 @@ async fn verify(store: &Store, expected: &State, what: &str) {
         }
     }
     let rows = store.scan(b"\x20", b"\x21", 1000).await.unwrap_or_else(|e| panic!("{what}: {e}"));
-    let expected: Vec<(Vec<u8>, Vec<u8>)> = expected.rows.iter().map(|(n, value)| (row_key(*n), value.clone())).collect();
+    let expected: Vec<(Vec<u8>, Vec<u8>)> =
+        expected.rows.iter().map(|(n, value)| (row_key(*n), value.clone())).collect();
     let got: Vec<(Vec<u8>, Vec<u8>)> = rows.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
     assert_eq!(got, expected, "{what}: rows");
 }
@@ -308,7 +309,7 @@ fn histories() -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match (number("FOREBAY_CRASH_SEED"), number("FOREBAY_CRASH_HISTORIES")) {
         (Some(seed), _) => vec![seed],
-        (None, count) => (1..=count.unwrap_or(40)).collect(),
+        (None, count) => (1..=count.unwrap_or(250)).collect(),
     }
 }
 

@@ -231,7 +231,10 @@ fn a_journal_rotten_at_any_byte_is_refused_or_cut_but_never_lies() {
         sim.block_on(async {
             match Store::open(&env, DIR, &quick()).await {
                 Err(error) => {
-                    assert!(matches!(error.kind, StoreErrorKind::Corrupt | StoreErrorKind::Foreign), "byte {at}: {error}");
+                    assert!(
+                        matches!(error.kind, StoreErrorKind::Corrupt | StoreErrorKind::Foreign),
+                        "byte {at}: {error}"
+                    );
                     refused += 1;
                 }
                 Ok(store) => {

@@ -26,8 +26,10 @@ use forebay_proto::{Incarnation, Uuid};
 
 pub use anchor::{Anchor, RootLocation};
 pub use error::{JournalError, JournalErrorKind, JournalResult};
-pub use limits::{EXTRA_BYTES_MAX, RECORD_BYTES_MAX, RING_BYTES_MIN};
-pub use recover::{Recovered, Transaction};
+pub use limits::{EXTRA_BYTES_MAX, RING_BYTES_MIN};
+pub use recover::Recovered;
+#[cfg(test)]
+pub use recover::Transaction;
 pub use writer::Journal;
 
 /// A place in the journal: bytes since its beginning, endless, a multiple of the sector.

@@ -169,8 +169,8 @@ impl Ring {
     pub(super) fn complete(&mut self, end: Lsn) {
         let batch = self.in_flight.iter_mut().find(|batch| batch.end == end).expect("a batch completes once");
         batch.complete = true;
-        while let Some(front) = self.in_flight.pop_front_if(|front| front.complete) {
-            self.durable = front.end;
+        while self.in_flight.front().is_some_and(|front| front.complete) {
+            self.durable = self.in_flight.pop_front().expect("there is a front").end;
         }
     }
 

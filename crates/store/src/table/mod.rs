@@ -33,5 +33,5 @@ mod tests;
 
 pub use key::Key;
 pub use page::{CorruptPage, MissingPage, PageId, PageLocation};
-pub use range::{Range, Row};
+pub use range::Row;
 pub use tree::Table;
