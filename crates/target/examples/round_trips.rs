@@ -59,7 +59,7 @@ async fn measure(env: &Env, scratch: &str, address: &Address) {
 }
 
 async fn run(env: &Env, session: &ClientSession, lanes: u32, changes: bool, address: &Address) {
-    let (begin, cpu) = (env.now(), cpu_us());
+    let (begin, cpu) = (env.now(), cpu_us(env));
     let tasks: Vec<_> = (0..lanes)
         .map(|lane| {
             let session = session.clone();
@@ -77,7 +77,7 @@ async fn run(env: &Env, session: &ClientSession, lanes: u32, changes: bool, addr
     let wall = env.now().since(begin).as_secs_f64() * 1e6 / calls;
     let kind = address.to_string().split(':').next().unwrap_or_default().to_owned();
     let what = if changes { "change" } else { "read" };
-    println!("{kind:5} {what:7} {lanes:3} at once: {wall:6.2} us/call, {:6.2} us CPU", (cpu_us() - cpu) / calls);
+    println!("{kind:5} {what:7} {lanes:3} at once: {wall:6.2} us/call, {:6.2} us CPU", (cpu_us(env) - cpu) / calls);
 }
 
 async fn call(session: &ClientSession, counter: u32, changes: bool) {
@@ -92,8 +92,8 @@ async fn call(session: &ClientSession, counter: u32, changes: bool) {
 }
 
 /// CPU time of this process so far, in microseconds, as the kernel counts it (in ticks of 10 ms).
-fn cpu_us() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+fn cpu_us(env: &Env) -> f64 {
+    let stat = String::from_utf8(env.read_file("/proc/self/stat").expect("Linux")).expect("a text");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("a name in parentheses").split_whitespace().collect();
     let ticks: f64 = fields[11..13].iter().map(|f| f.parse::<f64>().expect("a number")).sum();
     ticks * 10_000.0

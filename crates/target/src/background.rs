@@ -2,13 +2,27 @@
 
 use std::rc::Rc;
 
-use crate::{TargetState, core::Core};
+use crate::{TargetState, core::Core, service::Nobody};
 
 /// Starts all of it; it ends with the target.
 pub(crate) fn start(core: &Rc<Core>) {
     spawn(core, |core| async move { core.follow_commits().await });
     spawn(core, |core| async move { core.watch_store().await });
-    spawn(core, |core| async move { core.watch_sessions().await });
+    spawn(core, |core| async move {
+        let _held = LetGoOfService(core.clone());
+        core.watch_sessions().await;
+    });
+}
+
+/// Held by a task, so that it is dropped when the target is closed, and when its node dies in the simulator.
+struct LetGoOfService(Rc<Core>);
+
+impl Drop for LetGoOfService {
+    fn drop(&mut self) {
+        // The old one is dropped after the borrow: it may hold the last handles of other things.
+        let service = self.0.service.replace(Rc::new(Nobody));
+        drop(service);
+    }
 }
 
 fn spawn<F: Future<Output = ()> + 'static>(core: &Rc<Core>, task: impl FnOnce(Rc<Core>) -> F) {

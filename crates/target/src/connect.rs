@@ -95,6 +95,11 @@ impl Core {
         if connect.last_committed <= ours {
             return Ok(());
         }
+        if connect.last_committed.incarnation() >= self.incarnation() {
+            let words =
+                format!("claims to have seen {} committed; the target has not given it", connect.last_committed);
+            return Err(ErrorReply::new(Errno::EPROTO, words));
+        }
         let words = format!(
             "{} saw transno {} committed, the target recovered only up to {ours}: the journal lost committed changes; \
              run forebay fsck --repair",
@@ -246,7 +251,7 @@ impl Core {
 
     /// Closes what the session held, then removes its rows.
     pub(crate) async fn bury(&self, session: &Rc<Session>, evicted: bool) -> Option<CommitPoint> {
-        self.service.session_ended(session.id, session.client, evicted).await;
+        self.service().session_ended(session.id, session.client, evicted).await;
         self.remove_rows(session).await
     }
 
@@ -273,7 +278,7 @@ impl Core {
             txn.put(rows::fence_key(client), rows::value(&FenceRow { transno }));
             Ok(Empty {})
         };
-        let answer = if self.service.admits(forebay_proto::message::Op::Write) {
+        let answer = if self.service().admits(forebay_proto::message::Op::Write) {
             let ticket = ctx.admit();
             ticket.turn().await;
             ctx.prefetch(&keys).await?;

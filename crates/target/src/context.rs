@@ -170,9 +170,7 @@ impl Context {
         assert!(self.applied() == Transno(0), "a request is applied once");
         let core = self.core();
         core.check_running()?;
-        if self.inner.session.ended.get() {
-            return Err(ErrorReply::new(Errno::EVICTED, "the session was ended while the request was executed"));
-        }
+        self.check_session()?;
         let mut txn = core.store.begin();
         let body = Bytes::from(change(&mut txn, transno)?.to_bytes());
         self.keep_reply(&mut txn, transno, &body)?;
@@ -181,6 +179,14 @@ impl Context {
         core.order.applied(transno);
         self.note_applied(transno, &body);
         Ok(Answer { body, bulk: Vec::new(), transno })
+    }
+
+    /// An ended session changes nothing any more, however far its request had come.
+    fn check_session(&self) -> Result<(), ErrorReply> {
+        if self.inner.session.ended.get() {
+            return Err(ErrorReply::new(Errno::EVICTED, "the session was ended while the request was executed"));
+        }
+        Ok(())
     }
 
     fn keep_reply(&self, txn: &mut Txn, transno: Transno, body: &Bytes) -> Result<(), ErrorReply> {
@@ -217,6 +223,7 @@ impl Context {
         change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
     ) -> Result<(R, CommitPoint), ErrorReply> {
         let core = self.core();
+        self.check_session()?;
         if let Some(transno) = self.replay_transno() {
             return core.apply_own(transno, false, change);
         }

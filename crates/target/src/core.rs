@@ -61,7 +61,8 @@ pub(crate) struct Core {
     pub env: Env,
     pub store: Store,
     pub options: TargetOptions,
-    pub service: Box<dyn AnyService>,
+    /// Replaced by nobody when the target ends: services hold their target, and would keep each other alive.
+    pub service: RefCell<Rc<dyn AnyService>>,
     pub order: Order,
     pub dirty: RefCell<Dirty>,
     /// Sessions with a reply that waits for a commit.
@@ -97,6 +98,10 @@ impl Core {
 
     pub fn target(&self) -> Target {
         Target::from_core(self.strong())
+    }
+
+    pub fn service(&self) -> Rc<dyn AnyService> {
+        self.service.borrow().clone()
     }
 
     pub fn incarnation(&self) -> Incarnation {

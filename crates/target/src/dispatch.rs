@@ -82,7 +82,7 @@ impl Core {
         let header = &request.header;
         match op {
             Op::Ping => self.ping(connection, session, request),
-            Op::Disconnect => self.goodbye(connection, session, request),
+            Op::Disconnect if self.state.get() == TargetState::Serving => self.goodbye(connection, session, request),
             Op::ReplayDone => self.replay_done(&session, header.clone()),
             Op::ReclaimDone => self.reclaim_done(&session, header.clone()),
             Op::Reclaim if self.may_reclaim() => self.execute(session, op, request),
@@ -144,7 +144,7 @@ impl Core {
             let result = match op {
                 Op::Sync => self.sync(&body).await,
                 Op::Fence => self.fence(ctx, &body).await,
-                _ => self.service.handle(ctx.clone(), op, body.clone(), bulk.clone()).await,
+                _ => self.service().handle(ctx.clone(), op, body.clone(), bulk.clone()).await,
             };
             match result {
                 Err(error) if error.errno == RUN_AGAIN => {}
@@ -159,7 +159,7 @@ impl Core {
 
     async fn sync(&self, body: &[u8]) -> Result<Answer, ErrorReply> {
         let request = Sync::from_bytes(body)?;
-        match request.fid.and_then(|fid| self.service.last_change(fid)) {
+        match request.fid.and_then(|fid| self.service().last_change(fid)) {
             Some(transno) => self.wait_committed(transno).await?,
             None => self.store.sync().await.map_err(|e| self.store_failed(e))?,
         }

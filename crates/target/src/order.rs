@@ -15,13 +15,15 @@ pub struct Order {
     incarnation: Incarnation,
     counter: Cell<u64>,
     line: RefCell<BTreeMap<Transno, Option<Waker>>>,
+    last_joined: Cell<Transno>,
     last_applied: Cell<Transno>,
 }
 
 impl Order {
     /// The first transno will be the first of `incarnation`.
     pub fn new(incarnation: Incarnation, last_applied: Transno) -> Self {
-        Self { incarnation, counter: Cell::new(0), line: RefCell::default(), last_applied: Cell::new(last_applied) }
+        let (last_joined, last_applied) = (Cell::new(last_applied), Cell::new(last_applied));
+        Self { incarnation, counter: Cell::new(0), line: RefCell::default(), last_joined, last_applied }
     }
 
     /// The transno that [`Order::give`] would give.
@@ -48,6 +50,12 @@ impl Order {
     /// Joins the line: `transno` is a new one, or a replay's.
     pub fn join(&self, transno: Transno) {
         self.line.borrow_mut().insert(transno, None);
+        self.last_joined.set(transno);
+    }
+
+    /// The last that joined the line; who joins later must be larger.
+    pub fn last_joined(&self) -> Transno {
+        self.last_joined.get()
     }
 
     /// Leaves the line, after the change or without one.

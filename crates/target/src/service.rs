@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
-use forebay_proto::{ClientId, ErrorReply, Fid, SessionId, Transno, message::Op};
+use forebay_proto::{ClientId, Errno, ErrorReply, Fid, SessionId, Transno, message::Op};
 
 use crate::{Answer, Context, Target};
 
@@ -106,5 +106,38 @@ impl<S: Service> AnyService for Erased<S> {
 
     fn status(&self) -> String {
         self.0.status()
+    }
+}
+
+/// What is left of a service when its target has ended.
+pub(crate) struct Nobody;
+
+impl AnyService for Nobody {
+    fn started(&self, _: Target) -> Local<'static, Result<(), ErrorReply>> {
+        Box::pin(async { Err(Errno::STOPPED.into()) })
+    }
+
+    fn handle(&self, _: Context, _: Op, _: Bytes, _: Bytes) -> Local<'static, Result<Answer, ErrorReply>> {
+        Box::pin(async { Err(ErrorReply::new(Errno::STOPPED, "the target was closed")) })
+    }
+
+    fn admits(&self, _: Op) -> bool {
+        false
+    }
+
+    fn recovered(&self) -> Local<'static, ()> {
+        Box::pin(async {})
+    }
+
+    fn session_ended(&self, _: SessionId, _: ClientId, _: bool) -> Local<'static, ()> {
+        Box::pin(async {})
+    }
+
+    fn last_change(&self, _: Fid) -> Option<Transno> {
+        None
+    }
+
+    fn status(&self) -> String {
+        "{}".into()
     }
 }

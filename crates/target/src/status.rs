@@ -45,7 +45,7 @@ impl Core {
         status.insert("space".into(), self.space_status());
         status.insert("requests".into(), self.request_status());
         status.insert("store".into(), self.store_status());
-        if let Ok(Value::Object(more)) = serde_json::from_str(&self.service.status()) {
+        if let Ok(Value::Object(more)) = serde_json::from_str(&self.service().status()) {
             status.extend(more);
         }
         Value::Object(status).to_string()

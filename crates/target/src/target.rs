@@ -64,7 +64,7 @@ impl Target {
             store,
             gate: server::BulkGate::new(options.bulk_bytes),
             options,
-            service: Box::new(Erased(service)),
+            service: RefCell::new(Rc::new(Erased(service))),
             dirty: RefCell::default(),
             awaiting_commit: RefCell::default(),
             sessions: RefCell::default(),
@@ -85,7 +85,7 @@ impl Target {
         });
         load(&core).await?;
         let target = Self::from_core(core.clone());
-        core.service.started(target.clone()).await?;
+        core.service().started(target.clone()).await?;
         background::start(&core);
         core.begin_recovery();
         Ok(target)

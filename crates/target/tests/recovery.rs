@@ -331,3 +331,74 @@ fn a_target_whose_store_failed_acknowledges_nothing() {
         assert_eq!(client.get(1).await.unwrap(), 2);
     });
 }
+
+/// Frames of a client that replays what it never did.
+#[test]
+fn forged_replays_and_claims_are_refused_and_nobody_suffers() {
+    use forebay_env::Env;
+    use forebay_proto::{
+        ClientId, Decode, Encode, Incarnation, SessionId, Transno,
+        message::{AppendReserve, Connect, ConnectReply, FrameHeader, FrameKind, Op, frame_flags},
+    };
+    use forebay_rpc::{Frame, FrameReader, limits::CONTROL_SLOT};
+
+    async fn exchange(env: &Env, id: ClientId, session: SessionId, seen: Transno, replays: &[Transno]) -> ConnectReply {
+        let stream = loop {
+            match env.connect(&address()).await {
+                Ok(stream) => break stream,
+                Err(_) => env.sleep(millis(1)).await,
+            }
+        };
+        let (read, mut write) = stream.split();
+        let mut header = FrameHeader::new(FrameKind::Request, Op::Connect as u16);
+        (header.slot, header.sequence) = (CONTROL_SLOT, 1);
+        let connect = Connect {
+            cluster: CLUSTER,
+            target: TARGET,
+            client: id,
+            description: "forger".into(),
+            features: 0,
+            session,
+            last_committed: seen,
+        };
+        let frame = Frame::new(header, connect.to_bytes().into(), vec![]);
+        write.write_all(&[Bytes::copy_from_slice(&frame.header.to_bytes()), frame.body]).await.unwrap();
+        let mut reader = FrameReader::new(read);
+        let header = reader.header().await.unwrap();
+        let reply = ConnectReply::from_bytes(&reader.content(header).await.unwrap().body).unwrap();
+        for transno in replays {
+            let mut header = FrameHeader::new(FrameKind::Request, Op::AppendReserve as u16);
+            (header.flags, header.transno, header.sequence) = (frame_flags::REPLAY, *transno, 1);
+            (header.session, header.incarnation) = (reply.session, reply.incarnation);
+            let request = AppendReserve { object: object(1), length: 1, attr_epoch: 0 };
+            let frame = Frame::new(header, request.to_bytes().into(), vec![]);
+            write.write_all(&[Bytes::copy_from_slice(&frame.header.to_bytes()), frame.body]).await.unwrap();
+        }
+        for _ in replays {
+            let answered = env.timeout(Duration::from_secs(5), reader.header()).await;
+            if let Ok(Ok(header)) = answered {
+                reader.content(header).await.unwrap();
+            }
+        }
+        reply
+    }
+
+    let world = World::new(13, Setup { commit_interval: Duration::from_secs(3600), ..Setup::default() });
+    let honest = world.client("honest");
+    let node = world.sim.add_node("forger");
+    let env = world.sim.env(node);
+    let id = ClientId::from_random(6, 6);
+    let (first, forged) = world.sim.block_on(async {
+        let called = honest.add(1).await.unwrap();
+        (exchange(&env, id, SessionId(0), Transno(0), &[]).await, called.transno)
+    });
+    world.power_cut();
+    world.start_server();
+    world.sim.block_on(async {
+        let future = Transno::new(Incarnation(first.incarnation.0 + 5), 1);
+        exchange(&env, id, first.session, Transno(0), &[forged, forged, future, Transno(u64::MAX)]).await;
+        let before = honest.add(1).await.unwrap().reply.file_offset;
+        assert!(before <= 2, "{before}");
+    });
+    assert_eq!(world.target().state(), TargetState::Serving);
+}

@@ -32,6 +32,7 @@ enum End {
 
 /// Keeps a session connected until it is over.
 pub(super) async fn run(inner: Rc<Inner>) {
+    let _hooks = LetGoOfHooks(inner.clone());
     let mut pause = limits::BACKOFF_MIN;
     while !inner.over.is_raised() {
         let end = forebay_env::sync::select! {
@@ -61,6 +62,16 @@ pub(super) async fn run(inner: Rc<Inner>) {
             }
         };
         inner.env.sleep(jittered(&inner, pause)).await;
+    }
+}
+
+/// Hooks hold those who hold the session: dropped when it is over, and when its node dies in the simulator.
+struct LetGoOfHooks(Rc<Inner>);
+
+impl Drop for LetGoOfHooks {
+    fn drop(&mut self) {
+        let hooks = (self.0.lost.take(), self.0.reclaim.take());
+        drop(hooks);
     }
 }
 

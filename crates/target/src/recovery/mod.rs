@@ -130,6 +130,10 @@ impl Core {
     /// A replay came.
     pub(crate) fn replay(&self, session: Rc<Session>, op: Op, request: Request) {
         let transno = request.header.transno;
+        if transno.incarnation() >= self.incarnation() {
+            let words = format!("a replay of {transno}, which no earlier incarnation gave");
+            return self.reply_to_replay(&session, &request.header, Err(ErrorReply::new(Errno::EPROTO, words)));
+        }
         let known = transno <= self.store.recovery().last_transno || transno <= session.replayed.get();
         if known {
             // Its effect is here; its reply is needed by nobody.
@@ -212,7 +216,7 @@ impl Core {
             let room = !recovery.alone && recovery.running < limits::REPLAYS;
             let Next::Run(id, transno) = recovery.next() else { return false };
             let op = recovery.members[&id].queue[&transno].0;
-            let beside = self.service.admits(op) || op == Op::Fence && self.service.admits(Op::Write);
+            let beside = self.service().admits(op) || op == Op::Fence && self.service().admits(Op::Write);
             if !room || recovery.phase != Phase::Replaying || (!beside && recovery.running > 0) {
                 return false;
             }
@@ -221,6 +225,13 @@ impl Core {
             let session = self.session(id).expect("members are sessions");
             (session, transno, op, request)
         };
+        if transno <= self.order.last_joined() {
+            let words = format!("a replay of {transno} after {}: it is not this session's", self.order.last_joined());
+            self.reply_to_replay(&session, &request.header, Err(ErrorReply::new(Errno::EPROTO, words)));
+            let mut recovery = self.recovery.borrow_mut();
+            (recovery.running, recovery.alone) = (recovery.running - 1, false);
+            return true;
+        }
         // Joined here, in the order of the merge; left when all of the replay is done.
         self.order.join(transno);
         let core = self.strong();
@@ -292,9 +303,9 @@ impl Core {
         let core = self.strong();
         self.env.spawn(async move {
             for session in evicted {
-                core.service.session_ended(session.id, session.client, true).await;
+                core.service().session_ended(session.id, session.client, true).await;
             }
-            core.service.recovered().await;
+            core.service().recovered().await;
         });
     }
 
