@@ -1,0 +1,328 @@
+//! Rows of an MDT: inodes against names, logs, handles and counters.
+//!
+//! Memory: about 40 bytes for an inode and 80 more for a directory. Rows come in the order of their keys: superblock,
+//! inodes, names (by directory), extended attributes, and what is on its way; so each is compared as it comes.
+
+mod names;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use forebay_proto::{DecodeError, Fid, FidSequence, SessionId, Transno};
+
+use super::{Fix, KeyedFix};
+use crate::{
+    finding::{Finding, Findings, Kind, Place},
+    report::{MdtInventory, Stats},
+    rows::{fid_key, mdt, space},
+};
+
+use names::NameGroup;
+
+/// Which directory an inode is; none.
+const NO_DIRECTORY: u32 = u32::MAX;
+
+/// An inode.
+struct InodeRecord {
+    fid: Fid,
+    nlink: u32,
+    /// Names met.
+    names: u32,
+    /// Number in the list of directories.
+    directory: u32,
+    file_type: u32,
+    truncate_epoch: u64,
+    is_orphan: bool,
+    is_open: bool,
+    xattrs: bool,
+}
+
+/// What a directory has beside.
+struct Directory {
+    inode: u32,
+    parent: Fid,
+    /// The directory that names it.
+    named_by: Option<Fid>,
+    seed: u64,
+    entries: u64,
+    /// Names met in it.
+    found: u64,
+    /// Directories among them.
+    subdirectories: u32,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct MdtCheck {
+    secret: Option<u64>,
+    inodes: Vec<InodeRecord>,
+    directories: Vec<Directory>,
+    layouts: BTreeMap<Vec<u32>, u32>,
+    inventory: MdtInventory,
+    group: NameGroup,
+    /// Inodes that have a row of extended attributes.
+    with_xattrs: BTreeSet<Fid>,
+    /// The directory whose names come now.
+    current: Option<(Fid, Option<usize>)>,
+    /// Names that point to nothing: told only if no inode can have been lost with a page.
+    dangling: Vec<Finding>,
+    inode_count: Option<u64>,
+    next_sequence: Option<u64>,
+    names: u64,
+    fixes: Vec<KeyedFix>,
+}
+
+impl MdtCheck {
+    /// A row whose key begins with 0x20 to 0x2b.
+    pub(crate) fn row(
+        &mut self,
+        key: &[u8],
+        value: &Bytes,
+        last_transno: Transno,
+        sessions: &BTreeSet<SessionId>,
+        findings: &mut Findings,
+    ) {
+        let outcome = match key[0] {
+            space::SUPERBLOCK => mdt::decode_superblock(value).map(|secret| self.secret = Some(secret)),
+            space::INODE => self.inode(key, value, last_transno, findings),
+            space::DIRENT => self.dirent(key, value, findings),
+            space::XATTR => self.attributes(key, value),
+            space::ORPHAN => self.orphan(key, value, findings),
+            space::HANDLE => self.handle(key, value, sessions, findings),
+            space::LEASE => self.lease(key, value),
+            space::DESTROY => self.destroy(key, value, findings),
+            space::TRUNCATE => self.truncate(key, value, findings),
+            space::COUNTER => self.counter(key, value),
+            _ => placement(key, value),
+        };
+        if let Err(error) = outcome {
+            findings.add(Finding::error(Kind::Row, Place::row(key), error.what));
+        }
+    }
+
+    fn find(&self, fid: Fid) -> Option<usize> {
+        self.inodes.binary_search_by_key(&fid, |inode| inode.fid).ok()
+    }
+
+    fn inode(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        last_transno: Transno,
+        findings: &mut Findings,
+    ) -> Result<(), DecodeError> {
+        let fid = fid_key(key).ok_or(WRONG_KEY)?;
+        let inode = mdt::Inode::decode(value)?;
+        if inode.transno > last_transno {
+            let finding = Finding::error(Kind::Ahead, Place::row(key), "an inode is ahead of the target's transnos");
+            findings.add(finding.with(last_transno, inode.transno));
+        }
+        let mut directory = NO_DIRECTORY;
+        match &inode.body {
+            mdt::Body::Directory { parent, seed, entries } => {
+                directory = self.directories.len() as u32;
+                self.directory_seed(key, fid, *seed, findings);
+                self.directories.push(Directory {
+                    inode: self.inodes.len() as u32,
+                    parent: *parent,
+                    named_by: None,
+                    seed: *seed,
+                    entries: *entries,
+                    found: 0,
+                    subdirectories: 0,
+                });
+            }
+            mdt::Body::File(osts) => self.file(fid, osts),
+            mdt::Body::Other => {}
+        }
+        self.inodes.push(InodeRecord {
+            fid,
+            nlink: inode.nlink,
+            names: 0,
+            directory,
+            file_type: inode.file_type(),
+            truncate_epoch: inode.truncate_epoch,
+            is_orphan: false,
+            is_open: false,
+            xattrs: inode.xattrs,
+        });
+        Ok(())
+    }
+
+    fn directory_seed(&self, key: &[u8], fid: Fid, seed: u64, findings: &mut Findings) {
+        let Some(expected) = self.secret.map(|secret| mdt::seed_of(secret, fid)) else { return };
+        if seed != expected {
+            let finding = Finding::warning(Kind::NamePlace, Place::row(key), "a directory's hash key is another's");
+            findings.add(finding.with(format!("{expected:#x}"), format!("{seed:#x}")));
+        }
+    }
+
+    fn file(&mut self, fid: Fid, osts: &[u32]) {
+        let next = self.layouts.len() as u32;
+        let number = match self.layouts.get(osts) {
+            Some(number) => *number,
+            None => {
+                self.layouts.insert(osts.to_vec(), next);
+                self.inventory.layouts.push(osts.to_vec());
+                next
+            }
+        };
+        self.inventory.files.push((fid, number));
+    }
+
+    fn attributes(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+        self.with_xattrs.insert(fid_key(key).ok_or(WRONG_KEY)?);
+        mdt::decode_xattrs(value).map(drop)
+    }
+
+    fn orphan(&mut self, key: &[u8], value: &[u8], findings: &mut Findings) -> Result<(), DecodeError> {
+        let fid = fid_key(key).ok_or(WRONG_KEY)?;
+        mdt::decode_mark(value)?;
+        match self.find(fid) {
+            Some(at) => self.inodes[at].is_orphan = true,
+            None => {
+                findings.add(Finding::warning(Kind::Orphan, Place::row(key), "an orphan without an inode"));
+                self.fixes.push((key.to_vec(), Fix::Delete, Kind::Orphan));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        sessions: &BTreeSet<SessionId>,
+        findings: &mut Findings,
+    ) -> Result<(), DecodeError> {
+        let (fid, session, _) = mdt::handle_key(key).ok_or(WRONG_KEY)?;
+        mdt::decode_handle(value)?;
+        match self.find(fid) {
+            Some(at) => self.inodes[at].is_open = true,
+            None => findings.add(Finding::warning(Kind::Handle, Place::row(key), "a handle of a file that is gone")),
+        }
+        if !sessions.contains(&SessionId(session)) {
+            findings.add(Finding::info(Kind::Handle, Place::row(key), format!("session {session} has no row")));
+        }
+        Ok(())
+    }
+
+    fn lease(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+        mdt::decode_lease(value)?;
+        self.inventory.leases.insert(FidSequence(mdt::number_key(key).ok_or(WRONG_KEY)?));
+        Ok(())
+    }
+
+    fn destroy(&mut self, key: &[u8], value: &[u8], findings: &mut Findings) -> Result<(), DecodeError> {
+        let (ost, fid) = mdt::destroy_key(key).ok_or(WRONG_KEY)?;
+        mdt::decode_mark(value)?;
+        if self.find(fid).is_some() {
+            findings.add(Finding::error(Kind::Destroy, Place::row(key), format!("{fid} exists")));
+        }
+        self.inventory.destroys.insert((ost, fid));
+        Ok(())
+    }
+
+    fn truncate(&mut self, key: &[u8], value: &[u8], findings: &mut Findings) -> Result<(), DecodeError> {
+        let fid = fid_key(key).ok_or(WRONG_KEY)?;
+        let (epoch, _, _) = mdt::decode_truncate(value)?;
+        match self.find(fid).map(|at| &self.inodes[at]) {
+            None => {
+                findings.add(Finding::warning(Kind::Truncate, Place::row(key), "a truncate of a file that is gone"))
+            }
+            Some(inode) if inode.truncate_epoch < epoch => {
+                let finding = Finding::error(Kind::Truncate, Place::row(key), "a truncate is ahead of its file");
+                findings.add(finding.with(format!("epoch {}", inode.truncate_epoch), format!("epoch {epoch}")));
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    fn counter(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+        let count = mdt::decode_counter(value)?;
+        match key {
+            [_, 0] => self.inode_count = Some(count),
+            [_, 1] => self.next_sequence = Some(count),
+            _ => return Err(DecodeError::new("a counter not known here")),
+        }
+        Ok(())
+    }
+
+    /// What only all rows together tell. `incomplete`: rows may have been lost with pages.
+    pub(crate) fn finish(
+        mut self,
+        incomplete: bool,
+        findings: &mut Findings,
+        stats: &mut Stats,
+    ) -> (MdtInventory, Vec<KeyedFix>) {
+        self.end_group(findings);
+        (stats.files, stats.names) = (self.inodes.len() as u64, self.names);
+        if !incomplete {
+            findings.extend(std::mem::take(&mut self.dangling));
+            self.check_tree(findings);
+            self.check_links(findings);
+            self.check_xattrs(findings);
+            self.check_counters(findings);
+        }
+        (self.inventory, self.fixes)
+    }
+
+    fn check_xattrs(&self, findings: &mut Findings) {
+        for inode in self.inodes.iter().filter(|inode| inode.xattrs != self.with_xattrs.contains(&inode.fid)) {
+            let words = if inode.xattrs {
+                "its extended attributes are missing"
+            } else {
+                "it does not know of its extended attributes"
+            };
+            findings.add(Finding::warning(Kind::Xattr, inode_place(inode.fid), words));
+        }
+        for fid in self.with_xattrs.iter().filter(|fid| self.find(**fid).is_none()) {
+            let words = "extended attributes of an inode that is gone";
+            findings.add(Finding::warning(Kind::Xattr, inode_place(*fid), words));
+        }
+    }
+
+    fn check_counters(&mut self, findings: &mut Findings) {
+        if self.inodes.is_empty() {
+            return;
+        }
+        if self.secret.is_none() {
+            findings.add(Finding::error(Kind::Row, Place::Row(vec![space::SUPERBLOCK]), "there is no superblock"));
+        }
+        let count = self.inodes.len() as u64;
+        if self.inode_count != Some(count) {
+            self.wrong_counter(0, count, self.inode_count, Kind::Counter, findings);
+        }
+        let of_inodes = self.inodes.iter().map(|inode| inode.fid.sequence().0).filter(|sequence| *sequence > 0).max();
+        let highest = self.inventory.leases.last().map(|sequence| sequence.0).max(of_inodes);
+        if let Some(highest) = highest.filter(|highest| self.next_sequence.is_none_or(|next| next <= *highest)) {
+            self.wrong_counter(1, highest + 1, self.next_sequence, Kind::Counter, findings);
+        }
+    }
+
+    fn wrong_counter(&mut self, which: u8, right: u64, got: Option<u64>, kind: Kind, findings: &mut Findings) {
+        let key = vec![space::COUNTER, which];
+        let words = if which == 0 { "the number of inodes" } else { "the next fid sequence is not above those in use" };
+        let got = got.map_or("nothing".into(), |got| got.to_string());
+        findings.add(Finding::warning(kind, Place::row(&key), words).with(right, got));
+        self.fixes.push((key, Fix::Value(mdt::encode_counter(right)), kind));
+    }
+}
+
+const WRONG_KEY: DecodeError = DecodeError::new("its key has a wrong length");
+
+fn placement(key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+    mdt::number_key(key).ok_or(WRONG_KEY)?;
+    mdt::decode_placement(value).map(drop)
+}
+
+/// The key of an inode's row.
+fn inode_key(fid: Fid) -> Vec<u8> {
+    [&[space::INODE][..], &fid.to_key()].concat()
+}
+
+fn inode_place(fid: Fid) -> Place {
+    Place::Row(inode_key(fid))
+}

@@ -1,0 +1,355 @@
+//! One target from its identity to its rows.
+//!
+//! Order: identity and headers tell whose devices these are; slabs' runs tell what was durable; the journal tells where
+//! redo starts and ends; the table is walked once for each window of slabs that memory holds.
+
+mod extents;
+mod mdt;
+mod ost;
+mod snapshot;
+mod target;
+
+use bytes::Bytes;
+use forebay_env::Env;
+use forebay_proto::{TargetKind, Transno};
+
+use crate::{
+    CheckOptions, FsckError, FsckErrorKind, FsckResult, Report,
+    finding::{Device, Finding, Findings, Kind, Place},
+    format::{
+        device::{self, Header},
+        extent,
+        identity::{Identity, NoIdentity},
+    },
+    journal::{self, JournalView, Overlay},
+    limits::SECTOR,
+    media::{self, Media},
+    report::Inventory,
+    rows::space,
+    slabs::{Slabs, Survey, Window},
+    table::{Source, TableRow, Walk},
+};
+
+use extents::Extents;
+
+/// How a row is to be set right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fix {
+    /// The inode has this many names.
+    Nlink(u32),
+    /// The directory has this many names in it.
+    Entries(u64),
+    /// The row has this value.
+    Value(Vec<u8>),
+    /// The row goes.
+    Delete,
+}
+
+/// A fix: the row, what to do, and the kind of finding it mends.
+pub(crate) type KeyedFix = (Vec<u8>, Fix, Kind);
+
+/// A checked target, with what repair needs.
+pub(crate) struct Examined {
+    pub(crate) report: Report,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) identity_file: Vec<u8>,
+    pub(crate) media: Option<Media>,
+    pub(crate) slabs: Option<Slabs>,
+    pub(crate) journal: Option<JournalView>,
+    /// What repair can set right.
+    pub(crate) fixes: Vec<KeyedFix>,
+}
+
+/// Checks the target in `dir`.
+pub(crate) async fn examine(env: &Env, dir: &str, options: &CheckOptions, writable: bool) -> FsckResult<Examined> {
+    let identity_file = media::read_identity(env, dir)?;
+    let report = Report { name: dir.to_owned(), ..Report::default() };
+    let mut examined =
+        Examined { report, identity: None, identity_file, media: None, slabs: None, journal: None, fixes: Vec::new() };
+    let mut findings = Findings::default();
+    if let Some(identity) = read_identity(&examined.identity_file, dir, &mut findings)? {
+        examined.report.identity = Some((identity.cluster, identity.uuid, identity.target));
+        let media = Media::open(env, dir, writable).await?;
+        check_target(&mut examined, &identity, &media, options, &mut findings).await?;
+        (examined.identity, examined.media) = (Some(identity), Some(media));
+    }
+    examined.report.take(findings);
+    Ok(examined)
+}
+
+fn read_identity(bytes: &[u8], dir: &str, findings: &mut Findings) -> FsckResult<Option<Identity>> {
+    match Identity::decode(bytes) {
+        Ok(identity) => Ok(Some(identity)),
+        Err(NoIdentity::Foreign) => {
+            findings.add(Finding::error(Kind::Identity, Place::Identity, "it is not the file of a Forebay target"));
+            Ok(None)
+        }
+        Err(NoIdentity::Damaged(what)) => {
+            findings.add(Finding::error(Kind::Identity, Place::Identity, format!("it is damaged: {what}")));
+            Ok(None)
+        }
+        Err(NoIdentity::Unsupported(what)) => {
+            Err(FsckError::new(FsckErrorKind::Unsupported, format!("{dir} has {what}; use the release that wrote it")))
+        }
+    }
+}
+
+async fn check_target(
+    examined: &mut Examined,
+    identity: &Identity,
+    media: &Media,
+    options: &CheckOptions,
+    findings: &mut Findings,
+) -> FsckResult<()> {
+    if !check_device(identity, media, &mut examined.report, findings).await? {
+        return Ok(());
+    }
+    let slabs = Slabs::read(media, identity).await?;
+    findings.extend(slabs.check_epochs(identity));
+    let mut survey = Survey::default();
+    let mut window = Window::fill(media, identity, &slabs, 0, &mut survey).await?;
+    let whole = window.slabs.end == identity.slab_count();
+    let mut from = window.slabs.end;
+    while from < identity.slab_count() {
+        from = Window::fill(media, identity, &slabs, from, &mut survey).await?.slabs.end;
+    }
+    let mut told = Vec::new();
+    let journal = journal::read(media, identity, survey.named, &mut told).await?;
+    note_foreign_journal(media, identity, &mut examined.report).await?;
+    findings.extend(told);
+    findings.extend(survey.findings);
+    let stats = &mut examined.report.stats;
+    (stats.slabs, stats.runs) = (slabs.opened(), survey.runs);
+    if let Some(journal) = &journal {
+        (stats.records, stats.transactions) = (journal.records, journal.transactions);
+        examined.report.clean_stop = journal.clean;
+        let pass = Pass { identity, media, slabs: &slabs, journal, options };
+        let snapshot = snapshot::load(&pass, findings).await?;
+        let mut checker = Checker::new(&pass, snapshot);
+        checker.pass(&pass, &window, true, findings, &mut examined.report).await?;
+        while !whole && window.slabs.end < identity.slab_count() {
+            let mut again = Survey::default();
+            window = Window::fill(media, identity, &slabs, window.slabs.end, &mut again).await?;
+            checker.pass(&pass, &window, false, findings, &mut examined.report).await?;
+        }
+        examined.fixes = checker.finish(&pass, findings, &mut examined.report);
+    } else {
+        examined.report.incomplete = true;
+    }
+    (examined.slabs, examined.journal) = (Some(slabs), journal);
+    Ok(())
+}
+
+/// True if the data device is this target's and can be walked.
+async fn check_device(
+    identity: &Identity,
+    media: &Media,
+    report: &mut Report,
+    findings: &mut Findings,
+) -> FsckResult<bool> {
+    let place = Place::Device(Device::Data, 0);
+    let bytes = media.bytes(Device::Data);
+    if bytes < identity.data_bytes {
+        let words = "the data device is smaller than the target";
+        findings.add(Finding::error(Kind::WrongDevice, place.clone(), words).with(identity.data_bytes, bytes));
+    }
+    let bytes = media.bytes(Device::Journal);
+    if bytes < identity.journal_bytes {
+        let words = "the journal's device is smaller than the target's journal";
+        let place = Place::Device(Device::Journal, 0);
+        findings.add(Finding::error(Kind::WrongDevice, place, words).with(identity.journal_bytes, bytes));
+    }
+    let sector = media.read(Device::Data, 0, SECTOR).await?;
+    let header = sector.map_or(Header::Damaged("the device cannot read it"), |sector| device::decode_device(&sector));
+    let header = match header {
+        Header::Intact(header) => header,
+        Header::Blank | Header::Foreign(_) => {
+            findings.add(Finding::error(Kind::DeviceHeader, place, "the data device has no header"));
+            return Ok(true);
+        }
+        Header::Damaged(what) => {
+            let words = format!("the data device's header is damaged: {what}");
+            findings.add(Finding::error(Kind::DeviceHeader, place, words));
+            return Ok(true);
+        }
+    };
+    if header.uuid != identity.uuid {
+        report.foreign.push((Device::Data, header.uuid));
+        report.incomplete = true;
+        let words = format!("the data device is another target's, not {}'s", identity.target);
+        findings.add(Finding::error(Kind::WrongDevice, place, words).with(identity.uuid, header.uuid));
+        return Ok(false);
+    }
+    let divided = (header.slab_bytes, header.first_slab, header.slab_count);
+    let expected = (identity.slab_bytes, identity.first_slab(), identity.slab_count());
+    if divided != expected {
+        let words = "the data device is divided otherwise than the identity says (slab bytes, first slab, slabs)";
+        let finding = Finding::error(Kind::WrongDevice, place, words);
+        findings.add(finding.with(format!("{expected:?}"), format!("{divided:?}")));
+    }
+    Ok(true)
+}
+
+/// Remembers whose the journal is if it is another target's.
+async fn note_foreign_journal(media: &Media, identity: &Identity, report: &mut Report) -> FsckResult<()> {
+    use crate::format::anchor::{Slot, decode};
+    for slot in 0..2 {
+        let Ok(sector) = media.read(Device::Journal, slot * SECTOR, SECTOR).await? else { continue };
+        if let Slot::Intact(anchor) = decode(&sector, slot)
+            && anchor.uuid != identity.uuid
+        {
+            report.foreign.push((Device::Journal, anchor.uuid));
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// What every pass over the table needs.
+pub(crate) struct Pass<'a> {
+    pub(crate) identity: &'a Identity,
+    pub(crate) media: &'a Media,
+    pub(crate) slabs: &'a Slabs,
+    pub(crate) journal: &'a JournalView,
+    pub(crate) options: &'a CheckOptions,
+}
+
+impl Pass<'_> {
+    pub(crate) fn overlay(&self) -> &Overlay {
+        &self.journal.overlay
+    }
+}
+
+/// Collects what rows say, over all passes.
+struct Checker {
+    snapshot: snapshot::SnapshotCheck,
+    extents: Extents,
+    target: target::TargetCheck,
+    rows: Rows,
+    last_transno: Transno,
+    incomplete: bool,
+}
+
+/// What depends on the target's kind.
+enum Rows {
+    Mdt(Box<mdt::MdtCheck>),
+    Ost(ost::OstCheck),
+}
+
+impl Checker {
+    fn new(pass: &Pass<'_>, snapshot: snapshot::SnapshotCheck) -> Self {
+        let last_transno = snapshot.transno().max(pass.journal.transno);
+        let rows = match pass.identity.target.kind {
+            TargetKind::Mdt => Rows::Mdt(Box::default()),
+            TargetKind::Ost => Rows::Ost(ost::OstCheck::default()),
+        };
+        let (extents, target) = (Extents::new(last_transno, snapshot.free()), target::TargetCheck::new(last_transno));
+        Self { snapshot, extents, target, rows, last_transno, incomplete: false }
+    }
+
+    /// Walks the table once. On the first pass rows are read; on each, extents in the window are compared with runs.
+    async fn pass(
+        &mut self,
+        pass: &Pass<'_>,
+        window: &Window,
+        first: bool,
+        findings: &mut Findings,
+        report: &mut Report,
+    ) -> FsckResult<()> {
+        let source = Source {
+            media: pass.media,
+            identity: pass.identity,
+            slabs: pass.slabs,
+            overlay: pass.overlay(),
+            root: pass.journal.anchor.root,
+        };
+        report.stats.passes += 1;
+        let mut walk = Walk::begin(&source).await?;
+        self.extents.begin(pass, window, &self.snapshot.pieces, first, findings);
+        loop {
+            let row = walk.next().await?;
+            let pages = std::mem::take(&mut walk.pages);
+            report.stats.pages += if first { pages.len() as u64 } else { 0 };
+            pages.iter().for_each(|page| self.extents.page(pass, window, page, findings));
+            let told = std::mem::take(&mut walk.findings);
+            if first {
+                findings.extend(told);
+            }
+            let Some(row) = row else { break };
+            if row.key.first() == Some(&extent::SPACE) {
+                self.extent_row(pass, window, first, &row, findings, report).await?;
+            } else if first && let Some(value) = &row.live {
+                report.stats.rows += 1;
+                self.other_row(pass, &row.key, value, findings);
+            }
+        }
+        self.incomplete |= walk.incomplete;
+        self.extents.end(pass, findings);
+        Ok(())
+    }
+
+    async fn extent_row(
+        &mut self,
+        pass: &Pass<'_>,
+        window: &Window,
+        first: bool,
+        row: &TableRow,
+        findings: &mut Findings,
+        report: &mut Report,
+    ) -> FsckResult<()> {
+        if first && let Some(base) = &row.base {
+            self.snapshot.count(&row.key, base);
+        }
+        let Some(value) = &row.live else { return Ok(()) };
+        report.stats.rows += u64::from(first);
+        self.extents.row(pass, window, first, &row.key, value, findings, &mut report.stats).await
+    }
+
+    fn other_row(&mut self, pass: &Pass<'_>, key: &[u8], value: &Bytes, findings: &mut Findings) {
+        let kind = key.first().copied().unwrap_or(0);
+        if kind >= space::SESSION && !pass.options.rows {
+            return;
+        }
+        match (kind, &mut self.rows) {
+            (space::BAD_SLAB, _) => {
+                let slab = key.get(1..).and_then(|n| n.try_into().ok()).map(u32::from_be_bytes);
+                if slab.is_none_or(|slab| slab >= pass.identity.slab_count()) {
+                    findings.add(Finding::error(Kind::Row, Place::row(key), "it names no slab"));
+                }
+            }
+            (space::SESSION..=space::FENCE, _) => self.target.row(pass, key, value, findings),
+            (space::SUPERBLOCK..=space::PLACEMENT, Rows::Mdt(mdt)) => {
+                mdt.row(key, value, self.last_transno, self.target.sessions(), findings);
+            }
+            (space::OBJECT, Rows::Ost(ost)) => ost.row(key, value, self.last_transno, findings),
+            _ => {
+                let words = format!("rows of kind {kind:#04x} have no place in {}", pass.identity.target);
+                findings.add(Finding::error(Kind::UnknownRow, Place::row(key), words));
+            }
+        }
+    }
+
+    /// What only the whole table can tell.
+    fn finish(self, pass: &Pass<'_>, findings: &mut Findings, report: &mut Report) -> Vec<KeyedFix> {
+        report.incomplete |= self.incomplete;
+        if !self.incomplete {
+            self.snapshot.finish(pass, findings);
+        }
+        if !pass.options.rows {
+            return Vec::new();
+        }
+        match self.rows {
+            Rows::Mdt(mdt) => {
+                let (inventory, fixes) = mdt.finish(self.incomplete, findings, &mut report.stats);
+                report.inventory = Inventory::Mdt(inventory);
+                fixes
+            }
+            Rows::Ost(ost) => {
+                report.stats.files = ost.count();
+                let (objects, fixes) = ost.finish(self.extents.ends(), self.incomplete, findings);
+                report.inventory = Inventory::Ost(objects);
+                fixes
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The journal's records (docs/format-journal.md, "Record").
+
+use forebay_proto::{DecodeError, Incarnation, Reader, Uuid, Writer, crc::crc64};
+
+use super::{
+    anchor::{Checkpoint, is_lsn},
+    word32, word64,
+};
+use crate::limits;
+
+const MAGIC: &[u8; 4] = b"FBjr";
+const VERSION: u16 = 1;
+/// Bytes before the payload.
+pub const HEADER_BYTES: usize = 96;
+
+/// Whose records count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The target.
+    pub uuid: Uuid,
+    /// Its generation.
+    pub generation: u32,
+    /// From its anchors.
+    pub salt: u64,
+}
+
+/// What a record is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordType {
+    /// A transaction, or a part of it.
+    Transaction {
+        /// It is the last part.
+        last: bool,
+    },
+    /// Says what was durable.
+    Attest {
+        /// At a clean stop.
+        clean: bool,
+    },
+    /// Raises the incarnation.
+    OpenIncarnation,
+}
+
+/// A record without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What it is for.
+    pub record_type: RecordType,
+    /// Who wrote it.
+    pub incarnation: Incarnation,
+    /// Where.
+    pub lsn: u64,
+    /// Its length, whole sectors.
+    pub record_bytes: u64,
+    /// Of them, payload.
+    pub payload_bytes: u64,
+    /// Sum of the record before.
+    pub prev_sum: u64,
+    /// What was durable.
+    pub durable: u64,
+    /// The newest anchor that was durable.
+    pub anchor_seq: u64,
+    /// Its own sum.
+    pub sum: u64,
+}
+
+/// What begins at a sector of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// An intact record.
+    Record(Record),
+    /// No record of this owner.
+    Nothing,
+    /// One of this owner that is damaged: where it belongs, and what.
+    Broken {
+        /// The lsn it claims.
+        lsn: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// More bytes are needed: this many in all.
+    More(usize),
+    /// By a newer program.
+    Newer(u16),
+}
+
+/// The record at the beginning of `bytes`; records are at most `max_bytes` long. `to_end`: nothing follows `bytes`.
+pub fn decode(owner: &Owner, max_bytes: u64, bytes: &[u8], to_end: bool) -> Found {
+    let Some(fixed) = bytes.get(..HEADER_BYTES) else { return Found::Nothing };
+    if fixed[8..12] != *MAGIC || fixed[16..24] != owner.uuid.0[8..] || word32(fixed, 24) != owner.generation {
+        return Found::Nothing;
+    }
+    let (lsn, length) = (word64(fixed, 32), word32(fixed, 40) as usize);
+    let broken = |what| Found::Broken { lsn, what };
+    if length == 0 || length as u64 > max_bytes || !(length as u64).is_multiple_of(limits::SECTOR) {
+        return broken("its length is impossible");
+    }
+    let Some(record) = bytes.get(..length) else {
+        return if to_end { broken("it runs over the ring's end") } else { Found::More(length) };
+    };
+    if crc64(&record[8..]) ^ owner.salt != word64(fixed, 0) {
+        return broken("its sum does not match");
+    }
+    let version = u16::from_le_bytes([fixed[12], fixed[13]]);
+    if version > VERSION {
+        return Found::Newer(version);
+    }
+    fields(fixed).map_or_else(|error| broken(error.what), Found::Record)
+}
+
+fn fields(fixed: &[u8]) -> Result<Record, DecodeError> {
+    let record_type = match (fixed[14], fixed[15]) {
+        (1, last @ 0..=1) => RecordType::Transaction { last: last == 1 },
+        (2, 0) => RecordType::Attest { clean: false },
+        (2, 2) => RecordType::Attest { clean: true },
+        (4, 0) => RecordType::OpenIncarnation,
+        _ => return Err(DecodeError::new("its type or flags are not known here")),
+    };
+    let mut r = Reader::new(&fixed[28..]);
+    let (incarnation, lsn) = (Incarnation(r.u32()?), r.u64()?);
+    let (record_bytes, payload_bytes) = (u64::from(r.u32()?), u64::from(r.u32()?));
+    let (prev_sum, durable, anchor_seq) = (r.u64()?, r.u64()?, r.u64()?);
+    if (HEADER_BYTES as u64 + payload_bytes).next_multiple_of(limits::SECTOR) != record_bytes {
+        return Err(DecodeError::new("its lengths contradict each other"));
+    }
+    if payload_bytes > 0 && !matches!(record_type, RecordType::Transaction { .. }) {
+        return Err(DecodeError::new("its type has no payload"));
+    }
+    if !is_lsn(lsn) || !is_lsn(durable) || durable > lsn {
+        return Err(DecodeError::new("its lsns are impossible"));
+    }
+    let sum = word64(fixed, 0);
+    Ok(Record { record_type, incarnation, lsn, record_bytes, payload_bytes, prev_sum, durable, anchor_seq, sum })
+}
+
+impl Record {
+    /// Where the next one goes.
+    pub fn after(&self) -> Checkpoint {
+        let lsn = self.lsn.saturating_add(self.record_bytes);
+        Checkpoint { lsn, incarnation: self.incarnation, prev_sum: self.sum }
+    }
+
+    /// A transaction record's sectors and their sum; for repair.
+    pub fn encode_transaction(&self, owner: &Owner, last: bool, payload: &[u8]) -> (Vec<u8>, u64) {
+        let mut w = Writer::default();
+        w.u64(0);
+        w.bytes(MAGIC);
+        w.u16(VERSION);
+        w.u8(1);
+        w.u8(u8::from(last));
+        w.bytes(&owner.uuid.0[8..]);
+        w.u32(owner.generation);
+        w.u32(self.incarnation.0);
+        w.u64(self.lsn);
+        w.u32(self.record_bytes as u32);
+        w.u32(payload.len() as u32);
+        w.u64(self.prev_sum);
+        w.u64(self.durable);
+        w.u64(self.anchor_seq);
+        let mut bytes = w.into_vec();
+        bytes.resize(HEADER_BYTES, 0);
+        bytes.extend_from_slice(payload);
+        bytes.resize(self.record_bytes as usize, 0);
+        let sum = crc64(&bytes[8..]) ^ owner.salt;
+        bytes[..8].copy_from_slice(&sum.to_le_bytes());
+        (bytes, sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: Owner = Owner { uuid: Uuid([9; 16]), generation: 3, salt: 0x5a };
+
+    fn by_hand(record_type: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; (96 + payload.len()).next_multiple_of(4096)];
+        bytes[8..12].copy_from_slice(b"FBjr");
+        bytes[12] = 1;
+        (bytes[14], bytes[15]) = (record_type, flags);
+        bytes[16..24].fill(9);
+        bytes[24] = 3;
+        bytes[28] = 5;
+        bytes[33] = 0x40;
+        let length = bytes.len() as u32;
+        bytes[40..44].copy_from_slice(&length.to_le_bytes());
+        bytes[44..48].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        bytes[48] = 66;
+        bytes[57] = 0x30;
+        bytes[64] = 2;
+        bytes[96..96 + payload.len()].copy_from_slice(payload);
+        let sum = crc64(&bytes[8..]) ^ 0x5a;
+        bytes[..8].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_record_made_by_hand_is_read() {
+        let bytes = by_hand(1, 1, &[7; 5000]);
+        let Found::Record(record) = decode(&OWNER, 1 << 20, &bytes, true) else { panic!("it is intact") };
+        assert_eq!(record.record_type, RecordType::Transaction { last: true });
+        assert_eq!((record.lsn, record.record_bytes, record.payload_bytes), (0x4000, 8192, 5000));
+        assert_eq!((record.prev_sum, record.durable, record.anchor_seq), (66, 0x3000, 2));
+        assert_eq!(record.after().lsn, 0x6000);
+        assert_eq!(record.encode_transaction(&OWNER, true, &[7; 5000]).0, bytes);
+    }
+
+    #[test]
+    fn every_damaged_byte_is_noticed() {
+        let bytes = by_hand(2, 2, &[]);
+        for at in 0..4096 {
+            let mut rotten = bytes.clone();
+            rotten[at] ^= 1;
+            assert!(!matches!(decode(&OWNER, 1 << 20, &rotten, true), Found::Record(_)), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn others_records_and_short_ones_are_told() {
+        let bytes = by_hand(1, 0, &[1; 5000]);
+        assert_eq!(decode(&OWNER, 1 << 20, &bytes[..4096], false), Found::More(8192));
+        assert!(matches!(decode(&OWNER, 1 << 20, &bytes[..4096], true), Found::Broken { lsn: 0x4000, .. }));
+        assert!(matches!(decode(&OWNER, 4096, &bytes, true), Found::Broken { .. }));
+        assert_eq!(decode(&Owner { generation: 4, ..OWNER }, 1 << 20, &bytes, true), Found::Nothing);
+        assert!(matches!(decode(&OWNER, 1 << 20, &by_hand(3, 0, &[]), true), Found::Broken { .. }));
+        assert!(matches!(decode(&OWNER, 1 << 20, &by_hand(4, 0, &[1]), true), Found::Broken { .. }));
+    }
+}

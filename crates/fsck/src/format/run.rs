@@ -1,0 +1,242 @@
+//! Runs (docs/format.md, "Run"): what is appended to a slab at one time.
+
+use forebay_proto::{DecodeError, Fid, Incarnation, Reader, Transno, Uuid, WriteId, crc::crc64};
+
+use super::{word32, word64};
+use crate::limits;
+
+const MAGIC: &[u8; 8] = b"FBYRUN01";
+const VERSION: u32 = 1;
+const FIXED_BYTES: usize = 96;
+const DESCRIPTOR_BYTES: usize = 84;
+const SUM_AT: usize = 80;
+
+/// What a fragment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FragmentKind {
+    /// Bytes of an object.
+    Data,
+    /// A tombstone: truncate, punch or destroy.
+    Tombstone(u8),
+    /// A page of the table.
+    IndexPage,
+    /// A piece of a slab snapshot.
+    Root,
+}
+
+/// A fragment, as its run describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// What it is.
+    pub kind: FragmentKind,
+    /// The object, or a page's number.
+    pub fid: Fid,
+    /// First byte within the object.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Chosen by the writer.
+    pub write_id: WriteId,
+    /// Given by the target.
+    pub version: Transno,
+    /// Layout generation.
+    pub generation: u32,
+    /// First byte of the payload, from the run's first byte.
+    pub payload_at: u32,
+    /// Sum of each block.
+    pub sums: Vec<u64>,
+}
+
+impl Fragment {
+    /// Bytes of payload.
+    pub fn payload_bytes(&self) -> u64 {
+        if matches!(self.kind, FragmentKind::Tombstone(_)) { 0 } else { self.length }
+    }
+}
+
+/// The header of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunHeader {
+    /// Header and payload.
+    pub total_bytes: u64,
+    /// Slab it lies in.
+    pub slab: u32,
+    /// That slab's opening.
+    pub epoch: u64,
+    /// Counts the slab's runs, from 0.
+    pub number: u32,
+    /// Sum of the run before, or of the slab's header.
+    pub prev_sum: u64,
+    /// Who wrote it.
+    pub incarnation: Incarnation,
+    /// The target's generation then.
+    pub generation: u32,
+    /// Journal position known durable then.
+    pub durable_lsn: u64,
+    /// The header's own sum.
+    pub sum: u64,
+    /// What it holds.
+    pub fragments: Vec<Fragment>,
+}
+
+/// What stands where a run may begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// No run of this target.
+    Nothing,
+    /// A header of this many bytes, to be decoded.
+    Header(usize),
+}
+
+/// Looks at the first bytes of a sector.
+pub fn peek(sector: &[u8], target: Uuid) -> Begin {
+    let ours = sector.len() >= FIXED_BYTES
+        && sector[..8] == *MAGIC
+        && word32(sector, 8) == VERSION
+        && sector[24..32] == target.0[8..];
+    let bytes = word32(sector, 12);
+    let fits = bytes != 0 && bytes <= limits::RUN_HEADER_BYTES && u64::from(bytes).is_multiple_of(limits::SECTOR);
+    if ours && fits { Begin::Header(bytes as usize) } else { Begin::Nothing }
+}
+
+/// The header in exactly these bytes; they passed [`peek`].
+pub fn decode(bytes: &[u8]) -> Result<RunHeader, DecodeError> {
+    if bytes.len() < FIXED_BYTES {
+        return Err(DecodeError::new("it is too short"));
+    }
+    let sum = word64(bytes, SUM_AT);
+    if sum_of(bytes) != sum {
+        return Err(DecodeError::new("its sum does not match"));
+    }
+    let mut r = Reader::new(&bytes[16..]);
+    let total_bytes = r.u64()?;
+    r.take(8)?;
+    let (slab, number, epoch, prev_sum) = (r.u32()?, r.u32()?, r.u64()?, r.u64()?);
+    let (incarnation, count, durable_lsn) = (Incarnation(r.u32()?), r.u32()? as usize, r.u64()?);
+    r.take(16)?;
+    let generation = r.u32()?;
+    r.u32()?;
+    if count > r.remaining() / DESCRIPTOR_BYTES {
+        return Err(DecodeError::new("it claims more fragments than it holds"));
+    }
+    let fragments = (0..count).map(|_| decode_fragment(&mut r)).collect::<Result<_, _>>()?;
+    let run =
+        RunHeader { total_bytes, slab, epoch, number, prev_sum, incarnation, generation, durable_lsn, sum, fragments };
+    check_lengths(&run, bytes.len() as u64)?;
+    Ok(run)
+}
+
+fn sum_of(bytes: &[u8]) -> u64 {
+    let mut zeroed = bytes.to_vec();
+    zeroed[SUM_AT..SUM_AT + 8].fill(0);
+    crc64(&zeroed)
+}
+
+fn decode_fragment(r: &mut Reader<'_>) -> Result<Fragment, DecodeError> {
+    let mut r = r.prefixed()?;
+    let kind = match r.u8()? {
+        1 => FragmentKind::Data,
+        code @ 2..=4 => FragmentKind::Tombstone(code),
+        5 => FragmentKind::IndexPage,
+        6 => FragmentKind::Root,
+        _ => return Err(DecodeError::new("a fragment is of a kind not known here")),
+    };
+    r.take(3)?;
+    let fid = Fid { high: r.u64()?, low: r.u64()? };
+    let (offset, length) = (r.u64()?, r.u64()?);
+    let write_id = WriteId { client: r.u64()?, sequence: r.u64()? };
+    let (version, generation, payload_at) = (Transno(r.u64()?), r.u32()?, r.u32()?);
+    r.u64()?; // tombstones' first epoch
+    let count = r.u32()? as usize;
+    if count > r.remaining() / 8 {
+        return Err(DecodeError::new("a fragment claims more sums than there are bytes"));
+    }
+    let sums = (0..count).map(|_| r.u64()).collect::<Result<_, _>>()?;
+    Ok(Fragment { kind, fid, offset, length, write_id, version, generation, payload_at, sums })
+}
+
+/// Payloads lie in the run, behind its header, and do not overlap.
+fn check_lengths(run: &RunHeader, header_bytes: u64) -> Result<(), DecodeError> {
+    if run.total_bytes < header_bytes || !run.total_bytes.is_multiple_of(limits::SECTOR) {
+        return Err(DecodeError::new("its length is impossible"));
+    }
+    let payloads = run.fragments.iter().filter(|f| f.payload_bytes() > 0);
+    let mut places: Vec<(u64, u64)> = payloads.map(|f| (u64::from(f.payload_at), f.payload_bytes())).collect();
+    places.sort_unstable();
+    let mut free_from = header_bytes;
+    for (at, bytes) in places {
+        let end = at.checked_add(bytes).filter(|end| *end <= run.total_bytes);
+        match end {
+            Some(end) if at >= free_from => free_from = end,
+            _ => return Err(DecodeError::new("a fragment's payload lies outside of it or in another's")),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Uuid = Uuid([7; 16]);
+
+    fn fragment(kind: u8, offset: u64, length: u64, payload_at: u32, sums: &[u64]) -> Vec<u8> {
+        let mut out = vec![kind, 0, 0, 0];
+        for word in [1, 2, offset, length, 3, 4, 5u64] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(6u32.to_le_bytes());
+        out.extend(payload_at.to_le_bytes());
+        out.extend(0u64.to_le_bytes());
+        out.extend((sums.len() as u32).to_le_bytes());
+        sums.iter().for_each(|sum| out.extend(sum.to_le_bytes()));
+        [&(out.len() as u32).to_le_bytes()[..], &out].concat()
+    }
+
+    fn header(fragments: &[Vec<u8>]) -> Vec<u8> {
+        let mut out = b"FBYRUN01\x01\0\0\0\0\x10\0\0".to_vec();
+        out.extend(12_288u64.to_le_bytes());
+        out.extend([7; 8]);
+        out.extend([7, 0, 0, 0, 9, 0, 0, 0]);
+        out.extend(8u64.to_le_bytes());
+        out.extend(10u64.to_le_bytes());
+        out.extend([11, 0, 0, 0, fragments.len() as u8, 0, 0, 0]);
+        out.extend((12u64 << 12).to_le_bytes());
+        out.extend([0; 16]);
+        out.extend([13, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(out.len(), 96);
+        fragments.iter().for_each(|f| out.extend(f));
+        out.resize(4096, 0);
+        let sum = crc64(&out);
+        out[80..88].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    #[test]
+    fn a_run_made_by_hand_is_read() {
+        let bytes = header(&[fragment(1, 65_536, 5000, 4096, &[99]), fragment(3, 0, 1 << 40, 0, &[])]);
+        assert_eq!(peek(&bytes, TARGET), Begin::Header(4096));
+        assert_eq!(peek(&bytes, Uuid([8; 16])), Begin::Nothing);
+        let run = decode(&bytes).unwrap();
+        assert_eq!((run.slab, run.number, run.epoch, run.prev_sum), (7, 9, 8, 10));
+        assert_eq!((run.incarnation, run.generation, run.durable_lsn), (Incarnation(11), 13, 12 << 12));
+        let data = &run.fragments[0];
+        assert_eq!((data.offset, data.length, data.payload_at, &data.sums[..]), (65_536, 5000, 4096, &[99][..]));
+        assert_eq!(run.fragments[1].kind, FragmentKind::Tombstone(3));
+    }
+
+    #[test]
+    fn damage_and_impossible_payloads_are_refused() {
+        let good = header(&[fragment(1, 0, 5000, 4096, &[99])]);
+        for at in 0..good.len() {
+            let mut rotten = good.clone();
+            rotten[at] ^= 4;
+            assert!(decode(&rotten).is_err(), "byte {at}");
+        }
+        for (at, length) in [(4096, 9000), (4000, 10), (4096, u64::MAX)] {
+            assert!(decode(&header(&[fragment(1, 0, length, at, &[])])).is_err());
+        }
+        assert!(decode(&header(&[fragment(1, 0, 100, 4096, &[]), fragment(1, 0, 100, 4195, &[])])).is_err());
+        assert!(decode(&header(&[fragment(7, 0, 0, 0, &[])])).is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! A target's files and devices, opened for reading.
+
+use bytes::Bytes;
+use forebay_env::{Disk, Env, EnvErrorKind, FileLock, OpenDisk};
+
+use crate::{FsckError, FsckErrorKind, FsckResult, finding::Device, limits::SECTOR};
+
+/// The open devices of a target.
+pub(crate) struct Media {
+    data: Disk,
+    journal: Disk,
+    _lock: Option<FileLock>,
+}
+
+/// Why a place could not be read; the rest of the device may be well.
+pub(crate) type Read = Result<Bytes, String>;
+
+/// Joins a directory and a file's name.
+pub(crate) fn join(dir: &str, name: &str) -> String {
+    format!("{}/{name}", dir.trim_end_matches('/'))
+}
+
+/// The identity file's bytes.
+pub(crate) fn read_identity(env: &Env, dir: &str) -> FsckResult<Vec<u8>> {
+    env.read_file(&join(dir, "identity")).map_err(|error| match error.kind {
+        EnvErrorKind::NotFound => {
+            let words = format!("{dir} holds no Forebay target: it has no identity file");
+            FsckError::new(FsckErrorKind::NoTarget, words)
+        }
+        _ => error.into(),
+    })
+}
+
+/// Where a part of the target lies: in the directory, or where `PART.path` says.
+fn part_path(env: &Env, dir: &str, part: &str) -> String {
+    match env.read_file(&join(dir, &format!("{part}.path"))) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).trim_end().to_owned(),
+        Err(_) => join(dir, part),
+    }
+}
+
+impl Media {
+    /// Opens the devices; takes the target's lock, so that nobody serves it meanwhile.
+    pub(crate) async fn open(env: &Env, dir: &str, writable: bool) -> FsckResult<Self> {
+        let lock = match env.lock_file(&join(dir, "lock")) {
+            Ok(lock) => Some(lock),
+            Err(error) if error.kind == EnvErrorKind::InUse => {
+                let words = format!("{dir} is in use ({}); stop the target first", error.message);
+                return Err(FsckError::new(FsckErrorKind::InUse, words));
+            }
+            // On a read-only file system nobody else can serve it either.
+            Err(error) if !writable && error.kind == EnvErrorKind::Permission => None,
+            Err(error) => return Err(error.into()),
+        };
+        let open = async |part: &str| {
+            let path = part_path(env, dir, part);
+            let options = OpenDisk { read_only: !writable, ..OpenDisk::default() };
+            env.open_disk(&path, options).await.map_err(|error| {
+                FsckError::new(FsckErrorKind::Io, format!("{part} of {dir} ({path}): {}", error.message))
+            })
+        };
+        Ok(Self { data: open("data").await?, journal: open("journal").await?, _lock: lock })
+    }
+
+    /// The device.
+    pub(crate) fn disk(&self, device: Device) -> &Disk {
+        match device {
+            Device::Data => &self.data,
+            Device::Journal => &self.journal,
+        }
+    }
+
+    /// Bytes of a device.
+    pub(crate) fn bytes(&self, device: Device) -> u64 {
+        self.disk(device).info().bytes
+    }
+
+    /// Bytes of any alignment.
+    pub(crate) async fn read(&self, device: Device, offset: u64, length: u64) -> FsckResult<Read> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.bytes(device));
+        let Some(end) = end else { return Ok(Err("it lies beyond the device's end".into())) };
+        let (from, to) = (offset / SECTOR * SECTOR, end.next_multiple_of(SECTOR));
+        if to > self.bytes(device) {
+            return Ok(Err("it lies beyond the device's last whole sector".into()));
+        }
+        if length == 0 {
+            return Ok(Ok(Bytes::new()));
+        }
+        match self.disk(device).read(from, (to - from) as usize).await {
+            Ok(bytes) => Ok(Ok(bytes.freeze().slice((offset - from) as usize..(end - from) as usize))),
+            Err(error) if error.kind == EnvErrorKind::Medium => Ok(Err(error.message)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whole sectors; those that cannot be read come as zeros, and their offsets beside them.
+    pub(crate) async fn read_around(&self, device: Device, offset: u64, length: u64) -> FsckResult<(Bytes, Vec<u64>)> {
+        if let Ok(bytes) = self.read(device, offset, length).await? {
+            return Ok((bytes, Vec::new()));
+        }
+        let (mut out, mut bad) = (Vec::with_capacity(length as usize), Vec::new());
+        for at in (offset..offset + length).step_by(SECTOR as usize) {
+            match self.read(device, at, SECTOR).await? {
+                Ok(sector) => out.extend_from_slice(&sector),
+                Err(_) => {
+                    out.resize(out.len() + SECTOR as usize, 0);
+                    bad.push(at);
+                }
+            }
+        }
+        Ok((out.into(), bad))
+    }
+}

@@ -1,0 +1,242 @@
+//! Mends what can be mended safely: counters, numbers of names, orphan rows; leaks on request.
+//!
+//! How: the journal's redo and the changes are written as transactions of the *next generation*, behind everything that the
+//! journal holds; then an anchor of that generation over the older of the two; then the identity that names it. Sessions
+//! of the generation before are void from then on (DESIGN 5.7).
+//!
+//! Invariant: until the identity is replaced, which is one step, the target is what it was; so a repair that is cut off
+//! anywhere can begin again. No byte that the old generation needs is written: what goes over its older anchor is not
+//! needed while the newer one is intact, which is a condition of repair.
+//! Invariant: nothing is dropped that a report did not name.
+//! Not here: damage that cannot be mended from the table alone; that is refused, in words.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use forebay_env::{AlignedBuf, Env};
+use forebay_proto::{Incarnation, Transno};
+
+use crate::{
+    CheckOptions, FsckError, FsckErrorKind, FsckResult, Report,
+    check::{self, Examined, Fix, KeyedFix},
+    finding::{Device, Finding, Kind, Severity},
+    format::{
+        anchor::{Anchor, Checkpoint, Slot},
+        identity::Identity,
+        payload::{self, Step},
+        record::{self, Owner, Record, RecordType},
+    },
+    journal::{JournalView, Overlay},
+    limits::{self, SECTOR},
+    media::{Media, join},
+    rows::mdt::Inode,
+    slabs::Slabs,
+    table::{Source, Walk},
+};
+
+/// What is mended beside the usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RepairOptions {
+    /// How it is checked.
+    pub check: CheckOptions,
+    /// Free extents that belong to no object. Their bytes are gone afterwards.
+    pub remove_leaks: bool,
+}
+
+/// Kinds of errors that say that the table, or what it rests on, cannot be trusted: nothing is changed on top of these.
+const FOUNDATIONS: &[Kind] = &[
+    Kind::Identity,
+    Kind::WrongDevice,
+    Kind::Anchor,
+    Kind::Journal,
+    Kind::Payload,
+    Kind::Unreadable,
+    Kind::Snapshot,
+    Kind::Page,
+    Kind::PageOrder,
+    Kind::SlabEpoch,
+    Kind::FreeSlab,
+    Kind::SharedBytes,
+    Kind::Row,
+    Kind::UnknownRow,
+];
+
+/// Checks the target in `dir` and mends what can be mended; the report tells what was.
+///
+/// Errors: as [`crate::check`], and `CannotRepair` if the damage lies deeper than repair reaches yet: nothing was changed.
+pub async fn repair(env: &Env, dir: &str, options: RepairOptions) -> FsckResult<Report> {
+    let mut examined = check::examine(env, dir, &options.check, true).await?;
+    let fixes = chosen(std::mem::take(&mut examined.fixes), options);
+    if fixes.is_empty() {
+        return Ok(examined.report);
+    }
+    refuse_deep_damage(&examined.report)?;
+    let Examined { mut report, identity, identity_file, media, slabs, journal, .. } = examined;
+    let (Some(identity), Some(media), Some(slabs), Some(journal)) = (identity, media, slabs, journal) else {
+        return Err(cannot("the target could not be read far enough"));
+    };
+    let edits = edits(&media, &identity, &slabs, &journal, &fixes).await?;
+    let mended: Vec<Kind> = fixes.iter().map(|(_, _, kind)| *kind).collect();
+    let plan = Plan::new(&identity, &slabs, &journal, &edits)?;
+    plan.write(&media).await?;
+    let file = Identity::with_generation(&identity_file, plan.anchor.generation);
+    env.write_file(&join(dir, "identity"), &file)?;
+    for finding in report.findings.iter_mut().filter(|finding| mended.contains(&finding.kind)) {
+        finding.repaired = is_mended(finding, &fixes);
+    }
+    Ok(report)
+}
+
+fn cannot(words: impl Into<String>) -> FsckError {
+    FsckError::new(FsckErrorKind::CannotRepair, words)
+}
+
+fn chosen(fixes: Vec<KeyedFix>, options: RepairOptions) -> Vec<KeyedFix> {
+    fixes.into_iter().filter(|(_, _, kind)| *kind != Kind::ObjectMissing || options.remove_leaks).collect()
+}
+
+fn refuse_deep_damage(report: &Report) -> FsckResult<()> {
+    let deep = report.findings.iter().find(|f| f.severity == Severity::Error && FOUNDATIONS.contains(&f.kind));
+    let Some(finding) = deep else { return Ok(()) };
+    Err(cannot(format!(
+        "{}: damage that cannot be mended yet: {}: {}. Nothing was changed; restore the target from redundant copies, or \
+         copy off what can still be read (rebuilding a table or a journal from the slabs is to come)",
+        finding.target, finding.place, finding.what
+    )))
+}
+
+/// The finding's row is among those mended (leaks: the extents of the object it names).
+fn is_mended(finding: &Finding, fixes: &[KeyedFix]) -> bool {
+    let crate::Place::Row(key) = &finding.place else { return false };
+    fixes.iter().any(|(row, _, kind)| {
+        *kind == finding.kind && (row == key || row.get(1..) == key.get(1..)) && finding.severity > Severity::Info
+    })
+}
+
+/// The changed rows: each fix applied to the row as it is.
+async fn edits(
+    media: &Media,
+    identity: &Identity,
+    slabs: &Slabs,
+    journal: &JournalView,
+    fixes: &[KeyedFix],
+) -> FsckResult<Overlay> {
+    let mut by_row: BTreeMap<&[u8], Vec<&Fix>> = BTreeMap::new();
+    for (key, fix, _) in fixes {
+        by_row.entry(key).or_default().push(fix);
+    }
+    let mut edits = Overlay::new();
+    for (key, fixes) in &by_row {
+        if let [Fix::Value(value)] = fixes[..] {
+            edits.insert(key.to_vec(), Some(Bytes::from(value.clone())));
+        }
+    }
+    let root = journal.anchor.root;
+    let source = Source { media, identity, slabs, overlay: &journal.overlay, root };
+    let mut walk = Walk::begin(&source).await?;
+    while let Some(row) = walk.next().await? {
+        let Some(value) = row.live else { continue };
+        // Fixes of extents name the object: the first 17 bytes of the key.
+        let key = if row.key.first() == Some(&1) { row.key.get(..17).unwrap_or(&row.key) } else { &row.key[..] };
+        for fix in by_row.get(key).into_iter().flatten() {
+            let current = edits.get(&row.key).cloned().flatten().unwrap_or_else(|| value.clone());
+            let changed = match fix {
+                Fix::Nlink(nlink) => Inode::with_nlink(&current, *nlink).map(Some),
+                Fix::Entries(entries) => Inode::with_entries(&current, *entries).map(Some),
+                Fix::Value(value) => Ok(Some(value.clone())),
+                Fix::Delete => Ok(None),
+            };
+            let changed = changed.map_err(|error| cannot(format!("a row to be mended cannot be read: {error}")))?;
+            edits.insert(row.key.clone(), changed.map(Bytes::from));
+        }
+    }
+    Ok(edits)
+}
+
+/// Bytes to be written, where, and the anchor that makes them count.
+struct Plan {
+    /// Journal offset and bytes.
+    records: Vec<(u64, Vec<u8>)>,
+    anchor: Anchor,
+}
+
+impl Plan {
+    /// Redo and edits as one transaction of the next generation, behind all that the journal holds.
+    fn new(identity: &Identity, slabs: &Slabs, journal: &JournalView, edits: &Overlay) -> FsckResult<Self> {
+        let old = &journal.anchor;
+        let ring_bytes = old.ring_bytes;
+        let generation = identity.generation.checked_add(1).ok_or_else(|| cannot("generations are used up"))?;
+        let highest = slabs.highest_incarnation().max(journal.highest_incarnation);
+        let incarnation = Incarnation(highest.0.checked_add(1).ok_or_else(|| cannot("incarnations are used up"))?);
+        let payload = payload_of(journal, edits);
+        let owner = Owner { uuid: identity.uuid, generation, salt: old.salt };
+        let begin = Checkpoint { lsn: journal.cut.lsn, incarnation, prev_sum: journal.cut.prev_sum };
+        let seq = old.seq + 1;
+        let mut plan = Self { records: Vec::new(), anchor: old.clone() };
+        let end = plan.cut(&owner, begin, seq, ring_bytes, &payload);
+        let used = end.saturating_sub(old.checkpoint.lsn);
+        // The openings of coming restarts need room, too.
+        if used + ring_bytes / 16 > ring_bytes {
+            return Err(cannot(format!(
+                "the journal has no room for a repair ({used} of {ring_bytes} bytes): start and stop the target once, \
+                 which empties it, then repair"
+            )));
+        }
+        plan.anchor = Anchor { generation, seq, incarnation, checkpoint: begin, durable: end, ..old.clone() };
+        Ok(plan)
+    }
+
+    /// Cuts the payload into records from `begin` on; returns where they end.
+    fn cut(&mut self, owner: &Owner, begin: Checkpoint, seq: u64, ring_bytes: u64, payload: &[u8]) -> u64 {
+        let longest = limits::RECORD_BYTES.min(ring_bytes / 4 / SECTOR * SECTOR);
+        let (mut at, mut prev_sum, mut rest) = (begin.lsn, begin.prev_sum, payload);
+        loop {
+            let room = longest.min(ring_bytes - at % ring_bytes) as usize - record::HEADER_BYTES;
+            let (part, after) = rest.split_at(room.min(rest.len()));
+            let last = after.is_empty();
+            let record = Record {
+                record_type: RecordType::Transaction { last },
+                incarnation: begin.incarnation,
+                lsn: at,
+                record_bytes: ((record::HEADER_BYTES + part.len()) as u64).next_multiple_of(SECTOR),
+                payload_bytes: part.len() as u64,
+                prev_sum,
+                durable: begin.lsn,
+                anchor_seq: seq - 1,
+                sum: 0,
+            };
+            let (bytes, sum) = record.encode_transaction(owner, last, part);
+            self.records.push((limits::RING_START + at % ring_bytes, bytes));
+            (at, prev_sum, rest) = (at + record.record_bytes, sum, after);
+            if last {
+                return at;
+            }
+        }
+    }
+
+    async fn write(&self, media: &Media) -> FsckResult<()> {
+        let disk = media.disk(Device::Journal);
+        for (offset, bytes) in &self.records {
+            disk.write(*offset, vec![AlignedBuf::padded_copy(bytes).freeze()]).await?;
+        }
+        disk.flush().await?;
+        let sector = self.anchor.encode();
+        debug_assert!(matches!(crate::format::anchor::decode(&sector, 1 - self.anchor.seq % 2), Slot::Intact(_)));
+        disk.write(self.anchor.device_offset(), vec![AlignedBuf::padded_copy(&sector).freeze()]).await?;
+        disk.flush().await?;
+        Ok(())
+    }
+}
+
+fn payload_of(journal: &JournalView, edits: &Overlay) -> Vec<u8> {
+    let mut rows: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
+    for (key, value) in journal.overlay.iter().chain(edits) {
+        rows.insert(key, value.as_deref());
+    }
+    let mut steps: Vec<Step<'_>> =
+        rows.into_iter().map(|(key, value)| value.map_or(Step::Delete(key), |value| Step::Put(key, value))).collect();
+    if journal.transno != Transno(0) {
+        steps.push(Step::Transno(journal.transno));
+    }
+    payload::encode(&steps)
+}

@@ -1,0 +1,452 @@
+//! Rows of an MDT: inodes, names, logs (docs/format-mdt.md).
+
+use bytes::Bytes;
+use forebay_proto::{DecodeError, Fid, Reader, Transno, limits as proto_limits};
+
+use super::siphash::siphash13;
+use crate::{format::varint, limits};
+
+const VERSION: u8 = 1;
+/// Type bits of a mode.
+pub const TYPE_MASK: u32 = 0o170_000;
+/// Directory.
+pub const DIRECTORY: u32 = 0o040_000;
+/// Regular file.
+pub const REGULAR: u32 = 0o100_000;
+/// Symbolic link.
+pub const SYMLINK: u32 = 0o120_000;
+
+/// Bits that say which fields an inode's row has.
+mod field {
+    pub const NLINK: u16 = 1;
+    pub const UID: u16 = 2;
+    pub const GID: u16 = 4;
+    pub const SIZE: u16 = 8;
+    pub const MTIME: u16 = 16;
+    pub const ATIME: u16 = 32;
+    pub const BTIME: u16 = 64;
+    pub const TRUNCATE_EPOCH: u16 = 128;
+    pub const ATTR_EPOCH: u16 = 256;
+    pub const DEFAULT_LAYOUT: u16 = 512;
+    pub const WRITTEN: u16 = 1024;
+    pub const XATTRS: u16 = 4096;
+    pub const ALL: u16 = 8191;
+}
+
+/// What fsck needs of an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Type and permissions.
+    pub mode: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Raised by each truncate.
+    pub truncate_epoch: u64,
+    /// Last change.
+    pub transno: Transno,
+    /// It may have objects.
+    pub written: bool,
+    /// It has extended attributes.
+    pub xattrs: bool,
+    /// What depends on its type.
+    pub body: Body,
+    /// Where in the value the number of names of a directory stands, and how long it is; for repair.
+    pub entries_at: std::ops::Range<usize>,
+}
+
+/// What depends on an inode's type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A file, and its OSTs.
+    File(Vec<u32>),
+    /// A directory.
+    Directory {
+        /// Where it lies.
+        parent: Fid,
+        /// Key of the hash of its names.
+        seed: u64,
+        /// Names in it.
+        entries: u64,
+    },
+    /// Anything else.
+    Other,
+}
+
+impl Inode {
+    /// Reads a row's value.
+    pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(value);
+        if r.u8()? != VERSION {
+            return Err(DecodeError::new("its version is not known here"));
+        }
+        let fields = r.u16()?;
+        if fields & !field::ALL != 0 {
+            return Err(DecodeError::new("it has fields not known here"));
+        }
+        let has = |bit: u16| fields & bit != 0;
+        let mode = u32::from(r.u16()?);
+        r.i64()?; // change time
+        let transno = varint::get_transno(&mut r)?;
+        let usual_nlink = if mode & TYPE_MASK == DIRECTORY { 2 } else { 1 };
+        let nlink = if has(field::NLINK) { varint::get_u32(&mut r)? } else { usual_nlink };
+        for bit in [field::UID, field::GID] {
+            if has(bit) {
+                varint::get_u32(&mut r)?;
+            }
+        }
+        let size = if has(field::SIZE) { varint::get(&mut r)? } else { 0 };
+        let truncate_epoch = if has(field::TRUNCATE_EPOCH) { varint::get(&mut r)? } else { 0 };
+        if has(field::ATTR_EPOCH) {
+            varint::get(&mut r)?;
+        }
+        for bit in [field::MTIME, field::ATIME, field::BTIME] {
+            if has(bit) {
+                varint::get_signed(&mut r)?;
+            }
+        }
+        let (body, entries_at) = decode_body(mode, has(field::DEFAULT_LAYOUT), value.len(), &mut r)?;
+        let (written, xattrs) = (has(field::WRITTEN), has(field::XATTRS));
+        Ok(Self { mode, nlink, size, truncate_epoch, transno, written, xattrs, body, entries_at })
+    }
+
+    /// Its type.
+    pub fn file_type(&self) -> u32 {
+        self.mode & TYPE_MASK
+    }
+
+    /// The row's value with another number of names; for repair.
+    pub fn with_nlink(value: &[u8], nlink: u32) -> Result<Vec<u8>, DecodeError> {
+        let inode = Self::decode(value)?;
+        let fields = u16::from_le_bytes([value[1], value[2]]);
+        let at = value.len() - Reader::new(nlink_rest(value)?).remaining();
+        let usual_nlink = if inode.file_type() == DIRECTORY { 2 } else { 1 };
+        let mut old = Reader::new(&value[at..]);
+        if fields & field::NLINK != 0 {
+            varint::get_u32(&mut old)?;
+        }
+        let after = &value[value.len() - old.remaining()..];
+        let fields = if nlink == usual_nlink { fields & !field::NLINK } else { fields | field::NLINK };
+        let mut out = value[..at].to_vec();
+        out[1..3].copy_from_slice(&fields.to_le_bytes());
+        if nlink != usual_nlink {
+            varint::put(&mut out, nlink.into());
+        }
+        out.extend_from_slice(after);
+        Ok(out)
+    }
+
+    /// The row's value of a directory with another number of names in it; for repair.
+    pub fn with_entries(value: &[u8], entries: u64) -> Result<Vec<u8>, DecodeError> {
+        let inode = Self::decode(value)?;
+        let mut out = value[..inode.entries_at.start].to_vec();
+        if matches!(inode.body, Body::Directory { .. }) {
+            varint::put(&mut out, entries);
+        }
+        out.extend_from_slice(&value[inode.entries_at.end..]);
+        Ok(out)
+    }
+}
+
+/// The value from the number of names on.
+fn nlink_rest(value: &[u8]) -> Result<&[u8], DecodeError> {
+    let mut r = Reader::new(value);
+    r.take(13)?;
+    varint::get_transno(&mut r)?;
+    r.take(r.remaining())
+}
+
+fn decode_body(
+    mode: u32,
+    has_default_layout: bool,
+    length: usize,
+    r: &mut Reader<'_>,
+) -> Result<(Body, std::ops::Range<usize>), DecodeError> {
+    let nothing = length..length;
+    match mode & TYPE_MASK {
+        REGULAR => Ok((Body::File(decode_layout(r)?), nothing)),
+        DIRECTORY => {
+            let (parent, seed) = (varint::get_fid(r)?, r.u64()?);
+            let from = length - r.remaining();
+            let entries = varint::get(r)?;
+            let entries_at = from..length - r.remaining();
+            if has_default_layout {
+                decode_default_layout(r)?;
+            }
+            Ok((Body::Directory { parent, seed, entries }, entries_at))
+        }
+        SYMLINK if r.is_empty() || r.remaining() > proto_limits::SYMLINK_BYTES => {
+            Err(DecodeError::new("its target's length is impossible"))
+        }
+        SYMLINK => Ok((Body::Other, nothing)),
+        0o010_000 | 0o020_000 | 0o060_000 | 0o140_000 => varint::get(r).map(|_| (Body::Other, nothing)),
+        _ => Err(DecodeError::new("its type is not known here")),
+    }
+}
+
+fn decode_layout(r: &mut Reader<'_>) -> Result<Vec<u32>, DecodeError> {
+    varint::get_u32(r)?; // generation
+    let stripe_units = varint::get_u32(r)?;
+    if stripe_units == 0 || stripe_units.checked_mul(proto_limits::STRIPE_BYTES_MIN).is_none() {
+        return Err(DecodeError::new("its stripe size is impossible"));
+    }
+    let count = varint::get(r)?;
+    if count == 0 || count > proto_limits::STRIPES as u64 {
+        return Err(DecodeError::new("its stripe count is impossible"));
+    }
+    (0..count).map(|_| varint::get_u32(r)).collect()
+}
+
+fn decode_default_layout(r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    for _ in 0..3 {
+        varint::get_u32(r)?;
+    }
+    let length = varint::get(r)?;
+    let pool = r.take(usize::try_from(length).unwrap_or(usize::MAX))?;
+    std::str::from_utf8(pool).map(drop).map_err(|_| DecodeError::new("its pool's name is not UTF-8"))
+}
+
+/// A row of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dirent {
+    /// What the name points to; none: the row keeps the place of collision number 0.
+    pub entry: Option<Entry>,
+    /// At collision number 0: the highest number in use under this hash.
+    pub highest: u64,
+}
+
+/// A name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode.
+    pub fid: Fid,
+    /// Its type bits.
+    pub file_type: u32,
+    /// The name.
+    pub name: Bytes,
+}
+
+impl Dirent {
+    /// Reads a row's value.
+    pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(value);
+        if r.u8()? != VERSION {
+            return Err(DecodeError::new("its version is not known here"));
+        }
+        let kind = r.u8()?;
+        let highest = if kind & 0x20 != 0 { varint::get(&mut r)? } else { 0 };
+        if highest >= limits::COLLISIONS {
+            return Err(DecodeError::new("its collision number is impossible"));
+        }
+        if kind & 0x10 != 0 {
+            return Ok(Self { entry: None, highest });
+        }
+        let fid = varint::get_fid(&mut r)?;
+        let name = Bytes::copy_from_slice(r.take(r.remaining())?);
+        Ok(Self { entry: Some(Entry { fid, file_type: u32::from(kind & 0x0f) << 12, name }), highest })
+    }
+}
+
+/// Cookie of the collision number 0 of `name` in a directory whose hash key is `seed`.
+pub fn first_cookie(seed: u64, name: &[u8]) -> u64 {
+    (siphash13(seed, u64::from_le_bytes(*b"fbdirent"), name) >> 16).max(1) << 15
+}
+
+/// The hash key of the directory `fid`, from the MDT's secret.
+pub fn seed_of(secret: u64, fid: Fid) -> u64 {
+    siphash13(secret, u64::from_le_bytes(*b"fbdirkey"), &fid.to_key())
+}
+
+/// True if a directory may hold this name.
+pub fn is_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.len() <= proto_limits::NAME_BYTES
+        && name != b"."
+        && name != b".."
+        && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
+/// Parent and cookie of a name's key.
+pub fn dirent_key(key: &[u8]) -> Option<(Fid, u64)> {
+    if key.len() != 25 {
+        return None;
+    }
+    Some((Fid::from_key(&key[1..17])?, u64::from_be_bytes(key[17..].try_into().ok()?)))
+}
+
+/// Fid, session and number of a handle's key.
+pub fn handle_key(key: &[u8]) -> Option<(Fid, u64, u64)> {
+    if key.len() != 33 {
+        return None;
+    }
+    let number = |at: usize| key[at..at + 8].try_into().ok().map(u64::from_be_bytes);
+    Some((Fid::from_key(&key[1..17])?, number(17)?, number(25)?))
+}
+
+/// OST and fid of a destroy's key.
+pub fn destroy_key(key: &[u8]) -> Option<(u32, Fid)> {
+    if key.len() != 21 {
+        return None;
+    }
+    Some((u32::from_be_bytes(key[1..5].try_into().ok()?), Fid::from_key(&key[5..])?))
+}
+
+/// A number in a key of nine bytes: a lease's sequence, a placement's transno.
+pub fn number_key(key: &[u8]) -> Option<u64> {
+    if key.len() == 9 { key[1..].try_into().ok().map(u64::from_be_bytes) } else { None }
+}
+
+/// A truncate under way: epoch, attribute epoch, size.
+pub fn decode_truncate(value: &[u8]) -> Result<(u64, u64, u64), DecodeError> {
+    let mut r = versioned(value)?;
+    Ok((varint::get(&mut r)?, varint::get(&mut r)?, varint::get(&mut r)?))
+}
+
+/// A counter.
+pub fn decode_counter(value: &[u8]) -> Result<u64, DecodeError> {
+    varint::get(&mut versioned(value)?)
+}
+
+/// A counter's value; for repair.
+pub fn encode_counter(count: u64) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    varint::put(&mut out, count);
+    out
+}
+
+/// The superblock: the MDT's secret.
+pub fn decode_superblock(value: &[u8]) -> Result<u64, DecodeError> {
+    versioned(value)?.u64()
+}
+
+/// A lease: whose.
+pub fn decode_lease(value: &[u8]) -> Result<[u8; 16], DecodeError> {
+    versioned(value)?.array()
+}
+
+/// An orphan or a destroy: nothing but the version.
+pub fn decode_mark(value: &[u8]) -> Result<(), DecodeError> {
+    versioned(value).map(drop)
+}
+
+/// A handle: its flags.
+pub fn decode_handle(value: &[u8]) -> Result<u8, DecodeError> {
+    versioned(value)?.u8()
+}
+
+/// A placement table: index and weight of each OST.
+pub fn decode_placement(value: &[u8]) -> Result<Vec<(u32, u8)>, DecodeError> {
+    let mut r = versioned(value)?;
+    let count = varint::get(&mut r)?;
+    if count > r.remaining() as u64 / 2 {
+        return Err(DecodeError::new("it claims more OSTs than there are bytes"));
+    }
+    (0..count).map(|_| Ok((varint::get_u32(&mut r)?, r.u8()?))).collect()
+}
+
+/// Extended attributes: the names, each with the length of its value.
+pub fn decode_xattrs(value: &[u8]) -> Result<Vec<(Vec<u8>, usize)>, DecodeError> {
+    let mut r = versioned(value)?;
+    let mut names: Vec<(Vec<u8>, usize)> = Vec::new();
+    while !r.is_empty() {
+        let length = usize::from(r.u8()?);
+        let name = r.take(length)?.to_vec();
+        let bytes = usize::try_from(varint::get(&mut r)?).unwrap_or(usize::MAX);
+        r.take(bytes)?;
+        if names.last().is_some_and(|(last, _)| *last >= name) {
+            return Err(DecodeError::new("its names do not ascend"));
+        }
+        names.push((name, bytes));
+    }
+    if names.is_empty() { Err(DecodeError::new("it lists nothing")) } else { Ok(names) }
+}
+
+fn versioned(value: &[u8]) -> Result<Reader<'_>, DecodeError> {
+    let mut r = Reader::new(value);
+    if r.u8()? != VERSION {
+        return Err(DecodeError::new("its version is not known here"));
+    }
+    Ok(r)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unhex(text: &str) -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_golden_inode_is_read() {
+        let value = unhex("010204a481000064a7b3b6971703f0a204e80701100102");
+        let inode = Inode::decode(&value).unwrap();
+        assert_eq!((inode.mode, inode.nlink, inode.written, inode.size), (0o100_644, 1, true, 0));
+        assert_eq!((inode.transno, &inode.body), (Transno(3 << 40 | 70_000), &Body::File(vec![2])));
+        (0..value.len()).for_each(|end| assert!(Inode::decode(&value[..end]).is_err()));
+    }
+
+    fn directory(nlink: Option<u8>) -> Vec<u8> {
+        let fields = if nlink.is_some() { 1u16 } else { 0 };
+        let mut value = vec![1];
+        value.extend(fields.to_le_bytes());
+        value.extend(0o040_755u16.to_le_bytes());
+        value.extend([0; 8]);
+        value.extend([0, 5]);
+        value.extend(nlink);
+        value.extend([0, 1]);
+        value.extend(77u64.to_le_bytes());
+        value.push(3);
+        value
+    }
+
+    #[test]
+    fn counts_are_replaced_and_nothing_else() {
+        let body = Body::Directory { parent: Fid::ROOT, seed: 77, entries: 3 };
+        let inode = Inode::decode(&directory(None)).unwrap();
+        assert_eq!((inode.nlink, inode.transno, inode.body), (2, Transno(5), body));
+        assert_eq!(Inode::with_nlink(&directory(None), 4).unwrap(), directory(Some(4)));
+        assert_eq!(Inode::with_nlink(&directory(Some(4)), 2).unwrap(), directory(None));
+        let more = Inode::decode(&Inode::with_entries(&directory(Some(4)), 300).unwrap()).unwrap();
+        assert_eq!(more.body, Body::Directory { parent: Fid::ROOT, seed: 77, entries: 300 });
+        assert_eq!(more.nlink, 4);
+    }
+
+    #[test]
+    fn the_golden_names_are_read() {
+        let entry =
+            |file_type| Entry { fid: Fid { high: 0, low: 0x10_0002 }, file_type, name: Bytes::from_static(b"ab") };
+        let read = |text| Dirent::decode(&unhex(text)).unwrap();
+        assert_eq!(read("0108008280406162"), Dirent { entry: Some(entry(REGULAR)), highest: 0 });
+        assert_eq!(read("012403008280406162"), Dirent { entry: Some(entry(DIRECTORY)), highest: 3 });
+        assert_eq!(read("0130ac02"), Dirent { entry: None, highest: 300 });
+        assert!(Dirent::decode(&[1]).is_err() && Dirent::decode(&[1, 0x20, 0xff, 0xff, 3]).is_err());
+    }
+
+    #[test]
+    fn logs_and_counters_are_read() {
+        assert_eq!(decode_truncate(&[1, 3, 4, 0xac, 2]), Ok((3, 4, 300)));
+        assert_eq!(decode_counter(&[1, 0xac, 2]), Ok(300));
+        assert_eq!(encode_counter(300), [1, 0xac, 2]);
+        assert_eq!(decode_placement(&[1, 2, 0, 16, 0xac, 2, 0]), Ok(vec![(0, 16), (300, 0)]));
+        assert!(decode_placement(&[1, 0xff, 0xff, 0xff, 0x7f, 1]).is_err());
+        assert_eq!(decode_handle(&[1, 3]), Ok(3));
+        assert_eq!(
+            destroy_key(&unhex("270000000200000000000000000000000000100002")),
+            Some((2, Fid { high: 0, low: 0x10_0002 }))
+        );
+        assert_eq!(decode_xattrs(b"\x01\x06user.a\x02hi"), Ok(vec![(b"user.a".to_vec(), 2)]));
+        assert!(decode_xattrs(b"\x01\x06user.a\x03hi").is_err() && decode_xattrs(b"\x01").is_err());
+        assert!(decode_xattrs(b"\x01\x01b\x00\x01a\x00").is_err());
+    }
+
+    #[test]
+    fn names_have_rules() {
+        assert!(is_name(b"a") && is_name(&[b'x'; 255]) && is_name(b"..."));
+        for bad in [&b""[..], b".", b"..", b"a/b", b"a\0", &[b'x'; 256]] {
+            assert!(!is_name(bad));
+        }
+        assert!(first_cookie(5, b"x").is_multiple_of(1 << 15));
+    }
+}

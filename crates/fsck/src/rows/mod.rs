@@ -1,0 +1,49 @@
+//! Decoders of rows: what the table's keys and values mean (docs/format.md, docs/format-mdt.md).
+//!
+//! Invariant: as in [`crate::format`]: pure, bounds-checked, never a panic.
+
+pub mod mdt;
+pub mod ost;
+pub mod siphash;
+pub mod target;
+
+/// First bytes of keys.
+pub mod space {
+    /// Slabs that a write failed in.
+    pub const BAD_SLAB: u8 = 0x02;
+    /// Sessions.
+    pub const SESSION: u8 = 0x10;
+    /// Replies.
+    pub const REPLY: u8 = 0x11;
+    /// Fenced clients.
+    pub const FENCE: u8 = 0x12;
+    /// Superblock of an MDT.
+    pub const SUPERBLOCK: u8 = 0x20;
+    /// Inodes.
+    pub const INODE: u8 = 0x21;
+    /// Names.
+    pub const DIRENT: u8 = 0x22;
+    /// Extended attributes.
+    pub const XATTR: u8 = 0x23;
+    /// Inodes without a name.
+    pub const ORPHAN: u8 = 0x24;
+    /// Open handles.
+    pub const HANDLE: u8 = 0x25;
+    /// Leased sequences.
+    pub const LEASE: u8 = 0x26;
+    /// Objects to be destroyed.
+    pub const DESTROY: u8 = 0x27;
+    /// Truncates under way.
+    pub const TRUNCATE: u8 = 0x28;
+    /// Counters.
+    pub const COUNTER: u8 = 0x29;
+    /// Placement tables.
+    pub const PLACEMENT: u8 = 0x2a;
+    /// Objects of an OST.
+    pub const OBJECT: u8 = 0x80;
+}
+
+/// The fid behind a key's first byte, if the key is exactly that long.
+pub fn fid_key(key: &[u8]) -> Option<forebay_proto::Fid> {
+    if key.len() == 17 { forebay_proto::Fid::from_key(&key[1..]) } else { None }
+}

@@ -1,0 +1,251 @@
+//! Slabs: their headers, their runs, and a window of fragments that the table's rows are compared with.
+//!
+//! Invariant: bounded memory: a window holds what fits [`limits::WINDOW_BYTES`], at least one slab.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use bytes::Bytes;
+use forebay_proto::Incarnation;
+
+use crate::{
+    FsckResult,
+    finding::{Device, Finding, Kind, Place},
+    format::{
+        device::{self, Header, SlabHeader},
+        identity::Identity,
+        run::{self, Begin, Fragment, FragmentKind, RunHeader},
+        word64,
+    },
+    limits::{self, SECTOR},
+    media::Media,
+};
+
+/// What stands at a slab's beginning.
+pub(crate) type SlabState = Header<SlabHeader>;
+
+/// All slabs' headers.
+pub(crate) struct Slabs {
+    pub(crate) states: Vec<SlabState>,
+}
+
+/// Runs of some slabs, ready to be compared.
+#[derive(Default)]
+pub(crate) struct Window {
+    /// The slabs in it.
+    pub(crate) slabs: Range<u32>,
+    /// By slab and place in it: fragments with payload.
+    fragments: BTreeMap<(u32, u32), Fragment>,
+    bytes: usize,
+}
+
+/// What a scan of slabs found beside fragments.
+#[derive(Default)]
+pub(crate) struct Survey {
+    /// Highest durable lsn named by runs of this generation.
+    pub(crate) named: u64,
+    /// Runs.
+    pub(crate) runs: u64,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Slabs {
+    /// Reads all headers.
+    pub(crate) async fn read(media: &Media, identity: &Identity) -> FsckResult<Self> {
+        let mut states = Vec::new();
+        for slab in 0..identity.slab_count() {
+            let offset = identity.device_offset(slab, 0);
+            let state = match media.read(Device::Data, offset, SECTOR).await? {
+                Ok(sector) => device::decode_slab(&sector, identity.uuid),
+                Err(_) => Header::Damaged("the device cannot read it"),
+            };
+            states.push(match state {
+                Header::Intact(header) if header.slab != slab => Header::Damaged("it is another slab's"),
+                state => state,
+            });
+        }
+        Ok(Self { states })
+    }
+
+    /// The slab's epoch, if its header is intact.
+    pub(crate) fn epoch(&self, slab: u32) -> Option<u64> {
+        match self.states.get(slab as usize)? {
+            Header::Intact(header) => Some(header.epoch),
+            _ => None,
+        }
+    }
+
+    /// The highest incarnation that opened a slab.
+    pub(crate) fn highest_incarnation(&self) -> Incarnation {
+        let opened = self.states.iter().filter_map(|state| match state {
+            Header::Intact(header) => Some(header.incarnation),
+            _ => None,
+        });
+        opened.max().unwrap_or_default()
+    }
+
+    /// Slabs that were opened, as far as can be seen.
+    pub(crate) fn opened(&self) -> u64 {
+        self.states.iter().filter(|state| matches!(state, Header::Intact(_))).count() as u64
+    }
+
+    /// Epochs are unique.
+    pub(crate) fn check_epochs(&self, identity: &Identity) -> Vec<Finding> {
+        let mut by_epoch: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut findings = Vec::new();
+        for (slab, state) in (0..).zip(&self.states) {
+            let Header::Intact(header) = state else { continue };
+            if let Some(other) = by_epoch.insert(header.epoch, slab) {
+                let words = format!("slabs {other} and {slab} have the same epoch {}", header.epoch);
+                let place = Place::Device(Device::Data, identity.device_offset(slab, 0));
+                findings.push(Finding::error(Kind::SlabEpoch, place, words));
+            }
+        }
+        findings
+    }
+}
+
+impl Window {
+    /// Fills a window from slab `from` on, as far as memory allows.
+    pub(crate) async fn fill(
+        media: &Media,
+        identity: &Identity,
+        slabs: &Slabs,
+        from: u32,
+        survey: &mut Survey,
+    ) -> FsckResult<Self> {
+        let mut window = Self { slabs: from..from, ..Self::default() };
+        while window.slabs.end < identity.slab_count() && window.bytes < limits::WINDOW_BYTES {
+            let slab = window.slabs.end;
+            window.slabs.end += 1;
+            let state = slabs.states[slab as usize];
+            if !matches!(state, Header::Intact(_) | Header::Damaged(_)) {
+                continue;
+            }
+            let runs = scan_slab(media, identity, slab, state, survey).await?;
+            check_chain(identity, slab, state, &runs, survey);
+            window.take(slab, runs);
+        }
+        Ok(window)
+    }
+
+    fn take(&mut self, slab: u32, runs: Vec<(u64, RunHeader)>) {
+        for (at, run) in runs {
+            for fragment in run.fragments.into_iter().filter(|f| f.payload_bytes() > 0) {
+                self.bytes += 160 + 8 * fragment.sums.len();
+                self.fragments.insert((slab, at as u32 + fragment.payload_at), fragment);
+            }
+        }
+    }
+
+    /// The fragment that holds byte `at` of a slab, and where its payload begins.
+    pub(crate) fn fragment_at(&self, slab: u32, at: u64) -> Option<(u64, &Fragment)> {
+        let at = u32::try_from(at).ok()?;
+        let ((_, begin), fragment) = self.fragments.range((slab, 0)..=(slab, at)).next_back()?;
+        (u64::from(at - begin) < fragment.payload_bytes()).then_some((u64::from(*begin), fragment))
+    }
+
+    /// True if exactly this page or piece of a snapshot lies there.
+    pub(crate) fn holds(&self, slab: u32, at: u64, kind: FragmentKind, page: u64, bytes: u64, sum: u64) -> bool {
+        let found = u32::try_from(at).ok().and_then(|at| self.fragments.get(&(slab, at)));
+        found.is_some_and(|f| f.kind == kind && f.fid.low == page && f.length == bytes && f.sums == [sum])
+    }
+}
+
+/// The runs of a slab's current opening, and where each begins. What is damaged is stepped over sector by sector.
+async fn scan_slab(
+    media: &Media,
+    identity: &Identity,
+    slab: u32,
+    state: SlabState,
+    survey: &mut Survey,
+) -> FsckResult<Vec<(u64, RunHeader)>> {
+    let epoch = if let Header::Intact(header) = state { Some(header.epoch) } else { None };
+    let mut reader = SlabReader { media, identity, slab, at: 0, bytes: Bytes::new(), unreadable: 0 };
+    let mut runs: Vec<(u64, RunHeader)> = Vec::new();
+    let mut at = SECTOR;
+    while at < identity.slab_bytes {
+        let sector = reader.bytes(at, SECTOR).await?;
+        let Begin::Header(bytes) = run::peek(&sector, identity.uuid) else {
+            at += SECTOR;
+            continue;
+        };
+        let ours = epoch.is_none_or(|epoch| word64(&sector, 40) == epoch);
+        let fits = at + bytes as u64 <= identity.slab_bytes;
+        let decoded = match ours && fits {
+            true => run::decode(&reader.bytes(at, bytes as u64).await?),
+            false => {
+                at += SECTOR;
+                continue;
+            }
+        };
+        match decoded {
+            Ok(run) if run.slab == slab && at + run.total_bytes <= identity.slab_bytes => {
+                let next = at + run.total_bytes;
+                runs.push((at, run));
+                at = next;
+            }
+            other => {
+                let what = other.err().map_or("it is another slab's", |error| error.what);
+                let place = Place::Device(Device::Data, identity.device_offset(slab, at));
+                survey.findings.push(Finding::info(Kind::TornRun, place, format!("a run's header is damaged: {what}")));
+                at += SECTOR;
+            }
+        }
+    }
+    if reader.unreadable > 0 {
+        let place = Place::Device(Device::Data, identity.device_offset(slab, 0));
+        let words = format!("{} sectors of slab {slab} cannot be read", reader.unreadable);
+        survey.findings.push(Finding::warning(Kind::Unreadable, place, words));
+    }
+    if epoch.is_none() {
+        // Without a header the newest opening that left runs is the slab's.
+        let newest = runs.iter().map(|(_, run)| run.epoch).max();
+        runs.retain(|(_, run)| Some(run.epoch) == newest);
+    }
+    let ours = runs.iter().filter(|(_, run)| run.generation == identity.generation);
+    survey.named = ours.map(|(_, run)| run.durable_lsn).fold(survey.named, u64::max);
+    survey.runs += runs.len() as u64;
+    Ok(runs)
+}
+
+/// Each run names the one before; that one runs are missing a crash may do.
+fn check_chain(identity: &Identity, slab: u32, state: SlabState, runs: &[(u64, RunHeader)], survey: &mut Survey) {
+    let mut before = if let Header::Intact(header) = state { Some((u64::from(u32::MAX), header.sum)) } else { None };
+    for (at, run) in runs {
+        let follows = before.filter(|(number, _)| (number + 1) as u32 == run.number);
+        if let Some((_, sum)) = follows.filter(|(_, sum)| *sum != run.prev_sum) {
+            let place = Place::Device(Device::Data, identity.device_offset(slab, *at));
+            let words = format!("run {} of slab {slab} names another run before it", run.number);
+            let expected = format!("{sum:#x}");
+            let finding = Finding::error(Kind::Mismatch, place, words);
+            survey.findings.push(finding.with(expected, format!("{:#x}", run.prev_sum)));
+        }
+        before = Some((u64::from(run.number), run.sum));
+    }
+}
+
+/// Reads a slab a piece at a time.
+struct SlabReader<'a> {
+    media: &'a Media,
+    identity: &'a Identity,
+    slab: u32,
+    at: u64,
+    bytes: Bytes,
+    unreadable: usize,
+}
+
+impl SlabReader<'_> {
+    /// Whole sectors of the slab, within its end; unreadable ones as zeros.
+    async fn bytes(&mut self, at: u64, length: u64) -> FsckResult<Bytes> {
+        let end = self.at + self.bytes.len() as u64;
+        if at < self.at || at + length > end {
+            let want = limits::SLAB_READ_BYTES.max(length).min(self.identity.slab_bytes - at);
+            let offset = self.identity.device_offset(self.slab, at);
+            let (bytes, bad) = self.media.read_around(Device::Data, offset, want).await?;
+            self.unreadable += bad.len();
+            (self.at, self.bytes) = (at, bytes);
+        }
+        let from = (at - self.at) as usize;
+        Ok(self.bytes.slice(from..from + length as usize))
+    }
+}
