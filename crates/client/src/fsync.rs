@@ -39,10 +39,22 @@ impl Client {
         Ok(self.mdt(fid, &Sync { fid: Some(fid) }).await.map(drop)?)
     }
 
-    /// When it returns, everything this client was acknowledged is durable, on every target.
+    /// When it returns, everything that was acknowledged to anybody before is durable, on every target of the map.
     ///
-    /// EIO if some of it was lost since the last `sync_all`.
+    /// EIO if something acknowledged to this client was lost since the last `sync_all`.
     pub async fn sync_all(&self) -> ClientResult<()> {
+        let osts = try_all(self.env(), self.inner.peers.osts().into_iter().map(|ost| self.clone().begin(ost))).await;
+        let synced = self.sync_started().await;
+        osts.map(drop).and(synced)
+    }
+
+    /// Makes sure that there is a session with an OST.
+    async fn begin(self, ost: u32) -> ClientResult<()> {
+        self.inner.peers.ost(ost).await.map(drop)
+    }
+
+    /// As [`Client::sync_all`], on the targets this client has talked to: all it was acknowledged is there.
+    pub(crate) async fn sync_started(&self) -> ClientResult<()> {
         let syncs = self.inner.peers.started().into_iter().map(|peer| async move {
             peer.call(&Sync { fid: None }, Call::default()).await?;
             ClientResult::Ok(())
@@ -50,10 +62,10 @@ impl Client {
         let synced = all(self.env(), syncs).await.into_iter().collect::<ClientResult<Vec<()>>>();
         match self.inner.lost_requests.take() {
             0 => synced.map(drop),
-            n => Err(ClientError::new(
-                Errno::EIO,
-                format!("{n} acknowledged changes were lost before they were durable"),
-            )),
+            n => {
+                let words = format!("{n} acknowledged changes were lost before they were durable");
+                Err(ClientError::new(Errno::EIO, words))
+            }
         }
     }
 }

@@ -52,7 +52,7 @@ impl Client {
     /// Fails if acknowledged changes were lost; the client is unmounted all the same.
     pub async fn unmount(&self) -> ClientResult<()> {
         let closed = self.close_all().await;
-        let synced = self.sync_all().await;
+        let synced = self.sync_started().await;
         let sessions = self.inner.peers.started().into_iter().map(|peer| async move {
             peer.session.close().await;
             ClientResult::Ok(())
