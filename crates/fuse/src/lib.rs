@@ -20,6 +20,7 @@ mod config;
 mod convert;
 mod data;
 mod directories;
+mod layout;
 pub mod limits;
 mod mount;
 mod names;

@@ -302,7 +302,7 @@ impl Filesystem for Transport {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -310,8 +310,8 @@ impl Filesystem for Transport {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let (name, value) = (owned(name), Bytes::copy_from_slice(value));
-        self.serve(reply, async move |server: &Server| server.setxattr(ino.0, &name, &value, flags).await);
+        let (asker, name, value) = (Asker::of(request), owned(name), Bytes::copy_from_slice(value));
+        self.serve(reply, async move |server: &Server| server.setxattr(asker, ino.0, &name, &value, flags).await);
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

@@ -4,7 +4,11 @@ use bytes::Bytes;
 use forebay_client::ClientResult;
 use forebay_proto::Errno;
 
-use crate::{caller::decided, server::Server};
+use crate::{
+    caller::{Asker, decided},
+    layout,
+    server::Server,
+};
 
 /// What the kernel asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,9 @@ impl Server {
         if !is_supported(name) {
             return Err(Errno::EOPNOTSUPP.into());
         }
+        if name == layout::NAME {
+            return sized(self.get_layout(ino).await?, room);
+        }
         sized(self.client.getxattr(&decided(), self.fid(ino), name).await?, room)
     }
 
@@ -40,9 +47,12 @@ impl Server {
         sized(names.iter().flat_map(|name| name.iter().copied().chain([0])).collect(), room)
     }
 
-    pub async fn setxattr(&self, ino: u64, name: &[u8], value: &[u8], flags: i32) -> ClientResult<()> {
+    pub async fn setxattr(&self, asker: Asker, ino: u64, name: &[u8], value: &[u8], flags: i32) -> ClientResult<()> {
         if !is_supported(name) {
             return Err(Errno::EOPNOTSUPP.into());
+        }
+        if name == layout::NAME {
+            return self.set_layout(asker, ino, value).await;
         }
         self.client.setxattr(&decided(), self.fid(ino), name, value, flags as u32).await
     }
