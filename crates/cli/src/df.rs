@@ -20,9 +20,6 @@ pub struct DfArgs {
     /// The DIR of `forebay up`, or HOST:PORT[,HOST:PORT] of the MGS
     #[arg(value_name = "CLUSTER")]
     pub cluster: String,
-    /// Sizes as people write them (they always are)
-    #[arg(short = 'h', hide = true)]
-    pub human: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

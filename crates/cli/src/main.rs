@@ -114,3 +114,13 @@ fn run(command: &Command) -> CliResult {
         Command::BenchIorTask(args) => bench::ior::run_task(args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_of_no_command_clash() {
+        super::CommandLine::command().debug_assert();
+    }
+}

@@ -3,13 +3,13 @@
 //! Invariant: nothing is said to be ready before every target listens.
 //! Invariant: a clean stop closes all targets' stores, also when one of them fails.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, rc::Rc};
 
 use forebay_env::{
-    Address, Env, EnvErrorKind,
+    Address, Env,
     sync::{mpsc, watch},
 };
-// use forebay_mds::Mds;
+use forebay_mds::{Mds, MdsOptions};
 use forebay_oss::Oss;
 use forebay_proto::{TargetId, TargetKind, message::ClusterMap};
 use forebay_store::{OpenOptions, Store};
@@ -149,37 +149,36 @@ fn log_recovery(env: &Env, id: TargetId, store: &Store) {
 
 async fn start(env: &Env, store: &Store, serving: &Serving) -> CliResult<(Target, Vec<Address>)> {
     let id = store.identity().target;
-    let map = serving.map.clone();
     let mut options = TargetOptions::default();
     options.recovery_window = serving.recovery_window.unwrap_or(options.recovery_window);
-    let target = match (id.kind, map) {
+    let started = match (id.kind, serving.map.clone()) {
         (TargetKind::Mdt, Some(map)) => {
-            options.map = Some(std::rc::Rc::new(move || map.clone()));
-            return Err(CliError::failed("no mds yet"));
+            Mds::start(env, store.clone(), mds_options(map, options)).await.map(|(_, target)| target)
         }
         (TargetKind::Mdt, None) => {
             let words = "needs --map FILE, the description of the cluster that it hands to clients (cluster.toml)";
             return Err(CliError::usage(format!("{id} {words}")));
         }
-        (TargetKind::Ost, _) => Oss::start(env, store.clone(), options).await.doing(|| format!("cannot start {id}"))?.1,
+        (TargetKind::Ost, _) => Oss::start(env, store.clone(), options).await.map(|(_, target)| target),
     };
+    let target = started.doing(|| format!("cannot start {id}"))?;
     let addresses = listen(env, &target, &serving.listen).await?;
     Ok((target, addresses))
+}
+
+fn mds_options(map: ClusterMap, target: TargetOptions) -> MdsOptions {
+    let osts = map.targets.iter().filter(|target| target.id.kind == TargetKind::Ost);
+    let addresses = |texts: &[String]| texts.iter().filter_map(|text| text.parse().ok()).collect();
+    let osts = osts.map(|target| (target.id.index, addresses(&target.addresses))).collect();
+    let cluster = map.cluster;
+    let map: Rc<dyn Fn() -> ClusterMap> = Rc::new(move || map.clone());
+    MdsOptions { target: TargetOptions { map: Some(map), ..target }, ..MdsOptions::new(cluster, osts) }
 }
 
 async fn listen(env: &Env, target: &Target, addresses: &[Address]) -> CliResult<Vec<Address>> {
     let mut bound = Vec::new();
     for address in addresses {
-        let listener = env.listen(address).await.map_err(|error| {
-            let hint = match error.kind {
-                EnvErrorKind::InUse => {
-                    "; somebody else listens there: choose another address, or stop the other server"
-                }
-                EnvErrorKind::Permission => "; this user may not listen there: choose another port or directory",
-                _ => "",
-            };
-            CliError::failed(format!("{} cannot listen at {address}: {error}{hint}", target.id()))
-        })?;
+        let listener = env.listen(address).await.doing(|| format!("{} cannot be reached", target.id()))?;
         bound.push(listener.address());
         let target = target.clone();
         env.spawn(async move { target.serve(listener).await });
