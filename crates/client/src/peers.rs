@@ -82,6 +82,9 @@ impl Peers {
     /// The MDT all names live on.
     pub fn mdt(&self) -> Rc<Peer> {
         let id = TargetId::mdt(0);
+        if let Some(peer) = self.peers.borrow().get(&id) {
+            return peer.clone();
+        }
         // The map was checked at mount; the MGS is MDT0000's server, so the bootstrap addresses reach it too.
         let addresses = self.addresses(id).unwrap_or_default();
         self.get_or_start(id, if addresses.is_empty() { self.options.addresses.clone() } else { addresses })
