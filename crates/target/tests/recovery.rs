@@ -62,7 +62,8 @@ fn two_clients_through_many_crashes_have_every_request_executed_exactly_once() {
             ..Setup::default()
         };
         let world = World::new(seed, setup);
-        let (a, b, seen) = (world.client("a"), world.client("b"), Seen::default());
+        let (mut a, mut b, seen) = (world.client("a"), world.client("b"), Seen::default());
+        (a.commits_often, b.commits_often) = (seed % 3 == 0, seed % 6 == 0);
         let mut tasks = adders(&a, 1, 9, 6, 60, &seen);
         tasks.extend(adders(&b, 2, 9, 6, 60, &seen));
         for _ in 0..6 {
@@ -93,7 +94,8 @@ fn a_crash_at_any_moment_is_survived() {
             let setup =
                 Setup { tickets, dawdle: Duration::from_micros(150), commit_interval: millis(1), ..Setup::default() };
             let world = World::new(77, setup);
-            let (a, b, seen) = (world.client("a"), world.client("b"), Seen::default());
+            let (mut a, b, seen) = (world.client("a"), world.client("b"), Seen::default());
+            a.commits_often = true;
             let mut tasks = adders(&a, 1, 9, 2, 8, &seen);
             tasks.extend(adders(&b, 2, 9, 2, 8, &seen));
             world.sim.block_on(async { a.session.ready().await.unwrap() });

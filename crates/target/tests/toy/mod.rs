@@ -20,7 +20,8 @@ use forebay_env::{
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, TargetId, Uuid, WriteId, crc,
     message::{
-        AppendReply, AppendReserve, ClusterMap, Empty, GetObject, ObjectRef, ObjectReply, Op, WriteObject, WriteReply,
+        AppendReply, AppendReserve, ClusterMap, CommitLevel, Empty, GetObject, ObjectRef, ObjectReply, Op, WriteObject,
+        WriteReply,
     },
 };
 use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions};
@@ -276,6 +277,8 @@ pub struct Client {
     pub id: ClientId,
     pub session: ClientSession,
     pub lost: Rc<RefCell<Vec<forebay_rpc::Lost>>>,
+    /// Every third addition is at commit level.
+    pub commits_often: bool,
     writes: Rc<Cell<u64>>,
 }
 
@@ -286,7 +289,7 @@ impl Client {
         let lost: Rc<RefCell<Vec<forebay_rpc::Lost>>> = Rc::default();
         let sink = lost.clone();
         session.set_lost(move |l| sink.borrow_mut().push(l));
-        Self { env: env.clone(), node, id, session, lost, writes: Rc::default() }
+        Self { env: env.clone(), node, id, session, lost, commits_often: false, writes: Rc::default() }
     }
 
     pub async fn add(&self, counter: u32) -> Result<Called<AppendReply>, RpcError> {
@@ -384,7 +387,10 @@ pub fn adders(
         client.env.clone().spawn(async move {
             for i in 0..count {
                 let counter = if i % 4 == 3 { shared } else { own };
-                let called = client.add(counter).await.expect("a call waits, it does not fail");
+                // Replies at commit level leave after the change is durable: lost then, only the reply row knows of it.
+                let level = if client.commits_often && i % 3 == 2 { CommitLevel::Commit } else { CommitLevel::Data };
+                let called =
+                    client.add_with(counter, Call::level(level)).await.expect("a call waits, it does not fail");
                 seen.note(counter, called.reply.file_offset);
             }
         })
