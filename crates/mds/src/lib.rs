@@ -18,6 +18,8 @@ mod keys;
 pub mod limits;
 mod load;
 mod memory;
+#[cfg(test)]
+mod model;
 mod name;
 mod opens;
 mod ops;

@@ -14,6 +14,8 @@ pub const ATTEMPTS: usize = 10_000;
 pub const READDIR_ENTRIES: usize = 4096;
 /// Largest readdir reply: below a frame's body with room for the header.
 pub const READDIR_BYTES: usize = 768 << 10;
+/// Scattered rows brought to memory at one time: their leaves must fit in the smallest cache.
+pub const PREFETCH_ROWS: usize = 8;
 /// Fids in one `Destroy`.
 pub const DESTROY_BATCH: usize = 1000;
 /// Destroys that become ready within this time go together.
@@ -46,3 +48,7 @@ pub const PINNED_BYTES: u64 = 16 << 20;
 pub const INSIST_PAUSE: Duration = Duration::from_secs(1);
 /// How long an answer about the room on the MDT's device is believed.
 pub const ROOM_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a client with leased sequences may be without a session before it is fenced and they are looked through.
+pub const LEASE_GRACE: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+pub const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);

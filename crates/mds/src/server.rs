@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     rc::Rc,
 };
 
@@ -47,11 +47,12 @@ pub struct Mds {
     pub(crate) spaces: RefCell<BTreeMap<u32, Option<OstSpace>>>,
     /// Wakes each OST's destroy driver.
     pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
-    /// Highest transno a create may have used.
-    pub(crate) last_transno: Cell<Transno>,
+    /// Sessions whose handles are being closed.
+    pub(crate) ending: RefCell<BTreeSet<SessionId>>,
     /// Sequences being collected, for `status`.
     pub(crate) collecting: Cell<usize>,
-    target: OnceCell<Target>,
+    /// The target, which holds this server in turn: taken at the end.
+    target: RefCell<Option<Target>>,
     /// A truncate or a placement table is through.
     changed: Notify,
     room: Cell<(Time, bool)>,
@@ -73,10 +74,10 @@ impl Mds {
             memory: RefCell::new(memory),
             spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
             destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
-            last_transno: Cell::new(store.recovery().last_transno),
+            ending: RefCell::default(),
             collecting: Cell::new(0),
             store: store.clone(),
-            target: OnceCell::new(),
+            target: RefCell::default(),
             changed: Notify::new(),
             room: Cell::new((Time(0), true)),
             this: OnceCell::new(),
@@ -86,17 +87,25 @@ impl Mds {
         Ok((mds, target))
     }
 
-    /// Ends the sessions with the OSTs. Close the target first.
+    /// Ends background work and the sessions with the OSTs. Close the target first.
     pub async fn close(&self) {
+        self.target.take();
+        self.destroys.values().for_each(|driver| driver.notify_one());
         self.osts.close().await;
+    }
+
+    /// True before the start and after [`Mds::close`].
+    pub(crate) fn is_closed(&self) -> bool {
+        self.target.borrow().is_none()
     }
 
     pub(crate) fn strong(&self) -> Rc<Self> {
         self.this.get().and_then(std::rc::Weak::upgrade).expect("it is being used")
     }
 
-    pub(crate) fn target(&self) -> Result<&Target, ErrorReply> {
-        self.target.get().ok_or_else(|| ErrorReply::new(Errno::RECOVERING, "the server is starting"))
+    pub(crate) fn target(&self) -> Result<Target, ErrorReply> {
+        let target = self.target.borrow().clone();
+        target.ok_or_else(|| ErrorReply::new(Errno::RECOVERING, "the server starts or stops"))
     }
 
     /// Memory follows a transaction that was applied.
@@ -185,8 +194,14 @@ impl Mds {
         let (from, to, limit) = ops::readdir::rows(&request);
         let rows = self.store.scan(from.as_ref(), &to, limit).await.map_err(store_error)?;
         let entries = ops::readdir::decode(&rows)?;
-        let hint = ops::readdir::inode_keys(&request, &entries);
-        self.read(ctx, &hint, |tx| ops::readdir::apply(tx, &request, &entries, rows.len() < limit)).await
+        // In small steps: a bounded cache need not hold all of them at once.
+        for keys in ops::readdir::inode_keys(&request, &entries).chunks(limits::PREFETCH_ROWS) {
+            ctx.prefetch(keys).await?;
+        }
+        self.read(ctx, &ops::readdir::keys(&request), |tx| {
+            ops::readdir::apply(tx, &request, &entries, rows.len() < limit)
+        })
+        .await
     }
 }
 
@@ -201,7 +216,8 @@ fn overlay(default: &mut LayoutSpec, given: &LayoutSpec) {
 
 impl Service for Mds {
     async fn started(self: Rc<Self>, target: Target) -> Result<(), ErrorReply> {
-        self.target.set(target).map_err(|_| ErrorReply::new(Errno::EINVAL, "a metadata server is started once"))
+        self.target.replace(Some(target));
+        Ok(())
     }
 
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Result<Answer, ErrorReply> {

@@ -12,7 +12,7 @@ use crate::{Mds, keys, limits};
 /// Until the server ends.
 pub async fn drive(mds: Weak<Mds>, ost: u32) {
     loop {
-        let Some(this) = mds.upgrade() else { return };
+        let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
         let Some(wake) = this.destroys.get(&ost).cloned() else { return };
         match this.destroy_some(ost).await {
             Ok(0) => {

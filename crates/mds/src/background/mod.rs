@@ -4,6 +4,7 @@
 
 mod collect;
 mod destroy;
+mod leases;
 mod poll;
 mod reap;
 mod sessions;
@@ -24,6 +25,8 @@ impl Mds {
         }
         let mds = Rc::downgrade(&self);
         self.env.spawn(async move { poll::run(mds).await });
+        let mds = Rc::downgrade(&self);
+        self.env.spawn(async move { leases::run(mds).await });
         self.end_lost_sessions();
         self.reap_orphans().await;
     }

@@ -12,7 +12,7 @@ use crate::{
 /// Until the server ends.
 pub async fn run(mds: Weak<Mds>) {
     loop {
-        let Some(this) = mds.upgrade() else { return };
+        let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
         this.poll_all().await;
         if let Err(error) = this.update_placement().await {
             return this.log_failure("placement stays as it is until the next start", &error);

@@ -1,4 +1,4 @@
-//! What a client that is gone leaves behind: open handles, and leased sequences.
+//! What a client that is gone leaves behind: open handles.
 //!
 //! Order: an evicted writer is fenced on the OSTs of its files; then the OSTs tell size and times; then the handle goes (and
 //! with the last one of an orphan, the file). So nothing is destroyed, and no size is believed, under a hand that still
@@ -7,11 +7,11 @@
 use std::{collections::BTreeSet, rc::Rc};
 
 use forebay_proto::{
-    ClientId, ErrorReply, Fid, FidSequence, Layout, SessionId,
+    ClientId, ErrorReply, Fid, Layout, SessionId,
     message::{Fence, GetObject, ObjectRef, open_flags},
 };
 
-use crate::{Mds, keys, ops::close};
+use crate::{Mds, keys, opens::OpenChange, ops::close};
 
 /// What the OSTs know of a file, in the epochs they know it in.
 #[derive(Default)]
@@ -22,74 +22,73 @@ struct Glimpse {
     times: Vec<(u64, i64)>,
 }
 
+/// A session on its way out.
+struct Ending {
+    session: SessionId,
+    client: ClientId,
+    evicted: bool,
+    /// OSTs on which the client is fenced by now.
+    fenced: BTreeSet<u32>,
+}
+
 impl Mds {
     /// Sessions that ended while a crash was under way: their handles are here, they are not.
     pub(crate) fn end_lost_sessions(self: &Rc<Self>) {
-        let sessions = self.memory.borrow().opens.sessions();
         let Ok(target) = self.target() else { return };
-        let alive: BTreeSet<ClientId> = target.sessions().iter().map(|session| session.client).collect();
-        let lost = sessions.into_iter().filter(|(session, _)| !target.has_session(*session)).collect::<Vec<_>>();
-        let holders: BTreeSet<ClientId> = self.memory.borrow().leases.values().copied().collect();
-        let silent = holders.into_iter().filter(|client| !alive.contains(client));
-        let without_handles = silent.filter(|client| !lost.iter().any(|(_, of)| of == client)).collect::<Vec<_>>();
-        let ended = lost.clone().into_iter().chain(without_handles.into_iter().map(|client| (SessionId(0), client)));
-        for (session, client) in ended.collect::<Vec<_>>() {
+        let holders = self.memory.borrow().opens.sessions();
+        for (session, client) in holders.into_iter().filter(|(session, _)| !target.has_session(*session)) {
             let mds = self.clone();
             self.env.spawn(async move { mds.end_session(session, client, true).await });
         }
     }
 
-    /// Closes a session's handles, gives its sequences up.
+    /// Closes a session's handles. Whoever says goodbye gives their sequences up; those of others are looked through first
+    /// (see `leases`).
     pub(crate) async fn end_session(&self, session: SessionId, client: ClientId, evicted: bool) {
-        if let Err(error) = self.try_end_session(session, client, evicted).await {
+        if !self.ending.borrow_mut().insert(session) {
+            return;
+        }
+        let ending = Ending { session, client, evicted, fenced: BTreeSet::new() };
+        if let Err(error) = self.try_end_session(ending).await {
             self.log_failure(&format!("what session {session} left waits for the next start"), &error);
         }
+        self.ending.borrow_mut().remove(&session);
     }
 
-    async fn try_end_session(&self, session: SessionId, client: ClientId, evicted: bool) -> Result<(), ErrorReply> {
-        let handles = self.memory.borrow().opens.of_session(session);
-        let mut fenced = BTreeSet::new();
+    async fn try_end_session(&self, mut ending: Ending) -> Result<(), ErrorReply> {
+        let handles = self.memory.borrow().opens.of_session(ending.session);
         for (handle, fid, flags) in handles {
-            let wrote = flags & open_flags::WRITE != 0;
-            self.end_handle(session, client, handle, fid, evicted && wrote, wrote, &mut fenced).await?;
+            let glimpse = match flags & open_flags::WRITE {
+                0 => Glimpse::default(),
+                _ => self.last_words(&mut ending, fid).await?,
+            };
+            self.end_handle(ending.session, handle, fid, &glimpse).await?;
         }
-        self.memory.borrow_mut().opens.forget_session(session);
-        let sequences = self.sequences_of(client);
-        if evicted && !sequences.is_empty() {
-            self.fence(client, &self.osts.indices(), &mut fenced).await;
-            self.collect(&sequences).await?;
-        }
-        self.give_up(&sequences).await
+        self.memory.borrow_mut().opens.forget_session(ending.session);
+        if ending.evicted { Ok(()) } else { self.give_up(&self.sequences_of(ending.client)).await }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    async fn end_handle(
-        &self,
-        session: SessionId,
-        client: ClientId,
-        handle: u64,
-        fid: Fid,
-        fence: bool,
-        wrote: bool,
-        fenced: &mut BTreeSet<u32>,
-    ) -> Result<(), ErrorReply> {
-        let inode = self.change(|tx| tx.find_inode(fid)).await?;
-        let glimpse = match inode.as_ref().and_then(|inode| inode.layout()) {
-            Some(layout) if wrote => {
-                if fence {
-                    self.fence(client, &layout.osts, fenced).await;
-                }
-                let epoch = inode.as_ref().map_or(0, |inode| inode.truncate_epoch);
-                self.glimpse(fid, layout, epoch).await
-            }
-            _ => Glimpse::default(),
-        };
+    /// What a writer that is gone left of the file.
+    async fn last_words(&self, ending: &mut Ending, fid: Fid) -> Result<Glimpse, ErrorReply> {
+        let Some(inode) = self.change(|tx| tx.find_inode(fid)).await? else { return Ok(Glimpse::default()) };
+        let Some(layout) = inode.layout() else { return Ok(Glimpse::default()) };
+        if ending.evicted {
+            self.fence(ending.client, &layout.osts, &mut ending.fenced).await;
+        }
+        Ok(self.glimpse(fid, layout, inode.truncate_epoch).await)
+    }
+
+    async fn end_handle(&self, session: SessionId, handle: u64, fid: Fid, glimpse: &Glimpse) -> Result<(), ErrorReply> {
         self.change(|tx| {
+            if tx.memory.opens.flags(fid, session, handle).is_none() {
+                return Ok(());
+            }
             let Some(mut inode) = tx.find_inode(fid)? else {
                 tx.delete(keys::handle(fid, session, handle));
+                tx.effects.opens.push(OpenChange::Closed { fid, session, handle });
                 return Ok(());
             };
-            learn(&mut inode, &glimpse);
+            learn(&mut inode, glimpse);
             if !tx.drop_handle(fid, session, handle, &inode)? {
                 tx.put_inode(fid, &mut inode);
             }
@@ -99,7 +98,7 @@ impl Mds {
     }
 
     /// Fences `client` on `osts`, each once.
-    async fn fence(&self, client: ClientId, osts: &[u32], fenced: &mut BTreeSet<u32>) {
+    pub(crate) async fn fence(&self, client: ClientId, osts: &[u32], fenced: &mut BTreeSet<u32>) {
         for ost in osts {
             if fenced.insert(*ost) {
                 self.osts.insist(*ost, &Fence { client }).await;
@@ -122,25 +121,6 @@ impl Mds {
             }
         }
         glimpse
-    }
-
-    fn sequences_of(&self, client: ClientId) -> Vec<FidSequence> {
-        let memory = self.memory.borrow();
-        memory.leases.iter().filter(|(_, of)| **of == client).map(|(sequence, _)| *sequence).collect()
-    }
-
-    async fn give_up(&self, sequences: &[FidSequence]) -> Result<(), ErrorReply> {
-        if sequences.is_empty() {
-            return Ok(());
-        }
-        self.change(|tx| {
-            sequences.iter().for_each(|sequence| tx.delete(keys::lease(*sequence)));
-            Ok(())
-        })
-        .await?;
-        let mut memory = self.memory.borrow_mut();
-        sequences.iter().for_each(|sequence| drop(memory.leases.remove(sequence)));
-        Ok(())
     }
 }
 

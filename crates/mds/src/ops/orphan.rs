@@ -34,10 +34,11 @@ impl Tx<'_> {
 
     /// Removes a handle's row; with the last handle of an orphan the inode goes. True if it went.
     pub fn drop_handle(&mut self, fid: Fid, session: SessionId, handle: u64, inode: &Inode) -> Step<bool> {
+        let counted = self.memory.opens.flags(fid, session, handle).is_some();
         self.delete(keys::handle(fid, session, handle));
         self.effects.opens.push(crate::opens::OpenChange::Closed { fid, session, handle });
-        let last = self.memory.opens.count(fid).handles <= 1;
-        let ends = last && inode.nlink == 0;
+        let others = self.memory.opens.count(fid).handles - u32::from(counted);
+        let ends = others == 0 && inode.nlink == 0;
         if ends {
             reap(self, fid, inode)?;
         }

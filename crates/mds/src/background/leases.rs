@@ -1,0 +1,74 @@
+//! Leased sequences of clients that do not come back: looked through, then given up.
+//!
+//! A client that was evicted may return with a new session; its sequences are its own for a while. Then it is fenced on all
+//! OSTs, and what it wrote without an inode is collected.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::{Rc, Weak},
+};
+
+use forebay_env::Time;
+use forebay_proto::{ClientId, ErrorReply, FidSequence};
+
+use crate::{Mds, keys, limits};
+
+/// Until the server ends.
+pub async fn run(mds: Weak<Mds>) {
+    let mut absent: BTreeMap<ClientId, Time> = BTreeMap::new();
+    loop {
+        let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
+        for client in this.gone_for_long(&mut absent) {
+            if let Err(error) = this.collect_client(client).await {
+                this.log_failure(&format!("sequences of client {client} wait for the next start"), &error);
+            }
+        }
+        let env = this.env.clone();
+        drop(this);
+        env.sleep(limits::LEASE_CHECK_INTERVAL).await;
+    }
+}
+
+impl Mds {
+    /// Clients with leases that have been without a session for [`limits::LEASE_GRACE`].
+    fn gone_for_long(self: &Rc<Self>, absent: &mut BTreeMap<ClientId, Time>) -> Vec<ClientId> {
+        let Ok(target) = self.target() else { return Vec::new() };
+        let here: BTreeSet<ClientId> = target.sessions().iter().map(|session| session.client).collect();
+        let holders: BTreeSet<ClientId> = self.memory.borrow().leases.values().copied().collect();
+        let now = self.env.now();
+        absent.retain(|client, _| holders.contains(client) && !here.contains(client));
+        for client in holders.difference(&here) {
+            absent.entry(*client).or_insert(now);
+        }
+        absent
+            .iter()
+            .filter(|(_, since)| now.since(**since) >= limits::LEASE_GRACE)
+            .map(|(client, _)| *client)
+            .collect()
+    }
+
+    async fn collect_client(&self, client: ClientId) -> Result<(), ErrorReply> {
+        let sequences = self.sequences_of(client);
+        self.fence(client, &self.osts.indices(), &mut BTreeSet::new()).await;
+        self.collect(&sequences).await?;
+        self.give_up(&sequences).await
+    }
+
+    pub(crate) fn sequences_of(&self, client: ClientId) -> Vec<FidSequence> {
+        let memory = self.memory.borrow();
+        memory.leases.iter().filter(|(_, of)| **of == client).map(|(sequence, _)| *sequence).collect()
+    }
+
+    pub(crate) async fn give_up(&self, sequences: &[FidSequence]) -> Result<(), ErrorReply> {
+        if sequences.is_empty() {
+            return Ok(());
+        }
+        self.change(|tx| {
+            sequences.iter().for_each(|sequence| tx.delete(keys::lease(*sequence)));
+            Ok(())
+        })
+        .await?;
+        self.memory.borrow_mut().leases.retain(|sequence, _| !sequences.contains(sequence));
+        Ok(())
+    }
+}
