@@ -1,1 +1,15 @@
-//! placeholder
+//! Whole clusters of the real servers and clients on simulated machines: workloads, faults, and an oracle that knows what
+//! was acknowledged and what was synced.
+//!
+//! Invariant: the same seed gives the same trace and the same report.
+//! Invariant: every run has an oracle; what a program would have seen is compared, at once and after the end.
+
+pub mod cluster;
+pub mod disaster;
+mod faults;
+pub mod model;
+mod verify;
+mod workload;
+
+pub use cluster::{Cluster, ClusterOptions};
+pub use disaster::{DisasterOptions, Report, run_seed};

@@ -1,0 +1,292 @@
+//! Objects through sessions, on simulated machines: written, read, cut, destroyed, and the server killed in between.
+
+use std::{task::Poll, time::Duration};
+
+use bytes::Bytes;
+use forebay_env::{
+    Address,
+    sim::{NodeId, Sim},
+};
+use forebay_oss::Oss;
+use forebay_proto::{
+    Errno, Fid, TargetId, Uuid, WriteId, crc,
+    limits::BLOCK_BYTES,
+    message::{
+        AppendReserve, CommitLevel, Destroy, GetObject, ListObjects, ObjectRef, ObjectReply, RaiseSize, ReadObject,
+        TruncateObject, WriteObject,
+    },
+};
+use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
+use forebay_store::{FormatOptions, OpenOptions, Store};
+use forebay_target::TargetOptions;
+
+const CLUSTER: Uuid = Uuid([7; 16]);
+const FID: Fid = Fid { high: 0, low: 5 << 20 | 9 };
+
+struct World {
+    sim: Sim,
+    server: NodeId,
+    session: ClientSession,
+    writes: std::cell::Cell<u64>,
+}
+
+fn address() -> Address {
+    Address::Mem("OST0000".into())
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let sim = Sim::new(seed);
+        let (server, client) = (sim.add_node("oss"), sim.add_node("client"));
+        sim.block_on(async {
+            let options = FormatOptions {
+                slab_bytes: 1 << 20,
+                journal_bytes: 4 << 20,
+                ..FormatOptions::new(CLUSTER, TargetId::ost(0), 64 << 20)
+            };
+            Store::format(&sim.env(server), "/ost", &options).await.expect("formats");
+        });
+        sim.crash(server);
+        let options = SessionOptions {
+            cluster: CLUSTER,
+            target: TargetId::ost(0),
+            addresses: vec![address()],
+            client: Uuid([1; 16]),
+            description: "test".into(),
+            pins: PinBudget::new(16 << 20),
+        };
+        let session = ClientSession::start(&sim.env(client), options);
+        let world = World { sim, server, session, writes: std::cell::Cell::new(0) };
+        world.boot();
+        world
+    }
+
+    fn boot(&self) {
+        self.sim.start(self.server, |env| async move {
+            let store = Store::open(&env, "/ost", &OpenOptions::default()).await.expect("opens");
+            let listener = env.listen(&address()).await.expect("listens");
+            let (_oss, target) = Oss::start(&env, store, TargetOptions::default()).await.expect("starts");
+            target.serve(listener).await;
+        });
+    }
+
+    fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        self.sim.block_on(future)
+    }
+
+    fn object(&self, truncate_epoch: u64) -> ObjectRef {
+        ObjectRef { fid: FID, layout_generation: 1, truncate_epoch }
+    }
+
+    async fn write(&self, epoch: u64, offset: u64, bytes: &[u8]) -> Result<u64, RpcError> {
+        self.writes.set(self.writes.get() + 1);
+        let write_id = WriteId { client: 1, sequence: self.writes.get() };
+        let sums = crc::blocks(offset, bytes.len() as u64, BLOCK_BYTES)
+            .map(|(at, length)| {
+                let start = (at - offset) as usize;
+                crc::block_sum(FID, at, write_id, &bytes[start..start + length as usize])
+            })
+            .collect();
+        let request = WriteObject {
+            object: self.object(epoch),
+            offset,
+            length: bytes.len() as u32,
+            write_id,
+            sums,
+            file_bytes: offset + bytes.len() as u64,
+            attr_epoch: 0,
+        };
+        let bulk = vec![Bytes::copy_from_slice(bytes)];
+        Ok(self.session.call(&request, Call { bulk, ..Call::level(CommitLevel::Data) }).await?.reply.file_bytes)
+    }
+
+    async fn read(&self, epoch: u64, offset: u64, length: u32) -> Result<Vec<u8>, RpcError> {
+        let request = ReadObject { object: self.object(epoch), offset, length };
+        let called = self.session.call(&request, Call::level(CommitLevel::Data)).await?;
+        let (mut bytes, mut bulk) = (Vec::new(), called.bulk);
+        for segment in called.reply.segments {
+            if !segment.data {
+                bytes.resize(bytes.len() + segment.length as usize, 0);
+                continue;
+            }
+            let part = bulk.split_to(segment.length as usize);
+            for ((at, length), sum) in
+                crc::blocks(segment.offset, u64::from(segment.length), BLOCK_BYTES).zip(&segment.sums)
+            {
+                let start = (at - segment.offset) as usize;
+                let block = &part[start..start + length as usize];
+                assert_eq!(crc::block_sum(FID, at, segment.write_id, block), *sum, "block at {at}");
+            }
+            bytes.extend_from_slice(&part);
+        }
+        Ok(bytes)
+    }
+
+    async fn glimpse(&self, epoch: u64) -> Result<ObjectReply, RpcError> {
+        let request = GetObject { object: self.object(epoch) };
+        Ok(self.session.call(&request, Call::level(CommitLevel::Data)).await?.reply)
+    }
+
+    async fn truncate(&self, epoch: u64, bytes: u64) {
+        let request = TruncateObject {
+            fid: FID,
+            truncate_epoch: epoch,
+            object_bytes: bytes,
+            file_bytes: bytes,
+            attr_epoch: epoch,
+        };
+        self.session.call(&request, Call::level(CommitLevel::Commit)).await.expect("truncates");
+    }
+}
+
+/// Runs two futures side by side.
+async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(|cx| {
+        if first.is_none()
+            && let Poll::Ready(value) = a.as_mut().poll(cx)
+        {
+            first = Some(value);
+        }
+        if second.is_none()
+            && let Poll::Ready(value) = b.as_mut().poll(cx)
+        {
+            second = Some(value);
+        }
+        match (first.take(), second.take()) {
+            (Some(a), Some(b)) => Poll::Ready((a, b)),
+            (a, b) => {
+                (first, second) = (a, b);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+fn pattern(seed: u8, length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}
+
+#[test]
+fn overlapping_writes_are_read_back_with_sums_their_reader_can_check() {
+    let world = World::new(1);
+    world.run(async {
+        assert_eq!(world.write(0, 1000, &pattern(1, 200_000)).await.unwrap(), 201_000);
+        world.write(0, 50_000, &pattern(2, 30_000)).await.unwrap();
+        let bytes = world.read(0, 0, 300_000).await.unwrap();
+        assert_eq!(&bytes[..1000], &[0; 1000]);
+        assert_eq!(&bytes[1000..50_000], &pattern(1, 200_000)[..49_000]);
+        assert_eq!(&bytes[50_000..80_000], &pattern(2, 30_000)[..]);
+        assert_eq!(&bytes[80_000..201_000], &pattern(1, 200_000)[79_000..]);
+        assert_eq!(&bytes[201_000..], &[0; 99_000][..]);
+    });
+}
+
+/// write, write |X| | replay
+#[test]
+fn acknowledged_writes_survive_the_servers_death_by_replay() {
+    for seed in 0..20 {
+        let world = World::new(seed);
+        world.run(async {
+            world.write(0, 0, &pattern(1, 100_000)).await.unwrap();
+            world.write(0, 64_000, &pattern(2, 100_000)).await.unwrap();
+            world.sim.power_cut(world.server);
+            world.sim.sleep(Duration::from_millis(5)).await;
+            world.boot();
+            let bytes = world.read(0, 0, 164_000).await.unwrap();
+            assert_eq!(&bytes[..64_000], &pattern(1, 100_000)[..64_000], "seed {seed}");
+            assert_eq!(&bytes[64_000..], &pattern(2, 100_000)[..], "seed {seed}");
+        });
+    }
+}
+
+#[test]
+fn a_write_of_before_a_truncate_is_sent_back_and_one_of_after_it_waits() {
+    let world = World::new(3);
+    world.run(async {
+        world.write(0, 0, &pattern(1, 100_000)).await.unwrap();
+        let cut = async {
+            world.sim.sleep(Duration::from_millis(50)).await;
+            world.truncate(1, 10_000).await;
+        };
+        let (late, ()) = both(world.write(1, 70_000, b"new"), cut).await;
+        assert_eq!(late.unwrap(), 70_003);
+        assert_eq!(world.write(0, 0, b"old").await.unwrap_err().errno(), Errno::STALE_EPOCH);
+        let bytes = world.read(1, 0, 70_003).await.unwrap();
+        assert_eq!(&bytes[..10_000], &pattern(1, 10_000)[..]);
+        assert!(bytes[10_000..70_000].iter().all(|b| *b == 0));
+        assert_eq!(&bytes[70_000..], b"new");
+    });
+}
+
+#[test]
+fn raises_and_appends_only_grow_the_size() {
+    let world = World::new(4);
+    world.run(async {
+        let object = world.object(0);
+        let level = || Call::level(CommitLevel::Data);
+        let raise = RaiseSize { object: object.clone(), file_bytes: 500, attr_epoch: 0 };
+        assert_eq!(world.session.call(&raise, level()).await.unwrap().reply.file_bytes, 500);
+        let append = AppendReserve { object: object.clone(), length: 100, attr_epoch: 0 };
+        assert_eq!(world.session.call(&append, level()).await.unwrap().reply.file_offset, 500);
+        assert_eq!(world.session.call(&append, level()).await.unwrap().reply.file_offset, 600);
+        let lower = RaiseSize { object, file_bytes: 10, attr_epoch: 0 };
+        assert_eq!(world.session.call(&lower, level()).await.unwrap().reply.file_bytes, 700);
+    });
+}
+
+/// write, destroy |X|
+#[test]
+fn destroyed_objects_are_gone_and_their_room_comes_back() {
+    let world = World::new(5);
+    world.run(async {
+        for round in 0..12 {
+            for at in 0..10 {
+                world.write(0, at << 20, &pattern(round, 1 << 20)).await.unwrap();
+            }
+            let list = ListObjects {
+                from: forebay_proto::FidSequence(0),
+                to: forebay_proto::FidSequence(1 << 30),
+                after: Fid::default(),
+                limit: 10,
+            };
+            let listed = world.session.call(&list, Call::level(CommitLevel::Data)).await.unwrap().reply;
+            assert_eq!((listed.fids, listed.end), (vec![FID], true));
+            let destroy = Destroy { fids: vec![FID] };
+            world.session.call(&destroy, Call::level(CommitLevel::Commit)).await.unwrap();
+            assert_eq!(world.glimpse(0).await.unwrap_err().errno(), Errno::ESTALE);
+            assert_eq!(world.write(0, 0, b"late").await.unwrap_err().errno(), Errno::ESTALE);
+            // A fid is never reused in earnest; a restart forgets it, so that the test can go on with it.
+            world.sim.crash(world.server);
+            world.boot();
+            assert!(!world.glimpse(0).await.unwrap().exists);
+        }
+    });
+}
+
+/// fill | ENOSPC | destroy | write
+#[test]
+fn a_full_target_says_so_at_once_and_takes_writes_again_after_a_destroy() {
+    let world = World::new(6);
+    world.run(async {
+        let mut written = 0u64;
+        let refused = loop {
+            match world.write(0, written, &pattern(9, 1 << 20)).await {
+                Ok(_) => written += 1 << 20,
+                Err(e) => break e,
+            }
+            assert!(written < 80 << 20, "a device of 64 MiB took {written} bytes");
+        };
+        assert_eq!(refused.errno(), Errno::ENOSPC);
+        assert!(written > 40 << 20, "ENOSPC after {written} bytes of 64 MiB");
+        let bytes = world.read(0, written - (1 << 20), 1 << 20).await.unwrap();
+        assert_eq!(bytes, pattern(9, 1 << 20));
+        world.truncate(1, 1 << 20).await;
+        for at in 1..20 {
+            world.write(1, at << 20, &pattern(3, 1 << 20)).await.unwrap();
+        }
+        assert_eq!(world.read(1, 5 << 20, 1 << 20).await.unwrap(), pattern(3, 1 << 20));
+    });
+}

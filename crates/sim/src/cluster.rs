@@ -1,0 +1,206 @@
+//! A cluster on simulated machines: one node per server, one per client.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
+
+use forebay_client::{Client, ClientResult, CommitLevel, MountOptions};
+use forebay_env::{
+    Address, Env,
+    sim::{NodeId, Sim},
+};
+use forebay_mds::{Mds, MdsOptions};
+use forebay_oss::Oss;
+use forebay_proto::{
+    TargetId, TargetKind, Uuid,
+    message::{ClusterMap, MapTarget},
+};
+use forebay_store::{FormatOptions, OpenOptions, Store};
+use forebay_target::{Target, TargetOptions, TargetState};
+
+/// Where a server keeps its store on its node.
+pub const STORE_DIR: &str = "/store";
+
+/// How a cluster is built.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// OSTs.
+    pub osts: u32,
+    /// Bytes of an OST's data.
+    pub ost_bytes: u64,
+    /// Bytes of the MDT's data.
+    pub mdt_bytes: u64,
+    /// Bytes of a slab.
+    pub slab_bytes: u64,
+    /// Bytes of a journal.
+    pub journal_bytes: u64,
+    /// Recovery window of all targets.
+    pub recovery_window: Duration,
+    /// Time between commits.
+    pub commit_interval: Duration,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            osts: 3,
+            ost_bytes: 64 << 20,
+            mdt_bytes: 48 << 20,
+            slab_bytes: 1 << 20,
+            journal_bytes: 2 << 20,
+            recovery_window: Duration::from_secs(20),
+            commit_interval: Duration::from_millis(300),
+        }
+    }
+}
+
+/// Served targets by their server's number.
+pub type Targets = Rc<RefCell<BTreeMap<usize, Target>>>;
+
+/// One server's machine.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// The target it serves.
+    pub target: TargetId,
+    /// Its machine.
+    pub node: NodeId,
+    /// Where it listens.
+    pub address: Address,
+}
+
+/// A cluster, formatted; see [`Cluster::boot`].
+pub struct Cluster {
+    /// The world.
+    pub sim: Sim,
+    /// How it was built.
+    pub options: ClusterOptions,
+    /// MDT first, then the OSTs.
+    pub servers: Vec<Server>,
+    /// What is being served, by server; of a dead life until the next one serves.
+    pub targets: Targets,
+    /// What went wrong at a start that nobody had broken: shown when a run fails.
+    pub troubles: Rc<RefCell<Vec<String>>>,
+    uuid: Uuid,
+}
+
+impl Cluster {
+    /// Makes the machines and formats the stores. Nothing runs yet.
+    pub async fn format(sim: &Sim, options: ClusterOptions) -> Cluster {
+        let uuid = Uuid::from_random(sim.random_u64(), sim.random_u64());
+        let targets = std::iter::once(TargetId::mdt(0)).chain((0..options.osts).map(TargetId::ost));
+        let mut servers = Vec::new();
+        for target in targets {
+            let node = sim.add_node(&target.to_string());
+            let bytes = if target.kind == TargetKind::Mdt { options.mdt_bytes } else { options.ost_bytes };
+            let format = FormatOptions {
+                slab_bytes: options.slab_bytes,
+                journal_bytes: options.journal_bytes,
+                stripe_bytes: 64 << 10,
+                ..FormatOptions::new(uuid, target, bytes)
+            };
+            Store::format(&sim.env(node), STORE_DIR, &format).await.expect("a new store is formatted");
+            sim.crash(node);
+            servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
+        }
+        Cluster { sim: sim.clone(), options, servers, targets: Rc::default(), troubles: Rc::default(), uuid }
+    }
+
+    /// The map that clients and the MDT work with.
+    pub fn map(&self) -> ClusterMap {
+        let targets = self
+            .servers
+            .iter()
+            .map(|s| MapTarget { id: s.target, uuid: Uuid::default(), addresses: vec![s.address.to_string()] })
+            .collect();
+        ClusterMap { cluster: self.uuid, epoch: 1, targets }
+    }
+
+    /// Starts a server; its life ends with [`Sim::crash`] or [`Sim::power_cut`] of its node.
+    pub fn boot(&self, number: usize) {
+        let server = self.servers[number].clone();
+        let (map, options, troubles) = (self.map(), self.options.clone(), self.troubles.clone());
+        let targets = self.targets.clone();
+        targets.borrow_mut().remove(&number);
+        self.sim.start(server.node, move |env| async move {
+            let serving = |target: &Target| drop(targets.borrow_mut().insert(number, target.clone()));
+            if let Err(trouble) = serve(&env, &server, map, &options, serving).await {
+                env.log(&format!("{} does not start: {trouble}", server.target));
+                troubles.borrow_mut().push(format!("{} at {:?}: {trouble}", server.target, env.now()));
+            }
+        });
+    }
+
+    /// True if every server runs and has recovered: what clients were acknowledged is with them.
+    pub fn is_serving(&self) -> bool {
+        let targets = self.targets.borrow();
+        self.servers.iter().enumerate().all(|(number, server)| {
+            let state = targets.get(&number).map(Target::state);
+            self.sim.is_running(server.node) && state == Some(TargetState::Serving)
+        })
+    }
+
+    /// Starts all servers that do not run.
+    pub fn boot_all(&self) {
+        for (number, server) in self.servers.iter().enumerate() {
+            if !self.sim.is_running(server.node) {
+                self.boot(number);
+            }
+        }
+    }
+
+    /// Mounts on a client's node.
+    pub async fn mount(&self, node: NodeId, level: CommitLevel) -> ClientResult<Client> {
+        Client::mount(&self.sim.env(node), self.mount_options(node, level)).await
+    }
+
+    /// How a client on `node` mounts: small requests and few pins, so that limits are met.
+    pub fn mount_options(&self, node: NodeId, level: CommitLevel) -> MountOptions {
+        MountOptions {
+            level,
+            description: format!("client {node:?}"),
+            pin_bytes: 8 << 20,
+            max_rpc_bytes: 128 << 10,
+            ..MountOptions::new(vec![self.servers[0].address.clone()])
+        }
+    }
+}
+
+async fn serve(
+    env: &Env,
+    server: &Server,
+    map: ClusterMap,
+    options: &ClusterOptions,
+    serving: impl FnOnce(&Target),
+) -> Result<(), String> {
+    let open = OpenOptions {
+        cache_bytes: (server.target.kind == TargetKind::Ost).then_some(4 << 20),
+        commit_interval: options.commit_interval,
+        ..OpenOptions::default()
+    };
+    let store = Store::open(env, STORE_DIR, &open).await.map_err(|e| e.to_string())?;
+    let listener = env.listen(&server.address).await.map_err(|e| e.to_string())?;
+    let map = Rc::new(map);
+    let target_options = TargetOptions {
+        recovery_window: options.recovery_window,
+        map: Some({
+            let map = map.clone();
+            Rc::new(move || (*map).clone())
+        }),
+        ..TargetOptions::default()
+    };
+    let target = match server.target.kind {
+        TargetKind::Mdt => {
+            let osts = map.targets.iter().filter(|t| t.id.kind == TargetKind::Ost);
+            let addresses = |t: &MapTarget| t.addresses.iter().filter_map(|a| a.parse().ok()).collect();
+            let osts = osts.map(|t| (t.id.index, addresses(t))).collect();
+            let mds_options = MdsOptions { target: target_options, ..MdsOptions::new(map.cluster, osts) };
+            let (_mds, target) = Mds::start(env, store, mds_options).await.map_err(|e| e.to_string())?;
+            target
+        }
+        TargetKind::Ost => {
+            let (_oss, target) = Oss::start(env, store, target_options).await.map_err(|e| e.to_string())?;
+            target
+        }
+    };
+    serving(&target);
+    target.serve(listener).await;
+    Ok(())
+}

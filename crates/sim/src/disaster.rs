@@ -1,0 +1,348 @@
+//! One run: a cluster, workers, faults; then everything is healed, must complete, and is compared with the model.
+
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use forebay_client::{Client, CommitLevel};
+use forebay_env::{
+    Env,
+    sim::{Fault, NodeId, Sim},
+};
+
+use crate::{
+    Cluster, ClusterOptions,
+    faults::{self, Counts, Kind},
+    verify::verify,
+    workload::{Runner, Shared, Worker},
+};
+
+/// How a run is made.
+#[derive(Clone, Debug)]
+pub struct DisasterOptions {
+    /// Operations all workers do together, at least.
+    pub operations: u64,
+    /// Faults, at least.
+    pub faults: u64,
+    /// Clients.
+    pub clients: usize,
+    /// Workers of each client.
+    pub workers: usize,
+    /// Print the trace.
+    pub trace: bool,
+}
+
+impl Default for DisasterOptions {
+    fn default() -> Self {
+        Self { operations: 2000, faults: 5, clients: 2, workers: 2, trace: false }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Operations completed.
+    pub operations: u64,
+    /// Of these, refused for want of space.
+    pub refused: u64,
+    /// Faults by kind.
+    pub faults: Counts,
+    /// Hash of the trace: equal for equal seeds.
+    pub trace_hash: u64,
+    /// Virtual time at the end.
+    pub virtual_time: Duration,
+}
+
+/// Everything must complete this long (virtual) after the healing.
+const HEALED_TIME: Duration = Duration::from_secs(600);
+/// Longest wait between two faults, in virtual milliseconds.
+const FAULT_GAP_MS: u64 = 900;
+
+/// One client's machine and what runs on it.
+struct Station {
+    node: NodeId,
+    workers: Vec<Shared>,
+    level: CommitLevel,
+    /// Raised at each crash of the client, so that tasks of an earlier life do not count.
+    failure: Rc<RefCell<Option<String>>>,
+    done: Rc<RefCell<usize>>,
+    /// Stays mounted when its workers are done: what it was acknowledged must survive.
+    client: Rc<RefCell<Option<Client>>>,
+}
+
+/// Runs one seed. Errors: what differed from what was promised, with what repeats it.
+pub fn run_seed(seed: u64, options: &DisasterOptions) -> Result<Report, String> {
+    let sim = Sim::new(seed);
+    sim.set_trace(options.trace);
+    let run = Run::new(&sim, options);
+    let outcome = sim.block_on(run.whole());
+    outcome.map_err(|e| {
+        format!("seed {seed}: {e}\nrepeat it: cargo test --release -p forebay-sim -- one_seed --nocapture, with FOREBAY_SEED={seed}")
+    })
+}
+
+struct Run {
+    sim: Sim,
+    options: DisasterOptions,
+    stations: Vec<Station>,
+    counts: RefCell<Counts>,
+    /// Devices fail in this run.
+    medium: bool,
+    /// Devices are too small in this run.
+    small: bool,
+}
+
+impl Run {
+    fn new(sim: &Sim, options: &DisasterOptions) -> Self {
+        let stations = (0..options.clients)
+            .map(|number| Station {
+                node: sim.add_node(&format!("client{number}")),
+                workers: (0..options.workers)
+                    .map(|w| Worker::new(format!("w{number}_{w}"), sim.random_u64()))
+                    .collect(),
+                level: if sim.chance(0.25) { CommitLevel::Commit } else { CommitLevel::Data },
+                failure: Rc::default(),
+                done: Rc::default(),
+                client: Rc::default(),
+            })
+            .collect();
+        let medium = sim.chance(0.3);
+        let small = !medium && sim.chance(0.3);
+        Self { sim: sim.clone(), options: options.clone(), stations, counts: RefCell::default(), medium, small }
+    }
+
+    async fn whole(&self) -> Result<Report, String> {
+        let ost_bytes = if self.small { 20 << 20 } else { 64 << 20 };
+        let cluster = Cluster::format(&self.sim, ClusterOptions { ost_bytes, ..ClusterOptions::default() }).await;
+        cluster.boot_all();
+        for station in &self.stations {
+            self.start(&cluster, station, false);
+        }
+        self.disasters(&cluster).await?;
+        self.heal(&cluster).await?;
+        self.compare(&cluster).await?;
+        Ok(self.report())
+    }
+
+    /// Starts a client and its workers; after a crash of the client they first look at what is left.
+    fn start(&self, cluster: &Cluster, station: &Station, after_crash: bool) {
+        let everybody: Vec<Shared> = self.stations.iter().flat_map(|s| s.workers.iter().cloned()).collect();
+        let share = self.options.operations / everybody.len() as u64 + 1;
+        let (sim, node, level, medium) = (self.sim.clone(), station.node, station.level, self.medium);
+        let (workers, failure, done) = (station.workers.clone(), station.failure.clone(), station.done.clone());
+        *done.borrow_mut() = 0;
+        let mounted = station.client.clone();
+        let env = sim.env(node);
+        let options = cluster.mount_options(node, level);
+        env.clone().spawn(async move {
+            let client = match Client::mount(&env, options).await {
+                Ok(client) => client,
+                Err(e) => return note(&failure, format!("mount: {e}")),
+            };
+            *mounted.borrow_mut() = Some(client.clone());
+            if after_crash {
+                for worker in &workers {
+                    if let Err(e) = verify(&client, worker, true).await {
+                        return note(&failure, format!("after the client's crash: {e}"));
+                    }
+                    worker.borrow_mut().in_doubt = false;
+                }
+            }
+            for worker in &workers {
+                let (client, me, others) = (client.clone(), worker.clone(), everybody.clone());
+                let (failure, done) = (failure.clone(), done.clone());
+                let shard = env.clone();
+                env.spawn(async move {
+                    match work(&shard, client, me, others, share, medium).await {
+                        Ok(()) => *done.borrow_mut() += 1,
+                        Err(e) => note(&failure, e),
+                    }
+                });
+            }
+        });
+    }
+
+    async fn disasters(&self, cluster: &Cluster) -> Result<(), String> {
+        let mut faults = 0;
+        while faults < self.options.faults || !self.all_done() {
+            self.sim.sleep(faults::random_ms(cluster, FAULT_GAP_MS)).await;
+            self.check_failures(cluster)?;
+            if faults >= self.options.faults * 40 {
+                return Ok(());
+            }
+            let kind = faults::draw(cluster, self.medium);
+            self.sim.env(self.stations[0].node).log(&format!("fault {kind:?}"));
+            self.cause(cluster, kind).await;
+            *self.counts.borrow_mut().entry(kind).or_default() += 1;
+            faults += 1;
+        }
+        Ok(())
+    }
+
+    async fn cause(&self, cluster: &Cluster, kind: Kind) {
+        let sim = &self.sim;
+        let ost = faults::random_ost(cluster);
+        let any = faults::random_server(cluster);
+        let station = &self.stations[sim.random_below(self.stations.len() as u64) as usize];
+        match kind {
+            Kind::OstKilled => faults::kill_and_boot(cluster, ost..ost + 1, false).await,
+            Kind::OstPower => faults::kill_and_boot(cluster, ost..ost + 1, true).await,
+            Kind::MdtKilled => faults::kill_and_boot(cluster, 0..1, false).await,
+            Kind::MdtPower => faults::kill_and_boot(cluster, 0..1, true).await,
+            Kind::AllPower => faults::kill_and_boot(cluster, 0..cluster.servers.len(), true).await,
+            Kind::Paused => {
+                let node = cluster.servers[any].node;
+                sim.pause(node);
+                sim.sleep(faults::random_ms(cluster, 2000)).await;
+                sim.resume(node);
+            }
+            Kind::Reset => sim.reset_connections(station.node, cluster.servers[any].node),
+            Kind::Cut => {
+                let (a, b) = (station.node, cluster.servers[any].node);
+                match sim.random_below(3) {
+                    0 => sim.cut(a, b),
+                    1 => sim.cut(b, a),
+                    _ => sim.cut_both(a, b),
+                }
+                sim.sleep(faults::random_ms(cluster, 3000)).await;
+                sim.heal(a, b);
+            }
+            Kind::ClientKilled => self.kill_client(cluster, station, None).await,
+            Kind::ClientAndServers => self.kill_client(cluster, station, Some(sim.random_below(3))).await,
+            Kind::FlushFails => {
+                sim.disk_fault(cluster.servers[ost].node, &faults::data_path(), Fault::FlushFails);
+                sim.sleep(faults::random_ms(cluster, 1500)).await;
+                // A stopped target acknowledges nothing; the operator replaces the cable and restarts it.
+                sim.clear_disk_faults(cluster.servers[ost].node, &faults::data_path());
+                faults::kill_and_boot(cluster, ost..ost + 1, true).await;
+            }
+            Kind::WriteEio => {
+                let fault = faults::bad_stretch(cluster, ost);
+                sim.disk_fault(cluster.servers[ost].node, &faults::data_path(), fault);
+            }
+            Kind::SlowDisk => {
+                let node = cluster.servers[any].node;
+                sim.disk_fault(node, &faults::data_path(), Fault::Slow(20.0));
+                sim.sleep(faults::random_ms(cluster, 500)).await;
+                sim.disk_fault(node, &faults::data_path(), Fault::Slow(1.0));
+            }
+            Kind::ClockJump => {
+                let seconds = sim.random_below(7200) as i64 - 3600;
+                sim.clock_jump(cluster.servers[any].node, seconds * 1_000_000_000);
+            }
+        }
+    }
+
+    /// Kills a client; with `servers` also servers at the same moment: the MDT, an OST, or all.
+    async fn kill_client(&self, cluster: &Cluster, station: &Station, servers: Option<u64>) {
+        // A server that still recovers may wait for this client's replays: then both are lost.
+        let servers_have_all = servers.is_none() && cluster.is_serving();
+        self.sim.crash(station.node);
+        drop(station.client.take());
+        for worker in &station.workers {
+            let mut worker = worker.borrow_mut();
+            if servers_have_all {
+                worker.servers_lived();
+            }
+            worker.client_died();
+        }
+        match servers {
+            None => self.sim.sleep(faults::random_ms(cluster, 200)).await,
+            Some(0) => faults::kill_and_boot(cluster, 0..1, true).await,
+            Some(1) => {
+                let ost = faults::random_ost(cluster);
+                faults::kill_and_boot(cluster, ost..ost + 1, true).await;
+            }
+            Some(_) => faults::kill_and_boot(cluster, 0..cluster.servers.len(), true).await,
+        }
+        self.start(cluster, station, true);
+    }
+
+    /// Ends all faults; everything must complete.
+    async fn heal(&self, cluster: &Cluster) -> Result<(), String> {
+        self.sim.heal_all();
+        cluster.boot_all();
+        let deadline = self.sim.now() + HEALED_TIME;
+        while !self.all_done() {
+            self.check_failures(cluster)?;
+            if self.sim.now() > deadline {
+                let stuck: Vec<String> = self.stations.iter().flat_map(|s| &s.workers).map(describe).collect();
+                return Err(format!("healed for {HEALED_TIME:?}, and still not complete: {stuck:?}"));
+            }
+            self.sim.sleep(Duration::from_millis(100)).await;
+        }
+        self.check_failures(cluster)
+    }
+
+    /// A new client sees everything; so does one after all servers lost power, once everything was synced.
+    async fn compare(&self, cluster: &Cluster) -> Result<(), String> {
+        let node = self.sim.add_node("auditor");
+        self.audit(cluster, node).await.map_err(|e| format!("at the end: {e}"))?;
+        self.sim.crash(node);
+        for station in &self.stations {
+            self.sim.crash(station.node);
+            drop(station.client.take());
+        }
+        faults::kill_and_boot(cluster, 0..cluster.servers.len(), true).await;
+        self.audit(cluster, node).await.map_err(|e| format!("after all servers lost power: {e}"))
+    }
+
+    async fn audit(&self, cluster: &Cluster, node: NodeId) -> Result<(), String> {
+        let client = cluster.mount(node, CommitLevel::Data).await.map_err(|e| format!("mount: {e}"))?;
+        for worker in self.stations.iter().flat_map(|s| &s.workers) {
+            verify(&client, worker, false).await?;
+        }
+        client.sync_all().await.map_err(|e| format!("sync: {e}"))?;
+        client.unmount().await.map_err(|e| format!("unmount: {e}"))
+    }
+
+    fn all_done(&self) -> bool {
+        self.stations.iter().all(|s| *s.done.borrow() == s.workers.len())
+    }
+
+    fn check_failures(&self, cluster: &Cluster) -> Result<(), String> {
+        if let Some(trouble) = cluster.troubles.borrow().first() {
+            return Err(format!("a server did not start: {trouble}"));
+        }
+        match self.stations.iter().find_map(|s| s.failure.borrow().clone()) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
+    fn report(&self) -> Report {
+        let workers = || self.stations.iter().flat_map(|s| &s.workers);
+        Report {
+            seed: self.sim.seed(),
+            operations: workers().map(|w| w.borrow().completed).sum(),
+            refused: workers().map(|w| w.borrow().refused).sum(),
+            faults: self.counts.borrow().clone(),
+            trace_hash: self.sim.trace_hash(),
+            virtual_time: Duration::from_nanos(self.sim.now().0),
+        }
+    }
+}
+
+async fn work(
+    env: &Env,
+    client: Client,
+    me: Shared,
+    others: Vec<Shared>,
+    share: u64,
+    medium: bool,
+) -> Result<(), String> {
+    let mut runner = Runner::start(env, client, me.clone(), medium).await?;
+    while me.borrow().completed < share {
+        runner.step(&others).await?;
+    }
+    runner.finish().await
+}
+
+fn note(failure: &Rc<RefCell<Option<String>>>, what: String) {
+    failure.borrow_mut().get_or_insert(what);
+}
+
+fn describe(worker: &Shared) -> String {
+    let worker = worker.borrow();
+    format!("{} did {} operations, pending {:?}", worker.home, worker.completed, worker.pending)
+}

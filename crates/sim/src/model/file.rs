@@ -1,0 +1,249 @@
+//! Bytes of one file: who wrote each range last, and what may be there instead after a crash of client and server.
+
+use std::collections::BTreeMap;
+
+/// Names one write; 0 = nobody: zeros.
+pub type WriteTag = u64;
+
+/// The byte that write `tag` puts at file offset `offset`.
+pub fn tag_byte(tag: WriteTag, offset: u64) -> u8 {
+    if tag == 0 {
+        return 0;
+    }
+    let mut word = (tag ^ (offset >> 3).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word ^= word >> 29;
+    word = word.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (word >> ((offset & 7) * 8)) as u8
+}
+
+/// The bytes of write `tag` at `[offset, offset + length)`.
+pub fn fill(tag: WriteTag, offset: u64, length: usize) -> Vec<u8> {
+    (offset..offset + length as u64).map(|at| tag_byte(tag, at)).collect()
+}
+
+/// One file's bytes.
+///
+/// Invariant: `ranges` maps the start of each range to its history, oldest first, current last; the first starts at 0; a
+/// range ends where the next begins, the last one never.
+#[derive(Clone, Debug)]
+pub struct FileModel {
+    ranges: BTreeMap<u64, Vec<WriteTag>>,
+    /// Sizes since the last sync, current last.
+    sizes: Vec<u64>,
+}
+
+impl Default for FileModel {
+    fn default() -> Self {
+        Self { ranges: [(0, vec![0])].into(), sizes: vec![0] }
+    }
+}
+
+impl FileModel {
+    /// The current size.
+    pub fn size(&self) -> u64 {
+        *self.sizes.last().expect("there is always a size")
+    }
+
+    /// A write was acknowledged.
+    pub fn write(&mut self, offset: u64, length: u64, tag: WriteTag) {
+        self.replace(offset, offset + length, |history| history.push(tag));
+        self.set_size(self.size().max(offset + length));
+    }
+
+    /// A write was sent and may have happened, whole or in part.
+    pub fn maybe_write(&mut self, offset: u64, length: u64, tag: WriteTag) {
+        self.replace(offset, offset + length, |history| {
+            let current = history.len() - 1;
+            history.insert(current, tag);
+        });
+        let current = self.sizes.len() - 1;
+        let size = self.size();
+        // Any prefix of a write over several targets may have raised the size: a later read tells.
+        self.sizes.insert(current, size.max(offset + length));
+    }
+
+    /// A hole was punched.
+    pub fn punch(&mut self, offset: u64, length: u64) {
+        let end = (offset + length).min(self.size());
+        if offset < end {
+            self.replace(offset, end, |history| history.push(0));
+        }
+    }
+
+    /// A truncate was acknowledged.
+    pub fn truncate(&mut self, size: u64) {
+        self.replace(size, u64::MAX, |history| history.push(0));
+        self.set_size(size);
+    }
+
+    /// Everything current is durable: nothing else can come back.
+    pub fn sync(&mut self) {
+        for history in self.ranges.values_mut() {
+            history.drain(..history.len() - 1);
+        }
+        self.sizes.drain(..self.sizes.len() - 1);
+    }
+
+    /// Compares bytes read at `offset` with what must be there. `loose`: anything of the history will do, and is current
+    /// from now on. Errors: which byte, what was expected, what was got.
+    pub fn check(&mut self, offset: u64, bytes: &[u8], loose: bool) -> Result<(), String> {
+        let end = offset + bytes.len() as u64;
+        self.split(offset);
+        self.split(end);
+        let starts: Vec<u64> = self.ranges.range(offset..end).map(|(start, _)| *start).collect();
+        for (number, start) in starts.iter().enumerate() {
+            let stop = starts.get(number + 1).copied().unwrap_or(end);
+            let part = &bytes[(start - offset) as usize..(stop - offset) as usize];
+            let history = self.ranges.get_mut(start).expect("just listed");
+            let candidates = if loose { &history[..] } else { &history[history.len() - 1..] };
+            // Blocks of a write are kept or lost one by one, so each 64 KiB of the file may be of another.
+            let mut chosen = None;
+            for candidate in candidates.iter().rev() {
+                if first_difference(*candidate, *start, part).is_none() {
+                    chosen = Some(*candidate);
+                    break;
+                }
+            }
+            match chosen {
+                Some(tag) if loose => *history = vec![tag],
+                Some(_) => {}
+                None if loose && stop - start > 1 => self.check_piecewise(*start, part)?,
+                None => return Err(mismatch(&history.clone(), *start, part)),
+            }
+        }
+        Ok(())
+    }
+
+    /// A range whose blocks differ in what became of them: cut at every 4 KiB and looked at one by one.
+    fn check_piecewise(&mut self, start: u64, part: &[u8]) -> Result<(), String> {
+        const PIECE: u64 = 4096;
+        let end = start + part.len() as u64;
+        let mut at = start;
+        while at < end {
+            let stop = ((at / PIECE + 1) * PIECE).min(end);
+            self.split(at);
+            self.split(stop);
+            let piece = &part[(at - start) as usize..(stop - start) as usize];
+            let history = self.ranges.get_mut(&at).expect("just split there");
+            match history.iter().rev().find(|tag| first_difference(**tag, at, piece).is_none()) {
+                Some(tag) => *history = vec![*tag],
+                None => return Err(mismatch(history, at, piece)),
+            }
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Compares a size seen; `loose` as in [`FileModel::check`].
+    pub fn check_size(&mut self, seen: u64, loose: bool) -> Result<(), String> {
+        if loose && self.sizes.iter().any(|size| *size == seen) {
+            self.sizes = vec![seen];
+            return Ok(());
+        }
+        // A write cut into several requests may have raised the size by some of them only.
+        let most = self.sizes.iter().copied().max().unwrap_or(0);
+        if loose && self.sizes.len() > 1 && seen <= most {
+            self.sizes = vec![seen];
+            return Ok(());
+        }
+        if seen == self.size() {
+            Ok(())
+        } else {
+            Err(format!("size is {seen}, expected {:?} (current last)", self.sizes))
+        }
+    }
+
+    /// What is there now, to compare with a model that went on.
+    pub fn is_settled(&self) -> bool {
+        self.sizes.len() == 1 && self.ranges.values().all(|history| history.len() == 1)
+    }
+
+    fn set_size(&mut self, size: u64) {
+        if size != self.size() {
+            self.sizes.push(size);
+        }
+    }
+
+    fn replace(&mut self, start: u64, end: u64, change: impl Fn(&mut Vec<WriteTag>)) {
+        self.split(start);
+        self.split(end);
+        self.ranges.range_mut(start..end).for_each(|(_, history)| change(history));
+    }
+
+    fn split(&mut self, at: u64) {
+        if at == u64::MAX || self.ranges.contains_key(&at) {
+            return;
+        }
+        let history = self.ranges.range(..at).next_back().expect("the first range starts at 0").1.clone();
+        self.ranges.insert(at, history);
+    }
+}
+
+fn first_difference(tag: WriteTag, start: u64, bytes: &[u8]) -> Option<usize> {
+    bytes.iter().enumerate().position(|(i, byte)| *byte != tag_byte(tag, start + i as u64))
+}
+
+fn mismatch(history: &[WriteTag], start: u64, part: &[u8]) -> String {
+    let current = *history.last().expect("a history is not empty");
+    let at = first_difference(current, start, part).unwrap_or(0);
+    format!(
+        "byte {} is {:#04x}, expected {:#04x} of write {current:#x} (history {history:x?}, range {start}..{})",
+        start + at as u64,
+        part[at],
+        tag_byte(current, start + at as u64),
+        start + part.len() as u64,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn current_bytes_are_accepted_and_others_are_not() {
+        let mut file = FileModel::default();
+        file.write(10, 100, 1);
+        file.write(50, 10, 2);
+        let mut bytes = vec![0; 10];
+        bytes.extend(fill(1, 10, 40));
+        bytes.extend(fill(2, 50, 10));
+        bytes.extend(fill(1, 60, 50));
+        assert_eq!(file.check(0, &bytes, false), Ok(()));
+        assert_eq!(file.check_size(110, false), Ok(()));
+        bytes[55] ^= 1;
+        assert!(file.check(0, &bytes, false).is_err());
+        assert!(file.check_size(109, false).is_err());
+    }
+
+    #[test]
+    fn what_was_not_synced_may_come_back_only_after_a_double_crash() {
+        let mut file = FileModel::default();
+        file.write(0, 8, 1);
+        file.sync();
+        file.write(0, 8, 2);
+        assert!(file.check(0, &fill(1, 0, 8), false).is_err());
+        assert_eq!(file.check(0, &fill(1, 0, 8), true), Ok(()));
+        assert!(file.check(0, &fill(2, 0, 8), true).is_err(), "what was seen once stays");
+        assert!(file.is_settled());
+    }
+
+    #[test]
+    fn zeros_where_synced_bytes_were_are_never_accepted() {
+        let mut file = FileModel::default();
+        file.write(0, 8, 1);
+        file.sync();
+        assert!(file.check(0, &[0; 8], true).is_err());
+    }
+
+    #[test]
+    fn a_truncate_leaves_zeros_beyond_it() {
+        let mut file = FileModel::default();
+        file.write(0, 100, 1);
+        file.truncate(40);
+        file.truncate(60);
+        let mut bytes = fill(1, 0, 40);
+        bytes.extend([0; 20]);
+        assert_eq!(file.check(0, &bytes, false), Ok(()));
+        assert_eq!(file.size(), 60);
+    }
+}

@@ -1,0 +1,125 @@
+//! Names of one worker's directory tree, with every state since the last sync.
+
+use std::collections::BTreeMap;
+
+/// Number of an inode in the model.
+pub type NodeId = u64;
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A regular file; its bytes lie in the worker's table of files.
+    File(NodeId),
+    /// A directory.
+    Dir,
+    /// A symbolic link and its target.
+    Symlink(String),
+}
+
+/// A path and what it names.
+pub type Entry = (String, Node);
+
+/// All names below a worker's directory, by path relative to it.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    current: BTreeMap<String, Node>,
+    /// States since the last sync, oldest first; the current one is not among them.
+    before: Vec<BTreeMap<String, Node>>,
+}
+
+impl Names {
+    /// The current names.
+    pub fn current(&self) -> &BTreeMap<String, Node> {
+        &self.current
+    }
+
+    /// An operation was acknowledged.
+    pub fn change(&mut self, change: impl FnOnce(&mut BTreeMap<String, Node>)) {
+        self.before.push(self.current.clone());
+        change(&mut self.current);
+    }
+
+    /// An operation was sent and may have happened.
+    pub fn maybe(&mut self, change: impl FnOnce(&mut BTreeMap<String, Node>)) {
+        let mut after = self.current.clone();
+        change(&mut after);
+        // A state that may be found, but is not current.
+        self.before.push(after);
+    }
+
+    /// Everything current is durable.
+    pub fn sync(&mut self) {
+        self.before.clear();
+    }
+
+    /// Compares a listing; `loose`: any state since the last sync will do and is current from now on.
+    pub fn check(&mut self, seen: &BTreeMap<String, Node>, loose: bool) -> Result<(), String> {
+        if *seen == self.current {
+            if loose {
+                self.before.clear();
+            }
+            return Ok(());
+        }
+        if loose && let Some(found) = self.before.iter().rev().find(|state| *state == seen) {
+            self.current = found.clone();
+            self.before.clear();
+            return Ok(());
+        }
+        let missing: Vec<_> = self.current.iter().filter(|(path, node)| seen.get(*path) != Some(node)).collect();
+        let extra: Vec<_> = seen.iter().filter(|(path, node)| self.current.get(*path) != Some(node)).collect();
+        Err(format!("names differ: missing or changed {missing:?}, unexpected {extra:?}"))
+    }
+
+    /// The file that a path names in the latest state that has it as one.
+    pub fn possible_file(&self, path: &str) -> Option<NodeId> {
+        let states = std::iter::once(&self.current).chain(self.before.iter().rev());
+        states
+            .filter_map(|state| state.get(path))
+            .find_map(|node| if let Node::File(id) = node { Some(*id) } else { None })
+    }
+
+    /// How many links a file has.
+    pub fn links(&self, file: NodeId) -> usize {
+        self.current.values().filter(|node| **node == Node::File(file)).count()
+    }
+
+    /// Children of a directory (`""` = the worker's own), names only.
+    pub fn children(&self, dir: &str) -> Vec<String> {
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        let below = self.current.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+        below
+            .filter(|(path, _)| !path[prefix.len()..].contains('/'))
+            .map(|(path, _)| path[prefix.len()..].into())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_must_be_the_current_one_or_after_a_double_crash_one_since_the_sync() {
+        let mut names = Names::default();
+        names.change(|n| drop(n.insert("a".into(), Node::File(1))));
+        names.sync();
+        names.change(|n| drop(n.insert("b".into(), Node::Dir)));
+        let synced: BTreeMap<_, _> = [("a".to_string(), Node::File(1))].into();
+        assert!(names.check(&synced, false).is_err());
+        assert_eq!(names.check(&synced, true), Ok(()));
+        assert_eq!(names.check(&synced, false), Ok(()), "what was found is current");
+        assert!(names.check(&BTreeMap::new(), true).is_err(), "synced names do not vanish");
+    }
+
+    #[test]
+    fn children_are_the_names_one_level_down() {
+        let mut names = Names::default();
+        names.change(|n| {
+            for path in ["d", "d/x", "d/y", "dd", "e"] {
+                n.insert(path.into(), Node::Dir);
+            }
+        });
+        assert_eq!(names.children(""), ["d", "dd", "e"]);
+        assert_eq!(names.children("d"), ["x", "y"]);
+    }
+}

@@ -1,0 +1,99 @@
+//! Compares everything below a worker's directory with its model.
+
+use std::collections::BTreeMap;
+
+use forebay_client::{Client, OpenMode};
+use forebay_proto::Fid;
+
+use crate::{
+    model::Node,
+    workload::{Shared, caller},
+};
+
+const TYPE: u32 = 0o170_000;
+const DIRECTORY: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_000;
+
+/// Walks a worker's directory. `loose`: client and server died together, so anything since the last sync will do.
+pub async fn verify(client: &Client, worker: &Shared, loose: bool) -> Result<(), String> {
+    let home = worker.borrow().home.clone();
+    let exists = client.lookup(&caller(), Fid::ROOT, home.as_bytes()).await;
+    let Ok(attr) = exists else {
+        let mut worker = worker.borrow_mut();
+        return worker.names.check(&BTreeMap::new(), loose).map_err(|e| format!("{home} is gone: {e}"));
+    };
+    let mut seen = BTreeMap::new();
+    let mut files = Vec::new();
+    let mut dirs = vec![(String::new(), attr.fid)];
+    while let Some((dir, fid)) = dirs.pop() {
+        let mut cookie = 0;
+        loop {
+            let page =
+                client.readdir(fid, cookie, 4096, true).await.map_err(|e| format!("readdir {home}/{dir}: {e}"))?;
+            for entry in &page.entries {
+                cookie = entry.cookie;
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                if name == "." || name == ".." {
+                    continue;
+                }
+                let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+                let node = match entry.mode & TYPE {
+                    DIRECTORY => {
+                        dirs.push((path.clone(), entry.fid));
+                        Node::Dir
+                    }
+                    SYMLINK => {
+                        let target = client.readlink(entry.fid).await.map_err(|e| format!("readlink {path}: {e}"))?;
+                        Node::Symlink(String::from_utf8_lossy(&target).into_owned())
+                    }
+                    _ => {
+                        let id = identify(worker, &path, entry.fid);
+                        files.push((path.clone(), entry.fid, id));
+                        Node::File(id)
+                    }
+                };
+                seen.insert(path, node);
+            }
+            if page.end {
+                break;
+            }
+        }
+    }
+    worker.borrow_mut().names.check(&seen, loose).map_err(|e| format!("{home}: {e}"))?;
+    for (path, fid, id) in files {
+        check_file(client, worker, (&path, fid, id), loose).await.map_err(|e| format!("{home}/{path} ({fid}): {e}"))?;
+    }
+    Ok(())
+}
+
+async fn check_file(
+    client: &Client,
+    worker: &Shared,
+    (path, fid, id): (&str, Fid, u64),
+    loose: bool,
+) -> Result<(), String> {
+    let attr = client.getattr(fid, None).await.map_err(|e| format!("getattr: {e}"))?;
+    let file = client.open(&caller(), fid, OpenMode::READ).await.map_err(|e| format!("open: {e}"))?;
+    let bytes = client.read(&file, 0, attr.size as usize).await.map_err(|e| format!("read: {e}"))?;
+    client.close(file).await.map_err(|e| format!("close: {e}"))?;
+    if bytes.len() as u64 != attr.size {
+        return Err(format!("{path}: stat says {} bytes, read gives {}", attr.size, bytes.len()));
+    }
+    let mut worker = worker.borrow_mut();
+    let links = worker.names.links(id);
+    let model = worker.files.entry(id).or_default();
+    model.check_size(attr.size, loose)?;
+    model.check(0, &bytes, loose)?;
+    if attr.nlink as usize == links { Ok(()) } else { Err(format!("{} links, expected {links}", attr.nlink)) }
+}
+
+/// The model's number of an inode. One that nobody was told of was made by a create that was never answered.
+fn identify(worker: &Shared, path: &str, fid: Fid) -> u64 {
+    let mut worker = worker.borrow_mut();
+    if let Some(id) = worker.fids.get(&fid) {
+        return *id;
+    }
+    let Some(id) = worker.names.possible_file(path) else { return u64::MAX };
+    worker.fids.insert(fid, id);
+    id
+}

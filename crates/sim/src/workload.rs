@@ -1,0 +1,683 @@
+//! One worker: random operations in a directory of its own, each compared with the model as a program would see it.
+//!
+//! A worker does one operation at a time, so its model is exact. Others may look at its files ([`Worker::peek`]).
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use forebay_client::{Allocate, Caller, Client, ClientError, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_env::Env;
+use forebay_proto::{Errno, Fid};
+
+use crate::model::{FileModel, Names, Node, NodeId, fill};
+
+/// Longest file of the workload.
+const FILE_BYTES: u64 = 700 << 10;
+/// Most names of a worker.
+const NAMES: usize = 24;
+
+/// Who all workers are.
+pub fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// Random numbers of a worker, from the seed, the same whatever others do.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Dice of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits (splitmix64).
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.roll() % n.max(1)
+    }
+
+    /// One of `items`.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+        (!items.is_empty()).then(|| &items[self.below(items.len() as u64) as usize])
+    }
+}
+
+/// What a worker knows; outlives its client's crash.
+pub struct Worker {
+    /// Its directory's name in the root.
+    pub home: String,
+    /// Operations that completed.
+    pub completed: u64,
+    /// Operations refused for want of space.
+    pub refused: u64,
+    /// Its names.
+    pub names: Names,
+    /// Its files' bytes.
+    pub files: BTreeMap<NodeId, FileModel>,
+    /// Which inode is which.
+    pub fids: BTreeMap<Fid, NodeId>,
+    /// Raised before and after each change, so that others notice one.
+    pub version: u64,
+    /// Its client died, and nobody has looked yet at what is left: others cannot tell what to expect.
+    pub in_doubt: bool,
+    /// The change that was sent and not yet answered.
+    pub pending: Option<Pending>,
+    dice: Dice,
+    next: u64,
+}
+
+/// A change under way, for the case that the client dies before the answer.
+#[derive(Clone, Debug)]
+pub enum Pending {
+    /// Names as they will be.
+    Names(BTreeMap<String, Node>),
+    /// A write.
+    Write { file: NodeId, offset: u64, length: u64, tag: u64 },
+    /// A truncate.
+    Truncate { file: NodeId, size: u64 },
+    /// A hole.
+    Punch { file: NodeId, offset: u64, length: u64 },
+}
+
+/// A worker and what runs it.
+pub type Shared = Rc<RefCell<Worker>>;
+
+impl Worker {
+    /// A worker with an empty directory to be made.
+    pub fn new(home: String, seed: u64) -> Shared {
+        let files = BTreeMap::new();
+        Rc::new(RefCell::new(Self {
+            home,
+            completed: 0,
+            refused: 0,
+            names: Names::default(),
+            files,
+            fids: BTreeMap::new(),
+            version: 0,
+            in_doubt: false,
+            pending: None,
+            dice: Dice::new(seed),
+            next: 1,
+        }))
+    }
+
+    /// Servers lived on while the client died: what was acknowledged cannot be undone any more.
+    pub fn servers_lived(&mut self) {
+        self.names.sync();
+        self.files.values_mut().for_each(FileModel::sync);
+    }
+
+    /// The client died: what was under way may or may not have happened.
+    pub fn client_died(&mut self) {
+        self.version += 1;
+        self.in_doubt = true;
+        match self.pending.take() {
+            None => {}
+            Some(Pending::Names(after)) => self.names.maybe(|names| *names = after),
+            Some(Pending::Write { file, offset, length, tag }) => self.file(file).maybe_write(offset, length, tag),
+            // Done or not: what was before stays possible through the history.
+            Some(Pending::Truncate { file, size }) => self.file(file).truncate(size),
+            Some(Pending::Punch { file, offset, length }) => self.file(file).punch(offset, length),
+        }
+    }
+
+    fn file(&mut self, file: NodeId) -> &mut FileModel {
+        self.files.entry(file).or_default()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn paths(&self, wanted: impl Fn(&Node) -> bool) -> Vec<String> {
+        self.names.current().iter().filter(|(_, node)| wanted(node)).map(|(path, _)| path.clone()).collect()
+    }
+}
+
+/// Runs a worker's operations through one client.
+pub struct Runner {
+    env: Env,
+    client: Client,
+    me: Shared,
+    home: Fid,
+    dice: Dice,
+    /// Files open across operations, some of them without a name.
+    open: Vec<(OpenFile, NodeId)>,
+    /// Run on devices that fail: EIO is an honest answer.
+    tolerate_eio: bool,
+}
+
+type Outcome = Result<(), String>;
+
+impl Runner {
+    /// Finds or makes the worker's directory.
+    pub async fn start(env: &Env, client: Client, me: Shared, tolerate_eio: bool) -> Result<Self, String> {
+        let name = me.borrow().home.clone();
+        let made = client.mkdir(&caller(), Fid::ROOT, name.as_bytes(), 0o755).await;
+        let home = match made {
+            Ok(attr) => attr.fid,
+            Err(e) if e.errno == Errno::EEXIST => {
+                client.lookup(&caller(), Fid::ROOT, name.as_bytes()).await.map_err(|e| format!("home: {e}"))?.fid
+            }
+            Err(e) => return Err(format!("home: {e}")),
+        };
+        let seed = me.borrow_mut().dice.roll();
+        Ok(Self { env: env.clone(), client, me, home, dice: Dice::new(seed), open: Vec::new(), tolerate_eio })
+    }
+
+    /// One random operation. Errors: what differs from the model.
+    pub async fn step(&mut self, others: &[Shared]) -> Outcome {
+        let what = self.dice.below(100);
+        let outcome = match what {
+            0..=13 => self.create().await,
+            14..=36 => self.write().await,
+            37..=41 => self.append().await,
+            42..=46 => self.truncate().await,
+            47..=58 => self.read().await,
+            59..=62 => self.stat().await,
+            63..=66 => self.fsync().await,
+            67..=71 => self.rename().await,
+            72..=74 => self.link().await,
+            75..=79 => self.unlink().await,
+            80..=82 => self.mkdir().await,
+            83..=84 => self.rmdir().await,
+            85..=86 => self.symlink().await,
+            87..=88 => self.list().await,
+            89..=91 => self.keep_open().await,
+            92..=93 => self.punch().await,
+            94 => self.sync_all().await,
+            _ => self.peek(others).await,
+        };
+        let mut me = self.me.borrow_mut();
+        me.pending = None;
+        me.completed += 1;
+        outcome.map_err(|e| format!("{} operation {} (kind {what}): {e}", me.home, me.completed))
+    }
+
+    /// A line of the trace: what is about to be done.
+    fn say(&self, what: &str) {
+        let me = self.me.borrow();
+        self.env.log(&format!("{} operation {}: {what}", me.home, me.completed));
+    }
+
+    /// Closes what is open.
+    pub async fn finish(mut self) -> Outcome {
+        for (file, _) in std::mem::take(&mut self.open) {
+            let closed = self.client.close(file).await;
+            self.allow(closed)?;
+        }
+        Ok(())
+    }
+
+    /// Turns errors that an honest file system may give here into "nothing happened".
+    fn allow<T>(&self, result: Result<T, ClientError>) -> Result<Option<T>, String> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(e) if e.errno == Errno::ENOSPC => {
+                self.me.borrow_mut().refused += 1;
+                Ok(None)
+            }
+            Err(e) if e.errno == Errno::EIO && self.tolerate_eio => Ok(None),
+            Err(e) => Err(format!("unexpected error {e}")),
+        }
+    }
+
+    /// A change of names: announced, sent, then entered in the model.
+    async fn change_names<T>(
+        &mut self,
+        change: impl Fn(&mut BTreeMap<String, Node>),
+        request: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<Option<T>, String> {
+        {
+            let mut me = self.me.borrow_mut();
+            let mut after = me.names.current().clone();
+            change(&mut after);
+            me.pending = Some(Pending::Names(after));
+            me.version += 1;
+        }
+        let result = request.await;
+        let answer = self.allow(result)?;
+        let mut me = self.me.borrow_mut();
+        me.version += 1;
+        if answer.is_some() {
+            me.names.change(change);
+        }
+        Ok(answer)
+    }
+
+    /// The directory and last component of a path.
+    async fn parent<'p>(&self, path: &'p str) -> Result<(Fid, &'p str), String> {
+        let mut dir = self.home;
+        let mut rest = path;
+        while let Some((first, below)) = rest.split_once('/') {
+            dir = self
+                .client
+                .lookup(&caller(), dir, first.as_bytes())
+                .await
+                .map_err(|e| format!("lookup {first}: {e}"))?
+                .fid;
+            rest = below;
+        }
+        Ok((dir, rest))
+    }
+
+    async fn fid(&self, path: &str) -> Result<Fid, String> {
+        let (dir, name) = self.parent(path).await?;
+        let attr = self.client.lookup(&caller(), dir, name.as_bytes()).await;
+        Ok(attr.map_err(|e| format!("lookup {path}: {e}"))?.fid)
+    }
+
+    fn random_dir(&mut self) -> String {
+        let mut dirs = self.me.borrow().paths(|node| *node == Node::Dir);
+        dirs.push(String::new());
+        self.dice.pick(&dirs).cloned().unwrap_or_default()
+    }
+
+    fn new_path(&mut self, kind: &str) -> String {
+        let dir = self.random_dir();
+        let name = format!("{kind}{}", self.me.borrow_mut().number());
+        if dir.is_empty() { name } else { format!("{dir}/{name}") }
+    }
+
+    /// A file with a name, or one that is open.
+    fn random_file(&mut self) -> Option<(String, NodeId)> {
+        let me = self.me.borrow();
+        let files: Vec<(String, NodeId)> = me
+            .names
+            .current()
+            .iter()
+            .filter_map(|(path, node)| if let Node::File(id) = node { Some((path.clone(), *id)) } else { None })
+            .collect();
+        drop(me);
+        self.dice.pick(&files).cloned()
+    }
+
+    /// An open file to work on: one kept open, or opened for this operation.
+    async fn open_some(&mut self) -> Result<Option<(OpenFile, NodeId, bool)>, String> {
+        if !self.open.is_empty() && self.dice.below(2) == 0 {
+            let which = self.dice.below(self.open.len() as u64) as usize;
+            let (file, id) = self.open[which].clone();
+            return Ok(Some((file, id, false)));
+        }
+        let Some((path, id)) = self.random_file() else { return Ok(None) };
+        let fid = self.fid(&path).await?;
+        let opened = self.client.open(&caller(), fid, OpenMode::READ_WRITE).await;
+        Ok(self.allow(opened)?.map(|file| (file, id, true)))
+    }
+
+    async fn done_with(&mut self, file: OpenFile, is_ours: bool) -> Outcome {
+        if !is_ours {
+            return Ok(());
+        }
+        self.say(&format!("close {}", file.fid()));
+        let closed = self.client.close(file).await;
+        self.allow(closed).map(drop)
+    }
+
+    async fn create(&mut self) -> Outcome {
+        if self.me.borrow().names.current().len() >= NAMES {
+            return self.unlink().await;
+        }
+        let path = self.new_path("f");
+        let id = self.me.borrow_mut().number();
+        let (dir, name) = self.parent(&path).await?;
+        let stripes = self.dice.below(4) as u32;
+        let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+        let client = self.client.clone();
+        let request =
+            async { client.create(&caller(), dir, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await };
+        let key = path.clone();
+        let made = self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await?;
+        let Some((attr, file)) = made else { return Ok(()) };
+        {
+            let mut me = self.me.borrow_mut();
+            me.files.insert(id, FileModel::default());
+            me.fids.insert(attr.fid, id);
+        }
+        if self.dice.below(3) > 0 {
+            self.write_at(&file, id, 0).await?;
+        }
+        self.done_with(file, true).await
+    }
+
+    async fn write(&mut self) -> Outcome {
+        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
+        let offset = self.dice.below(FILE_BYTES);
+        let offset = if self.dice.below(3) == 0 { offset & !0xffff } else { offset };
+        self.write_at(&file, id, offset).await?;
+        self.done_with(file, is_ours).await
+    }
+
+    async fn write_at(&mut self, file: &OpenFile, id: NodeId, offset: u64) -> Outcome {
+        let longest = [300, 5_000, 70_000, 260_000][self.dice.below(4) as usize];
+        let length = 1 + self.dice.below(longest);
+        let tag = self.dice.roll() | 1;
+        self.say(&format!("write {tag:#x} to {} at {offset} + {length}, over {:?}", file.fid(), file.layout().osts));
+        {
+            let mut me = self.me.borrow_mut();
+            me.pending = Some(Pending::Write { file: id, offset, length, tag });
+            me.version += 1;
+        }
+        let written = self.client.write(file, offset, fill(tag, offset, length as usize)).await;
+        let written = self.allow(written)?;
+        let mut me = self.me.borrow_mut();
+        me.version += 1;
+        match written {
+            Some(bytes) if bytes as u64 == length => me.file(id).write(offset, length, tag),
+            other => {
+                // Refused or cut short: whole, in part or not at all. Look, and go on from what is there.
+                let written = other.unwrap_or(0) as u64;
+                if written > 0 {
+                    me.file(id).write(offset, written, tag);
+                }
+                me.file(id).maybe_write(offset + written, length - written, tag);
+                drop(me);
+                self.look(file, id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a whole file and takes what is there as current, if the history allows it.
+    async fn look(&mut self, file: &OpenFile, id: NodeId) -> Outcome {
+        let attr = self.client.getattr(file.fid(), Some(file)).await;
+        let Some(attr) = self.allow(attr)? else { return Ok(()) };
+        let bytes = self.client.read(file, 0, attr.size as usize).await;
+        let Some(bytes) = self.allow(bytes)? else { return Ok(()) };
+        let mut me = self.me.borrow_mut();
+        me.version += 1;
+        me.file(id).check_size(attr.size, true)?;
+        me.file(id).check(0, &bytes, true)
+    }
+
+    async fn append(&mut self) -> Outcome {
+        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
+        let expected = self.me.borrow_mut().file(id).size();
+        if expected < FILE_BYTES {
+            let length = 1 + self.dice.below(20_000);
+            let tag = self.dice.roll() | 1;
+            self.say(&format!("append {tag:#x} to {} at {expected} + {length}", file.fid()));
+            {
+                let mut me = self.me.borrow_mut();
+                me.pending = Some(Pending::Write { file: id, offset: expected, length, tag });
+                me.version += 1;
+            }
+            let at = self.client.append(&file, fill(tag, expected, length as usize)).await;
+            match self.allow(at)? {
+                Some(at) if at == expected => {
+                    let mut me = self.me.borrow_mut();
+                    me.version += 1;
+                    me.file(id).write(at, length, tag);
+                }
+                Some(at) => return Err(format!("an append went to {at}, the file ended at {expected}")),
+                None => {
+                    self.me.borrow_mut().file(id).maybe_write(expected, length, tag);
+                    self.look(&file, id).await?;
+                }
+            }
+        }
+        self.done_with(file, is_ours).await
+    }
+
+    async fn truncate(&mut self) -> Outcome {
+        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
+        let size = self.dice.below(FILE_BYTES);
+        self.say(&format!("truncate {} to {size}", file.fid()));
+        {
+            let mut me = self.me.borrow_mut();
+            me.pending = Some(Pending::Truncate { file: id, size });
+            me.version += 1;
+        }
+        let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        let cut = self.client.setattr(&caller(), file.fid(), changes, Some(&file)).await;
+        if let Some(attr) = self.allow(cut)? {
+            let mut me = self.me.borrow_mut();
+            me.version += 1;
+            me.file(id).truncate(size);
+            if attr.size != size {
+                return Err(format!("truncate to {size} answered with size {}", attr.size));
+            }
+        }
+        self.done_with(file, is_ours).await
+    }
+
+    async fn punch(&mut self) -> Outcome {
+        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
+        let (offset, length) = (self.dice.below(FILE_BYTES), 1 + self.dice.below(100_000));
+        self.say(&format!("punch {} at {offset} + {length}", file.fid()));
+        {
+            let mut me = self.me.borrow_mut();
+            me.pending = Some(Pending::Punch { file: id, offset, length });
+            me.version += 1;
+        }
+        let punched = self.client.fallocate(&file, offset, length, Allocate::Punch).await;
+        if self.allow(punched)?.is_some() {
+            let mut me = self.me.borrow_mut();
+            me.version += 1;
+            me.file(id).punch(offset, length);
+        }
+        self.done_with(file, is_ours).await
+    }
+
+    async fn read(&mut self) -> Outcome {
+        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
+        let size = self.me.borrow_mut().file(id).size();
+        let offset = self.dice.below(size + 1000);
+        let length = 1 + self.dice.below(200_000);
+        let bytes = self.client.read(&file, offset, length as usize).await;
+        if let Some(bytes) = self.allow(bytes)? {
+            let expected = size.saturating_sub(offset).min(length);
+            if bytes.len() as u64 != expected {
+                return Err(format!("read of {length} at {offset} gave {} bytes of a file of {size}", bytes.len()));
+            }
+            self.me.borrow_mut().file(id).check(offset, &bytes, false)?;
+        }
+        self.done_with(file, is_ours).await
+    }
+
+    async fn stat(&mut self) -> Outcome {
+        let Some((path, id)) = self.random_file() else { return Ok(()) };
+        let fid = self.fid(&path).await?;
+        let attr = self.client.getattr(fid, None).await;
+        let Some(attr) = self.allow(attr)? else { return Ok(()) };
+        let mut me = self.me.borrow_mut();
+        me.file(id).check_size(attr.size, false).map_err(|e| format!("stat {path}: {e}"))?;
+        let links = me.names.links(id);
+        if attr.nlink as usize != links {
+            return Err(format!("{path} has {} links, expected {links}", attr.nlink));
+        }
+        Ok(())
+    }
+
+    async fn fsync(&mut self) -> Outcome {
+        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
+        self.say(&format!("fsync {}", file.fid()));
+        let synced = self.client.fsync(&file, false).await;
+        if self.allow(synced)?.is_some() {
+            let mut me = self.me.borrow_mut();
+            me.file(id).sync();
+            // The MDT commits a prefix: all names of before are durable with the file's.
+            me.names.sync();
+        }
+        self.done_with(file, is_ours).await
+    }
+
+    async fn sync_all(&mut self) -> Outcome {
+        let synced = self.client.sync_all().await;
+        if self.allow(synced)?.is_some() {
+            let mut me = self.me.borrow_mut();
+            me.names.sync();
+            me.files.values_mut().for_each(FileModel::sync);
+        }
+        Ok(())
+    }
+
+    async fn rename(&mut self) -> Outcome {
+        let Some((from, id)) = self.random_file() else { return Ok(()) };
+        let over = if self.dice.below(3) == 0 { self.random_file() } else { None };
+        let to = match over {
+            Some((path, _)) => path,
+            None => self.new_path("r"),
+        };
+        if self.me.borrow().names.current().get(&to) == Some(&Node::File(id)) {
+            return Ok(());
+        }
+        let (from_dir, from_name) = self.parent(&from).await?;
+        let (to_dir, to_name) = self.parent(&to).await?;
+        let client = self.client.clone();
+        let request =
+            async { client.rename(&caller(), (from_dir, from_name.as_bytes()), (to_dir, to_name.as_bytes()), 0).await };
+        let (old, new) = (from.clone(), to.clone());
+        let change = move |names: &mut BTreeMap<String, Node>| {
+            if let Some(node) = names.remove(&old) {
+                names.insert(new.clone(), node);
+            }
+        };
+        self.change_names(change, request).await.map(drop)
+    }
+
+    async fn link(&mut self) -> Outcome {
+        if self.me.borrow().names.current().len() >= NAMES {
+            return Ok(());
+        }
+        let Some((from, id)) = self.random_file() else { return Ok(()) };
+        let to = self.new_path("l");
+        let fid = self.fid(&from).await?;
+        let (dir, name) = self.parent(&to).await?;
+        let client = self.client.clone();
+        let request = async { client.link(&caller(), fid, dir, name.as_bytes()).await };
+        let key = to.clone();
+        self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await.map(drop)
+    }
+
+    async fn unlink(&mut self) -> Outcome {
+        let paths = self.me.borrow().paths(|node| *node != Node::Dir);
+        let Some(path) = self.dice.pick(&paths).cloned() else { return Ok(()) };
+        let (dir, name) = self.parent(&path).await?;
+        let client = self.client.clone();
+        let request = async { client.unlink(&caller(), dir, name.as_bytes()).await };
+        let key = path.clone();
+        self.change_names(move |names| drop(names.remove(&key)), request).await.map(drop)
+    }
+
+    async fn mkdir(&mut self) -> Outcome {
+        if self.me.borrow().paths(|node| *node == Node::Dir).len() >= 5 {
+            return Ok(());
+        }
+        let path = self.new_path("d");
+        let (dir, name) = self.parent(&path).await?;
+        let client = self.client.clone();
+        let request = async { client.mkdir(&caller(), dir, name.as_bytes(), 0o755).await };
+        let key = path.clone();
+        self.change_names(move |names| drop(names.insert(key.clone(), Node::Dir)), request).await.map(drop)
+    }
+
+    async fn rmdir(&mut self) -> Outcome {
+        let dirs = self.me.borrow().paths(|node| *node == Node::Dir);
+        let Some(path) = self.dice.pick(&dirs).cloned() else { return Ok(()) };
+        let (dir, name) = self.parent(&path).await?;
+        if !self.me.borrow().names.children(&path).is_empty() {
+            return match self.client.rmdir(&caller(), dir, name.as_bytes()).await {
+                Err(e) if e.errno == Errno::ENOTEMPTY => Ok(()),
+                Err(e) => self.allow::<()>(Err(e)).map(drop),
+                Ok(()) => Err(format!("rmdir of {path}, which is not empty, succeeded")),
+            };
+        }
+        let client = self.client.clone();
+        let request = async { client.rmdir(&caller(), dir, name.as_bytes()).await };
+        let key = path.clone();
+        self.change_names(move |names| drop(names.remove(&key)), request).await.map(drop)
+    }
+
+    async fn symlink(&mut self) -> Outcome {
+        if self.me.borrow().names.current().len() >= NAMES {
+            return Ok(());
+        }
+        let path = self.new_path("s");
+        let target = format!("../somewhere/{}", self.dice.below(1000));
+        let (dir, name) = self.parent(&path).await?;
+        let client = self.client.clone();
+        let request = async { client.symlink(&caller(), dir, name.as_bytes(), target.as_bytes()).await };
+        let (key, node) = (path.clone(), Node::Symlink(target.clone()));
+        self.change_names(move |names| drop(names.insert(key.clone(), node.clone())), request).await.map(drop)
+    }
+
+    async fn list(&mut self) -> Outcome {
+        let dir = self.random_dir();
+        let fid = if dir.is_empty() { self.home } else { self.fid(&dir).await? };
+        let mut seen = Vec::new();
+        let mut cookie = 0;
+        loop {
+            let page = self.client.readdir(fid, cookie, 600, false).await;
+            let Some(page) = self.allow(page)? else { return Ok(()) };
+            for entry in &page.entries {
+                cookie = entry.cookie;
+                if &entry.name[..] != b"." && &entry.name[..] != b".." {
+                    seen.push(String::from_utf8_lossy(&entry.name).into_owned());
+                }
+            }
+            if page.end {
+                break;
+            }
+        }
+        seen.sort();
+        let expected = self.me.borrow().names.children(&dir);
+        if seen == expected { Ok(()) } else { Err(format!("listing of '{dir}' is {seen:?}, expected {expected:?}")) }
+    }
+
+    /// Keeps a file open across operations, or closes one: so that some lose their name while open.
+    async fn keep_open(&mut self) -> Outcome {
+        if self.open.len() >= 3 {
+            let (file, _) = self.open.remove(0);
+            return self.done_with(file, true).await;
+        }
+        let Some((path, id)) = self.random_file() else { return Ok(()) };
+        let fid = self.fid(&path).await?;
+        let opened = self.client.open(&caller(), fid, OpenMode::READ_WRITE).await;
+        if let Some(file) = self.allow(opened)? {
+            self.open.push((file, id));
+        }
+        Ok(())
+    }
+
+    /// Looks at another worker's file; if that worker changed nothing meanwhile, it must be as its model says.
+    async fn peek(&mut self, others: &[Shared]) -> Outcome {
+        let Some(other) = self.dice.pick(others).cloned() else { return Ok(()) };
+        let roll = self.dice.roll();
+        let (version, home, path, id) = {
+            let other = other.borrow();
+            let files: Vec<_> = other
+                .names
+                .current()
+                .iter()
+                .filter_map(|(path, node)| if let Node::File(id) = node { Some((path.clone(), *id)) } else { None })
+                .collect();
+            if other.in_doubt || other.pending.is_some() || files.is_empty() {
+                return Ok(());
+            }
+            let (path, id) = files[(roll % files.len() as u64) as usize].clone();
+            (other.version, other.home.clone(), path, id)
+        };
+        let full = format!("/{home}/{path}");
+        let read = self.client.read_file(&caller(), &full).await;
+        let mut other = other.borrow_mut();
+        if other.version != version || other.pending.is_some() {
+            return Ok(());
+        }
+        let Some(bytes) = self.allow(read).map_err(|e| format!("peek at {full}: {e}"))? else { return Ok(()) };
+        let model = other.file(id);
+        if bytes.len() as u64 != model.size() {
+            return Err(format!("peek at {full}: {} bytes, expected {}", bytes.len(), model.size()));
+        }
+        model.check(0, &bytes, false).map_err(|e| format!("peek at {full}: {e}"))
+    }
+}

@@ -1,0 +1,72 @@
+//! Whole clusters under seeded disasters, with a model as oracle.
+
+use std::{collections::BTreeMap, env};
+
+use forebay_sim::{DisasterOptions, Report, run_seed};
+
+/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
+const SEEDS: std::ops::Range<u64> = 0..300;
+
+fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let parse = |text: String| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    };
+    env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(default)
+}
+
+/// Runs seeds on two threads; the first failure ends both.
+fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<Report>, String> {
+    let half = |odd: u64| {
+        let seeds = seeds.clone();
+        std::thread::spawn(move || {
+            let mine = seeds.filter(|seed| seed % 2 == odd);
+            mine.map(|seed| run_seed(seed, &DisasterOptions::default())).collect::<Result<Vec<_>, _>>()
+        })
+    };
+    let halves = [half(0), half(1)];
+    let mut reports = Vec::new();
+    for thread in halves {
+        reports.extend(thread.join().map_err(|_| "a seed panicked; its number stands above".to_string())??);
+    }
+    Ok(reports)
+}
+
+/// kill, cut, power off | everything acknowledged is there, everything completes
+#[test]
+fn seeds_of_disasters_lose_nothing_and_complete() {
+    let reports = run_all(wanted(SEEDS)).unwrap_or_else(|e| panic!("{e}"));
+    let mut faults: BTreeMap<String, u64> = BTreeMap::new();
+    for (kind, count) in reports.iter().flat_map(|r| &r.faults) {
+        *faults.entry(format!("{kind:?}")).or_default() += count;
+    }
+    let operations: u64 = reports.iter().map(|r| r.operations).sum();
+    let refused: u64 = reports.iter().map(|r| r.refused).sum();
+    println!(
+        "{} seeds, {operations} operations, {refused} refused for want of space, faults {faults:?}",
+        reports.len()
+    );
+    for report in &reports {
+        assert!(report.operations >= 2000, "seed {} did only {} operations", report.seed, report.operations);
+        assert!(report.faults.values().sum::<u64>() >= 5, "seed {} met too few faults", report.seed);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let options = DisasterOptions { operations: 600, ..DisasterOptions::default() };
+    for seed in [1, 2, 3] {
+        let first = run_seed(seed, &options).unwrap_or_else(|e| panic!("{e}"));
+        let second = run_seed(seed, &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(first, second, "seed {seed} ran differently the second time");
+    }
+}
+
+/// `FOREBAY_SEED=N cargo test --release -p forebay-sim -- one_seed --nocapture` repeats a seed with its trace.
+#[test]
+fn one_seed() {
+    let seed = env::var("FOREBAY_SEED").ok().and_then(|text| text.parse().ok());
+    let options = DisasterOptions { trace: seed.is_some(), ..DisasterOptions::default() };
+    let report = run_seed(seed.unwrap_or(42), &options).unwrap_or_else(|e| panic!("{e}"));
+    println!("{report:#?}");
+}
