@@ -404,3 +404,53 @@ fn forged_replays_and_claims_are_refused_and_nobody_suffers() {
     });
     assert_eq!(world.target().state(), TargetState::Serving);
 }
+
+/// add, admitted |fence| its change
+#[test]
+fn a_request_under_way_when_its_client_is_fenced_changes_nothing() {
+    for tickets in [false, true] {
+        let world = World::new(14, Setup { tickets, dawdle: millis(50), ..Setup::default() });
+        let (a, mds) = (world.client("a"), world.client("MDT0000"));
+        world.sim.block_on(async {
+            a.session.ready().await.unwrap();
+            mds.session.ready().await.unwrap();
+            let late = {
+                let a = a.clone();
+                a.env.clone().spawn(async move { a.add(1).await })
+            };
+            a.env.sleep(millis(10)).await;
+            mds.session.call(&Fence { client: a.id }, Call::level(CommitLevel::Commit)).await.unwrap();
+            let fenced = mds.get(1).await.unwrap();
+            // With tickets the request was first in line: the fence waited for it.
+            assert_eq!(fenced, u64::from(tickets), "tickets {tickets}");
+            let replied = late.await.expect("no panic").is_ok();
+            assert!(!replied || fenced == 1, "a reply without an effect");
+            mds.env.sleep(millis(200)).await;
+            assert_eq!(mds.get(1).await.unwrap(), fenced, "nothing is changed after the fence's reply");
+        });
+    }
+}
+
+/// add |power, one client is away| window ends, the others go on |power| the client is back
+#[test]
+fn an_eviction_during_recovery_survives_the_next_crash() {
+    let world = World::new(15, Setup { commit_interval: millis(5), ..Setup::default() });
+    let (a, b) = (world.client("a"), world.client("b"));
+    world.sim.block_on(async {
+        b.add(2).await.unwrap();
+        a.add(1).await.unwrap();
+    });
+    world.sim.pause(b.node);
+    world.power_cut();
+    world.start_server();
+    world.sim.block_on(async { a.add_with(1, Call::level(CommitLevel::Commit)).await.unwrap() });
+    world.power_cut();
+    world.sim.resume(b.node);
+    world.start_server();
+    world.sim.block_on(async {
+        b.add(2).await.unwrap();
+        a.add(1).await.unwrap();
+        assert_eq!(b.session.stats().evictions, 1, "what it missed it has missed");
+        assert_eq!(world.target().sessions().len(), 2);
+    });
+}
