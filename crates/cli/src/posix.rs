@@ -1,4 +1,5 @@
 //! The few system calls that std does not offer, each behind a safe function.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // system calls for commands, benchmarks and the demo; nothing here serves
 
 use std::{
     ffi::{CStr, CString},
@@ -64,7 +65,13 @@ pub fn drop_file_pages(file: &File) {
 /// True if this process is root.
 pub fn is_root() -> bool {
     // SAFETY: no preconditions.
-    unsafe { libc::geteuid() == 0 }
+    unsafe { libc::geteuid() }
+}
+
+/// Effective group.
+pub fn group_id() -> u32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::getegid() }
 }
 
 /// Sends `signal` to `pid`.
@@ -78,6 +85,11 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
 /// Lets `command` begin a session of its own: it outlives us and gets none of our terminal's signals.
 pub fn in_own_session(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec only setsid and sigprocmask run; both are async-signal-safe.
+    user_id() == 0
+}
+
+/// Effective user.
+pub fn user_id() -> u32 {
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
@@ -215,3 +227,9 @@ mod tests {
         assert!(cpu_seconds_of(0).is_none());
     }
 }
+    #[test]
+    fn own_process_has_a_peak_that_is_not_below_its_memory() {
+        assert!(memory_bytes("VmRSS") > 0 && memory_bytes("VmHWM") >= 1 << 20);
+        assert_eq!(memory_bytes("VmNothing"), 0);
+    }
+

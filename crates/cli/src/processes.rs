@@ -2,6 +2,7 @@
 //!
 //! A background process says on its stdout, in one line, that it is ready; whatever else it has to say goes to its log.
 //! A pid file holds the pid and the process's start time, so that a reused pid is never taken for ours.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // pid files, logs and waiting belong to the command line; nothing here serves
 
 use std::{
     fs::{File, OpenOptions},

@@ -83,6 +83,7 @@ fn table(report: &Value) -> String {
     rows.extend(targets(report).map(row));
     let mut lines = vec![format!("cluster {}", report["cluster"].as_str().unwrap_or_default()), String::new()];
     lines.extend(align(&rows));
+    lines.extend(targets(report).filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?))));
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
     lines.push(String::new());
     lines.push(format!("{} clients", clients.len()));
@@ -100,7 +101,6 @@ fn row(target: &Value) -> Vec<String> {
         _ => "-".into(),
     };
     let bytes = |key: &str| space(target, key).map_or("-".into(), show_bytes);
-    let place = if target["error"].is_null() { text("dir") } else { text("error") };
     vec![
         text("name"),
         text("state"),
@@ -109,7 +109,7 @@ fn row(target: &Value) -> Vec<String> {
         bytes("available"),
         text("last_committed"),
         text("sessions"),
-        place,
+        text("dir"),
     ]
 }
 

@@ -2,6 +2,7 @@
 //!
 //! They speak with the mount through one virtual extended attribute, `forebay.layout`: read, it is JSON (a file's layout,
 //! or what new files of a directory get); written, it is text in the flags of this command.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
 
 use std::{
     ffi::CStr,

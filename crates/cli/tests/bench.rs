@@ -1,4 +1,5 @@
 //! The benchmarks as a user runs them: real processes on a temporary directory.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
 

@@ -1,20 +1,16 @@
 //! A checkpoint: processes that write a file each, all bytes stamped, and read them back later.
 
-use std::path::{Path, PathBuf};
-
-use serde_json::Value;
+use std::path::Path;
 
 use crate::{
     bench::ior::{Action, Crew, Order, Shape, TaskConfig, TaskResult},
-    demo::site::Site,
-    error::{CliResult, Doing},
+    error::CliResult,
     format::utf8,
-    stripe,
     units::MIB,
 };
 
 /// Bytes of one write, as codes that checkpoint well do.
-const TRANSFER_BYTES: u64 = 1 << 20;
+pub const TRANSFER_BYTES: u64 = 1 << 20;
 
 /// Processes and sizes of a checkpoint.
 #[derive(Clone, Copy, Debug)]
@@ -41,61 +37,40 @@ pub struct Pace {
     pub longest_call_s: f64,
 }
 
-/// A checkpoint in `dir`; `number` is part of its stamps and of its files' names.
+impl Pace {
+    /// Of `bytes` in `seconds`.
+    pub fn new(bytes: u64, seconds: f64, longest_call_s: f64) -> Self {
+        Self { mib_per_s: bytes as f64 / MIB / seconds.max(1e-9), longest_call_s }
+    }
+
+    fn of(results: &[TaskResult]) -> Self {
+        let begin_ns = results.iter().map(|r| r.begin_ns).min().unwrap_or(0);
+        let end_ns = results.iter().map(|r| r.closed_ns).max().unwrap_or(0);
+        let bytes: u64 = results.iter().map(|r| r.bytes).sum();
+        let longest_ns = results.iter().map(|r| r.longest_call_ns).max().unwrap_or(0);
+        Self::new(bytes, (end_ns - begin_ns) as f64 / 1e9, longest_ns as f64 / 1e9)
+    }
+}
+
+/// A checkpoint in the directory `dir` of a volume; `number` is part of its stamps and of its files' names.
+#[derive(Clone, Debug)]
 pub struct Checkpoint {
-    size: Size,
-    path: PathBuf,
-    number: u32,
+    /// How much.
+    pub size: Size,
+    /// Where.
+    pub dir: String,
+    /// Which.
+    pub number: u32,
 }
 
 impl Checkpoint {
-    /// Checkpoint `number` in the directory `dir`, which is made.
-    pub fn new(size: Size, dir: &Path, number: u32) -> CliResult<Self> {
-        std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))?;
-        Ok(Self { size, path: dir.join(format!("checkpoint-{number}")), number })
+    /// Its files, relative to the volume.
+    pub fn files(&self) -> Vec<String> {
+        (0..self.size.processes).map(|rank| self.shape().file_name(&self.base(), rank)).collect()
     }
 
-    /// Writes it, with fsync; `on_progress` hears how many bytes are written.
-    pub fn write(&self, on_progress: impl FnMut(u64)) -> CliResult<Pace> {
-        self.phase(Action::Write, on_progress)
-    }
-
-    /// Reads it back, checking every byte.
-    pub fn verify(&self, on_progress: impl FnMut(u64)) -> CliResult<Pace> {
-        self.phase(Action::Check, on_progress)
-    }
-
-    /// Its files.
-    pub fn files(&self) -> Vec<PathBuf> {
-        let base = self.path.to_string_lossy();
-        (0..self.size.processes).map(|rank| self.shape().file_name(&base, rank).into()).collect()
-    }
-
-    fn phase(&self, action: Action, on_progress: impl FnMut(u64)) -> CliResult<Pace> {
-        let path = utf8(&self.path)?;
-        let config = |rank| TaskConfig {
-            rank,
-            shape: self.shape(),
-            path: path.clone(),
-            fsync: true,
-            stonewall_ms: None,
-            direct: false,
-            stamp: true,
-            check: true,
-            progress: true,
-        };
-        let configs: Vec<TaskConfig> = (0..self.size.processes).map(config).collect();
-        // A reader checks its neighbour's file: nothing it may still have in a cache of its own.
-        let shift = if action == Action::Write { 0 } else { 1 };
-        let order = |rank| {
-            let of_rank = (rank + shift) % self.size.processes;
-            Order { action, repetition: self.number, of_rank, transfers: u64::MAX }
-        };
-        let orders: Vec<Order> = (0..self.size.processes).map(order).collect();
-        Crew::start(&configs)?.phase(&orders, on_progress).map(|results| Pace::of(&results))
-    }
-
-    fn shape(&self) -> Shape {
+    /// Who writes what.
+    pub fn shape(&self) -> Shape {
         Shape {
             tasks: self.size.processes,
             file_per_process: true,
@@ -105,48 +80,48 @@ impl Checkpoint {
             random_seed: None,
         }
     }
-}
 
-impl Pace {
-    fn of(results: &[TaskResult]) -> Self {
-        let begin_ns = results.iter().map(|r| r.begin_ns).min().unwrap_or(0);
-        let end_ns = results.iter().map(|r| r.closed_ns).max().unwrap_or(0);
-        let bytes: u64 = results.iter().map(|r| r.bytes).sum();
-        let longest_ns = results.iter().map(|r| r.longest_call_ns).max().unwrap_or(0);
-        let seconds = (end_ns - begin_ns).max(1) as f64 / 1e9;
-        Self { mib_per_s: bytes as f64 / MIB / seconds, longest_call_s: longest_ns as f64 / 1e9 }
+    fn base(&self) -> String {
+        format!("{}/checkpoint-{}", self.dir, self.number)
     }
 }
 
-/// Bytes of each OST that files occupy, by their layouts: a row per file.
-pub fn bytes_per_ost(files: &[PathBuf], osts: usize) -> CliResult<Vec<(String, Vec<u64>)>> {
-    files.iter().map(|file| Ok((name_of(file), spread(file, osts)?))).collect()
+/// Writes it below the directory `root`, by real processes.
+pub fn write_files(checkpoint: &Checkpoint, root: &Path, on_progress: &mut dyn FnMut(u64)) -> CliResult<Pace> {
+    // Each writes its own file.
+    phase(checkpoint, root, Action::Write, 0, on_progress)
 }
 
-fn name_of(file: &Path) -> String {
-    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+/// Reads it below the directory `root`, by real processes, checking every byte.
+pub fn verify_files(checkpoint: &Checkpoint, root: &Path, on_progress: &mut dyn FnMut(u64)) -> CliResult<Pace> {
+    // Each reads its neighbour's file: nothing that it may still have in a cache of its own.
+    phase(checkpoint, root, Action::Check, 1, on_progress)
 }
 
-fn spread(file: &Path, osts: usize) -> CliResult<Vec<u64>> {
-    let size = file.metadata().doing(|| format!("cannot look at {}", file.display()))?.len();
-    let layout = stripe::layout_of(file)?;
-    let mut bytes = vec![0; osts];
-    let list = layout["osts"].as_array().map_or(&[][..], Vec::as_slice);
-    let layout = forebay_proto::Layout {
-        generation: 1,
-        stripe_bytes: layout["stripe_size"].as_u64().unwrap_or(1 << 20) as u32,
-        osts: list.iter().filter_map(Value::as_u64).map(|ost| ost as u32).collect(),
+fn phase(
+    checkpoint: &Checkpoint,
+    root: &Path,
+    action: Action,
+    shift: u32,
+    on_progress: &mut dyn FnMut(u64),
+) -> CliResult<Pace> {
+    let (path, processes) = (utf8(&root.join(checkpoint.base()))?, checkpoint.size.processes);
+    let config = |rank| TaskConfig {
+        rank,
+        shape: checkpoint.shape(),
+        path: path.clone(),
+        fsync: true,
+        stonewall_ms: None,
+        direct: false,
+        stamp: true,
+        check: true,
+        progress: true,
     };
-    for (stripe, &ost) in layout.osts.iter().enumerate() {
-        if let Some(place) = bytes.get_mut(ost as usize) {
-            *place += layout.object_bytes(stripe, size);
-        }
-    }
-    Ok(bytes)
-}
-
-/// Lets new files of `dir` lie over all OSTs of the site.
-pub fn stripe_over_all(site: &Site, dir: &Path) -> CliResult {
-    std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))?;
-    stripe::set_layout(dir, site.cluster().ost_count())
+    let order = |rank| {
+        let of_rank = (rank + shift) % processes;
+        Order { action, repetition: checkpoint.number, of_rank, transfers: u64::MAX }
+    };
+    let configs: Vec<TaskConfig> = (0..processes).map(config).collect();
+    let orders: Vec<Order> = (0..processes).map(order).collect();
+    Crew::start(&configs)?.phase(&orders, on_progress).map(|results| Pace::of(&results))
 }

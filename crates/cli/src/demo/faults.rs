@@ -4,7 +4,6 @@
 //! reaches one of them fails the demo.
 
 use std::{
-    path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
@@ -16,7 +15,8 @@ use serde_json::Value;
 use super::{
     checkpoint::{Checkpoint, Pace},
     site::Site,
-    tree::{self, Pulse, Tree},
+    tree::{Pulse, Tree},
+    volume::Volume,
 };
 use crate::{
     error::{CliError, CliResult},
@@ -58,14 +58,15 @@ pub struct UnderFire {
 }
 
 /// Writes `checkpoint` and copies `tree` to `to` while an OST and then the MDS are killed and brought back.
-pub fn run(site: &Site, checkpoint: &Checkpoint, bytes: u64, tree: &Tree, to: &Path) -> CliResult<UnderFire> {
+pub fn run(site: &Site, volume: &dyn Volume, checkpoint: &Checkpoint, tree: &Tree, to: &str) -> CliResult<UnderFire> {
+    let bytes = checkpoint.size.total();
     let (written, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let ended = AtomicBool::new(false);
     let pulse = Pulse::default();
     thread::scope(|scope| {
-        let copier = scope.spawn(|| tree::copy(tree, to, &pulse, &|| !over.load(Ordering::Relaxed)));
+        let copier = scope.spawn(|| volume.copy(tree, to, &pulse, &|| !over.load(Ordering::Relaxed)));
         let writer = scope.spawn(|| {
-            let result = checkpoint.write(|now| written.store(now, Ordering::Relaxed));
+            let result = volume.write(checkpoint, &mut |now| written.store(now, Ordering::Relaxed));
             ended.store(true, Ordering::Relaxed);
             result
         });
@@ -73,10 +74,8 @@ pub fn run(site: &Site, checkpoint: &Checkpoint, bytes: u64, tree: &Tree, to: &P
         let watch = Watch { site, written: &written, ended: &ended, bytes };
         let kills: CliResult<Vec<Kill>> =
             victims.into_iter().map(|(target, percent)| watch.kill_and_bring_back(target, percent)).collect();
-        if kills.is_err() {
-            // Programs would wait for ever for a server that did not come back.
-            over.store(true, Ordering::Relaxed);
-            super::site::clear(&super::site::Base { dir: site.base_dir(), made: false }, true);
+        if let Err(error) = &kills {
+            site.abandon(&error.message);
         }
         let pace = writer.join().expect("the writer's thread does not panic");
         over.store(true, Ordering::Relaxed);

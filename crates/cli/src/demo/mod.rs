@@ -10,10 +10,13 @@
 
 mod checkpoint;
 mod faults;
+mod library;
 mod report;
 mod site;
 mod steps;
 mod tree;
+mod volume;
+mod watchdog;
 
 use std::path::PathBuf;
 
@@ -47,7 +50,10 @@ pub struct DemoArgs {
     /// A tree to copy in, instead of one that is found on this machine
     #[arg(long, value_name = "DIR")]
     pub tree: Option<PathBuf>,
-    /// OST sizes in tests
+    /// Use the client library even where a mount is possible
+    #[arg(long)]
+    pub library: bool,
+    /// Bytes of each process of a checkpoint
     #[arg(long, hide = true, value_parser = crate::units::parse_positive_size)]
     pub checkpoint_size: Option<u64>,
 }
@@ -85,6 +91,12 @@ pub fn run(args: &DemoArgs) -> CliResult {
     let base = prepare(args, &scale)?;
     end_at_signals(&base);
     let result = play(args, scale, &base);
+    if result.is_err() && site::is_ending() {
+        // The thread that ends the demo says why, and with which code.
+        loop {
+            std::thread::park();
+        }
+    }
     if result.is_err() || !args.keep {
         site::clear(&base, false);
     }
@@ -97,7 +109,7 @@ pub fn run(args: &DemoArgs) -> CliResult {
 }
 
 fn play(args: &DemoArgs, scale: Scale, base: &Base) -> CliResult<String> {
-    refuse_without_fuse()?;
+    let mounts = may_mount(args);
     let source = args.tree.clone().unwrap_or_else(tree::find_source);
     let tree = Tree::scan(&source, scale.tree)?;
     println!("Working in {}. The tree to copy in is {}:", base.dir.display(), source.display());
@@ -108,7 +120,7 @@ fn play(args: &DemoArgs, scale: Scale, base: &Base) -> CliResult<String> {
         show_count(tree.link_count()),
         show_bytes(tree.bytes())
     );
-    let site = Site::start(base, scale.shape, args.keep)?;
+    let site = Site::start(base, scale.shape, args.keep, mounts)?;
     let result = steps::run(&site, scale.checkpoint, tree, &base.dir.join("local"));
     if result.is_err() {
         eprint!("{}", site.log_tails());
@@ -116,14 +128,19 @@ fn play(args: &DemoArgs, scale: Scale, base: &Base) -> CliResult<String> {
     result.map(|report| report.text())
 }
 
-fn refuse_without_fuse() -> CliResult {
-    if !std::path::Path::new("/dev/fuse").exists() {
-        return Err(CliError::failed("there is no /dev/fuse here; load the kernel's fuse module (`modprobe fuse`)"));
-    }
-    if !posix::is_root() {
-        return Err(CliError::failed("the demo mounts a file system, and this user may not: run it as root"));
-    }
-    Ok(())
+/// Whether the programs use a mount; says so if not.
+fn may_mount(args: &DemoArgs) -> bool {
+    let why = if args.library {
+        "As asked, nothing is mounted"
+    } else if !std::path::Path::new("/dev/fuse").exists() {
+        "There is no /dev/fuse here, so nothing can be mounted (`modprobe fuse` as root would help)"
+    } else if !posix::is_root() {
+        "Only root may mount here"
+    } else {
+        return true;
+    };
+    println!("{why}: the demo's programs use the client library instead.");
+    false
 }
 
 /// The directory to work in: ours alone, with room enough.

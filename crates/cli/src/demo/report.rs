@@ -41,6 +41,8 @@ pub struct Report {
     pub fire: UnderFire,
     /// Bytes of files on each OST.
     pub spread: Vec<(String, Vec<u64>)>,
+    /// Bytes in use on each OST.
+    pub stored: Vec<u64>,
     /// Files and bytes compared at the end.
     pub verified: Verified,
     /// Of the whole demo.
@@ -100,7 +102,7 @@ impl Report {
         let stall = self.fire.pace.longest_call_s.max(self.fire.longest_file_s);
         let files = show_count(self.fire.copied.entries.len() as u64);
         lines.push(format!(
-            "  Meanwhile {files} files were copied in and the checkpoint was written at {:.0} MiB/s.",
+            "  Meanwhile {files} files and directories were copied in and the checkpoint was written at {:.0} MiB/s.",
             self.fire.pace.mib_per_s
         ));
         lines.push(format!(
@@ -121,6 +123,7 @@ impl Report {
                 [format!("  {name}")].into_iter().chain(bytes.iter().map(cell)).collect::<Vec<_>>()
             }),
         );
+        rows.push(["  everything".to_owned()].into_iter().chain(self.stored.iter().map(cell)).collect());
         align(&rows)
     }
 
@@ -167,6 +170,7 @@ mod tests {
             local: paces(2.0),
             fire,
             spread: vec![("checkpoint-1.00000000".into(), vec![1 << 20, 0])],
+            stored: vec![2 << 20, 4096],
             verified: Verified { entries: 52_000, bytes: 3 << 30, seconds: 20.0 },
             seconds: 61.0,
         };

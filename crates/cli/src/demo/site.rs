@@ -3,10 +3,15 @@
 //! Invariant: dropping a site unmounts it and leaves none of its processes behind, whatever went wrong before.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use super::{
+    library::Library,
+    volume::{Directory, Volume},
+    watchdog::{self, Watchdog},
+};
 use forebay_env::real;
 use forebay_proto::TargetId;
 use serde_json::Value;
@@ -30,6 +35,9 @@ pub struct Site {
     mnt: PathBuf,
     keep: bool,
     base: Base,
+    /// `None`: there is no mount, the programs use the library.
+    mounts: bool,
+    watchdog: Watchdog,
 }
 
 /// The demo's directory, and what to remove of it.
@@ -54,7 +62,9 @@ pub struct Shape {
 
 impl Site {
     /// Formats the targets and starts a process for each; not mounted yet.
-    pub fn start(base: &Base, shape: Shape, keep: bool) -> CliResult<Self> {
+    ///
+    /// `mounts`: the programs use a mount; else the library.
+    pub fn start(base: &Base, shape: Shape, keep: bool, mounts: bool) -> CliResult<Self> {
         let args = UpArgs {
             dir: base.dir.join("cluster"),
             osts: Some(shape.osts),
@@ -69,16 +79,36 @@ impl Site {
         };
         let mut cluster = up::open(&args)?;
         let mnt = mount::prepare_point(&base.dir.join("mnt"))?;
-        cluster.description.mount = Some(mnt.clone());
+        cluster.description.mount = mounts.then(|| mnt.clone());
         cluster.save()?;
-        let site = Self { cluster, mnt, keep, base: base.clone() };
-        up::start_servers(&site.cluster)?;
+        let watchdog = Watchdog::new(cluster.run_dir(), cluster.log_dir(), base.clone());
+        let site = Self { cluster, mnt, keep, base: base.clone(), mounts, watchdog };
+        site.start_servers()?;
         Ok(site)
     }
 
-    /// Where it is mounted.
-    pub fn mnt(&self) -> &Path {
-        &self.mnt
+    /// One sentence on what was started.
+    pub fn headline(&self) -> String {
+        let osts = self.cluster.ost_count();
+        let reached =
+            if self.mounts { format!("mounted at {}", self.mnt.display()) } else { "used through the library".into() };
+        format!("Forebay: 1 MDT and {osts} OSTs, each served by a process of its own, {reached}")
+    }
+
+    /// Where the programs work.
+    pub fn volume(&self) -> CliResult<Box<dyn Volume>> {
+        if self.mounts {
+            return Ok(Box::new(Directory::new(&self.mnt)?));
+        }
+        Ok(Box::new(Library::new(self.cluster.mgs())))
+    }
+
+    /// Bytes in use on each OST.
+    pub fn stored_bytes(&self) -> CliResult<Vec<u64>> {
+        let report = self.status()?;
+        let targets = report["targets"].as_array().map_or(&[][..], Vec::as_slice);
+        let osts = targets.iter().filter(|target| target["kind"] == "ost");
+        Ok(osts.map(|target| status::space(target, "used").unwrap_or(0)).collect())
     }
 
     /// Its description.
@@ -86,25 +116,32 @@ impl Site {
         &self.cluster
     }
 
-    /// Mounts it.
+    /// Mounts it, if the programs use a mount.
     pub fn mount(&self) -> CliResult {
         refuse_when_ending()?;
+        if !self.mounts {
+            return Ok(());
+        }
         mount::ensure(&self.cluster, &self.mnt)
     }
 
     /// Unmounts, stops every server cleanly.
     pub fn stop(&self) -> CliResult {
+        self.watchdog.sleep();
         down::stop(&self.cluster, false)
     }
 
     /// Starts every server that does not run.
     pub fn start_servers(&self) -> CliResult {
         refuse_when_ending()?;
-        up::start_servers(&self.cluster)
+        up::start_servers(&self.cluster)?;
+        self.watchdog.wake();
+        Ok(())
     }
 
     /// SIGKILL to a target's process.
     pub fn kill(&self, id: TargetId) -> CliResult {
+        self.watchdog.sleep();
         let pid = PidFile::of(&self.cluster.run_dir(), &id.to_string());
         let running = pid.running().ok_or_else(|| CliError::failed(format!("{id} ended by itself; see its log")))?;
         posix::send_signal(running, libc::SIGKILL).map_err(|e| CliError::failed(format!("cannot kill {id}: {e}")))?;
@@ -118,12 +155,9 @@ impl Site {
         let processes = server_processes(&self.cluster);
         let (name, targets) =
             processes.iter().find(|(name, _)| *name == id.to_string()).expect("every target has its process");
-        up::start_server(&self.cluster, name, targets)?.wait_ready().map(drop)
-    }
-
-    /// Where everything of the demo lies.
-    pub fn base_dir(&self) -> PathBuf {
-        self.base.dir.clone()
+        up::start_server(&self.cluster, name, targets)?.wait_ready()?;
+        self.watchdog.wake();
+        Ok(())
     }
 
     /// What a target says of itself.
@@ -145,30 +179,31 @@ impl Site {
         real::run(|env| async move { sync::sync(&env, &cluster).await })
     }
 
+    /// Ends the demo now: programs may wait for ever for a server that does not come back.
+    pub fn abandon(&self, why: &str) -> ! {
+        watchdog::abandon(&self.base, &self.cluster.log_dir(), why)
+    }
+
     /// What the logs say at their ends, for a demo that went wrong.
     pub fn log_tails(&self) -> String {
-        let logs = std::fs::read_dir(self.cluster.log_dir()).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = logs.map(|entry| entry.path()).collect();
-        paths.sort();
-        let tail = |path: &PathBuf| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().collect();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let last = &lines[lines.len().saturating_sub(5)..];
-            (!last.is_empty()).then(|| format!("--- {name}\n{}\n", last.join("\n")))
-        };
-        paths.iter().filter_map(tail).collect()
+        watchdog::log_tails(&self.cluster.log_dir())
     }
 }
 
 impl Drop for Site {
     fn drop(&mut self) {
+        self.watchdog.sleep();
         clear(&self.base, self.keep);
     }
 }
 
 fn refuse_when_ending() -> CliResult {
-    if ENDING.load(Ordering::SeqCst) { Err(CliError::failed("interrupted")) } else { Ok(()) }
+    if is_ending() { Err(CliError::failed("interrupted")) } else { Ok(()) }
+}
+
+/// True once the demo is being ended by a signal, or because a server died.
+pub fn is_ending() -> bool {
+    ENDING.load(Ordering::SeqCst)
 }
 
 /// At a signal: nothing is started any more, everything is ended.

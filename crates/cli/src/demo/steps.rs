@@ -1,22 +1,21 @@
 //! The demo's steps, in order.
 
 use std::{
-    fs::File,
-    path::{Path, PathBuf},
-    sync::atomic::Ordering,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use super::{
-    checkpoint::{self, Checkpoint, Size},
+    checkpoint::{Checkpoint, Size},
     faults,
     report::{CopyPace, Paces, Report, Verified},
     site::Site,
-    tree::{self, Pulse, Tree},
+    tree::{Pulse, Tree},
+    volume::{Directory, Volume},
 };
 use crate::{
-    bench::ior::drop_caches,
     error::{CliResult, Doing},
     posix,
     progress::{self, Bar, Counts},
@@ -25,57 +24,65 @@ use crate::{
 
 /// How often a bar looks at what copiers have done.
 const LOOK: Duration = Duration::from_millis(200);
+/// Directories on a volume: the tree, the checkpoints, what is copied while servers die.
+const TREE: &str = "tree";
+const CHECKPOINTS: &str = "checkpoints";
+const AGAIN: &str = "copied-again";
 
 /// From the mount to the last comparison; the site is stopped at the end.
 pub fn run(site: &Site, size: Size, tree: Tree, local: &Path) -> CliResult<Report> {
     let began_ns = posix::monotonic_ns();
     site.mount()?;
-    let local_paces = Measured { dir: local, size, tree: &tree, name: "this disk alone" }.run(&|| sync_local(local))?;
-    std::fs::remove_dir_all(local).doing(|| format!("cannot remove {}", local.display()))?;
-    let (mnt, files) = (site.mnt(), site.mnt().join("files"));
-    checkpoint::stripe_over_all(site, &mnt.join("files/checkpoints"))?;
-    let forebay = Measured { dir: &files, size, tree: &tree, name: "Forebay" }.run(&|| site.sync())?;
-    let first = Checkpoint::new(size, &files.join("checkpoints"), 1)?;
-    let second = Checkpoint::new(size, &files.join("checkpoints"), 2)?;
+    let local_paces = on_local_disk(local, size, &tree)?;
+    let volume = site.volume()?;
+    let [first, second] = [1, 2].map(|number| Checkpoint { size, dir: CHECKPOINTS.into(), number });
+    volume.make_dirs(CHECKPOINTS, site.cluster().ost_count())?;
+    let work = Work { volume: &*volume, checkpoint: &first, tree: &tree, name: "Forebay" };
+    let forebay = work.run(&|| site.sync())?;
     say("killing an OST and the MDS while programs write");
-    let again = mnt.join("again");
-    let fire = faults::run(site, &second, size.total(), &tree, &again)?;
-    let all_files: Vec<PathBuf> = first.files().into_iter().chain(second.files()).collect();
-    let spread = checkpoint::bytes_per_ost(&all_files, site.cluster().ost_count())?;
+    let fire = faults::run(site, &*volume, &second, &tree, AGAIN)?;
+    let files = first.files().into_iter().chain(second.files());
+    let spread = files.map(|file| Ok((file_name(&file), volume.spread(&file, site.cluster().ost_count())?)));
+    let spread: Vec<(String, Vec<u64>)> = spread.collect::<CliResult<_>>()?;
+    let stored = site.stored_bytes()?;
+    drop(volume);
     restart(site)?;
-    let verified = verify(&[(&tree, &files.join("tree")), (&fire.copied, &again)], &[first, second], size)?;
+    let verified = verify(&*site.volume()?, &[(&tree, TREE), (&fire.copied, AGAIN)], &[first, second])?;
     say("stopping");
     site.stop()?;
     let seconds = (posix::monotonic_ns() - began_ns) as f64 / 1e9;
-    let headline = headline(site);
     let checkpoint = format!("{} x {}, with fsync", size.processes, show_bytes(size.bytes));
-    Ok(Report { headline, tree, checkpoint, forebay, local: local_paces, fire, spread, verified, seconds })
+    let headline = site.headline();
+    Ok(Report { headline, tree, checkpoint, forebay, local: local_paces, fire, spread, stored, verified, seconds })
 }
 
-fn headline(site: &Site) -> String {
-    let osts = site.cluster().ost_count();
-    format!("Forebay: 1 MDT and {osts} OSTs, each served by a process of its own, mounted at {}", site.mnt().display())
+fn on_local_disk(dir: &Path, size: Size, tree: &Tree) -> CliResult<Paces> {
+    let disk = Directory::new(dir)?;
+    let checkpoint = Checkpoint { size, dir: CHECKPOINTS.into(), number: 1 };
+    disk.make_dirs(CHECKPOINTS, 0)?;
+    let work = Work { volume: &disk, checkpoint: &checkpoint, tree, name: "this disk alone" };
+    let paces = work.run(&|| disk.sync())?;
+    std::fs::remove_dir_all(dir).doing(|| format!("cannot remove {}", dir.display()))?;
+    Ok(paces)
 }
 
 /// The work that is done on Forebay and on the disk below it alike.
-struct Measured<'a> {
-    dir: &'a Path,
-    size: Size,
+struct Work<'a> {
+    volume: &'a dyn Volume,
+    checkpoint: &'a Checkpoint,
     tree: &'a Tree,
     name: &'a str,
 }
 
-impl Measured<'_> {
+impl Work<'_> {
     fn run(&self, sync: &dyn Fn() -> CliResult) -> CliResult<Paces> {
-        std::fs::create_dir_all(self.dir).doing(|| format!("cannot make {}", self.dir.display()))?;
         let copy = self.copy(sync)?;
-        let checkpoint = Checkpoint::new(self.size, &self.dir.join("checkpoints"), 1)?;
-        let bar = progress::bar(&format!("checkpoint: {}", self.name), self.size.total(), Counts::Bytes);
-        let write = checkpoint.write(|bytes| bar.set(bytes))?;
+        let total = self.checkpoint.size.total();
+        let bar = progress::bar(&format!("checkpoint: {}", self.name), total, Counts::Bytes);
+        let write = self.volume.write(self.checkpoint, &mut |bytes| bar.set(bytes))?;
         drop(bar);
-        drop_caches(&checkpoint.files());
-        let bar = progress::bar(&format!("reading back: {}", self.name), self.size.total(), Counts::Bytes);
-        let read = checkpoint.verify(|bytes| bar.set(bytes))?;
+        let bar = progress::bar(&format!("reading back: {}", self.name), total, Counts::Bytes);
+        let read = self.volume.verify(self.checkpoint, &mut |bytes| bar.set(bytes))?;
         Ok(Paces { copy, write, read })
     }
 
@@ -84,7 +91,7 @@ impl Measured<'_> {
         let entries = self.tree.entries.len() as u64;
         let bar = progress::bar(&format!("copying files: {}", self.name), entries, Counts::Things);
         let began_ns = posix::monotonic_ns();
-        with_bar(&bar, &pulse, || tree::copy(self.tree, &self.dir.join("tree"), &pulse, &|| true))?;
+        with_bar(&bar, &pulse, || self.volume.copy(self.tree, TREE, &pulse, &|| true))?;
         sync()?;
         let seconds = (posix::monotonic_ns() - began_ns) as f64 / 1e9;
         Ok(CopyPace { entries_per_s: entries as f64 / seconds })
@@ -93,9 +100,9 @@ impl Measured<'_> {
 
 /// Shows on `bar` what `pulse` counts while `work` is done.
 fn with_bar<T>(bar: &Bar, pulse: &Pulse, work: impl FnOnce() -> T) -> T {
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let looker = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 bar.set(pulse.entries.load(Ordering::Relaxed));
                 thread::park_timeout(LOOK);
@@ -103,13 +110,9 @@ fn with_bar<T>(bar: &Bar, pulse: &Pulse, work: impl FnOnce() -> T) -> T {
         });
         let result = work();
         done.store(true, Ordering::Relaxed);
+        looker.thread().unpark();
         result
     })
-}
-
-fn sync_local(dir: &Path) -> CliResult {
-    let file = File::open(dir).doing(|| format!("cannot open {}", dir.display()))?;
-    posix::sync_filesystem(&file).doing(|| format!("cannot sync {}", dir.display()))
 }
 
 fn restart(site: &Site) -> CliResult {
@@ -119,24 +122,26 @@ fn restart(site: &Site) -> CliResult {
     site.mount()
 }
 
-fn verify(trees: &[(&Tree, &PathBuf)], checkpoints: &[Checkpoint], size: Size) -> CliResult<Verified> {
+fn verify(volume: &dyn Volume, trees: &[(&Tree, &str)], checkpoints: &[Checkpoint]) -> CliResult<Verified> {
     let began_ns = posix::monotonic_ns();
     let entries: u64 = trees.iter().map(|(tree, _)| tree.entries.len() as u64).sum();
     let pulse = Pulse::default();
     let bar = progress::bar("comparing files", entries, Counts::Things);
-    with_bar(&bar, &pulse, || trees.iter().try_for_each(|(tree, at)| tree::compare(tree, at, &pulse)))?;
+    with_bar(&bar, &pulse, || trees.iter().try_for_each(|(tree, at)| volume.compare(tree, at, &pulse)))?;
     drop(bar);
     for checkpoint in checkpoints {
-        let bar = progress::bar("checking a checkpoint", size.total(), Counts::Bytes);
-        checkpoint.verify(|bytes| bar.set(bytes))?;
+        let bar = progress::bar("checking a checkpoint", checkpoint.size.total(), Counts::Bytes);
+        volume.verify(checkpoint, &mut |bytes| bar.set(bytes))?;
     }
-    let files: u64 = trees.iter().map(|(tree, _)| tree.bytes()).sum();
-    let checkpoint_files: u64 = checkpoints.iter().map(|checkpoint| checkpoint.files().len() as u64).sum();
-    Ok(Verified {
-        entries: entries + checkpoint_files,
-        bytes: files + checkpoints.len() as u64 * size.total(),
-        seconds: (posix::monotonic_ns() - began_ns) as f64 / 1e9,
-    })
+    let tree_bytes: u64 = trees.iter().map(|(tree, _)| tree.bytes()).sum();
+    let sizes = checkpoints.iter().map(|checkpoint| (checkpoint.files().len() as u64, checkpoint.size.total()));
+    let (files, bytes) = sizes.fold((0, 0), |(files, bytes), (f, b)| (files + f, bytes + b));
+    let seconds = (posix::monotonic_ns() - began_ns) as f64 / 1e9;
+    Ok(Verified { entries: entries + files, bytes: tree_bytes + bytes, seconds })
+}
+
+fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
 fn say(what: &str) {

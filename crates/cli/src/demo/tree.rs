@@ -161,7 +161,8 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    fn beat(&self, began_ns: u64) {
+    /// One more entry, begun at `began_ns`.
+    pub fn beat(&self, began_ns: u64) {
         self.entries.fetch_add(1, Ordering::Relaxed);
         self.longest_ns.fetch_max(posix::monotonic_ns() - began_ns, Ordering::Relaxed);
     }

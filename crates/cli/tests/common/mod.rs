@@ -1,5 +1,5 @@
 //! What the tests of the program share.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::{path::PathBuf, process::Command};
 

@@ -1,0 +1,77 @@
+//! Ends the demo when a server dies that was not killed: its programs would wait for it for ever.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use super::site::{self, Base};
+use crate::processes::PidFile;
+
+/// Between two looks at the processes.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Looks after the processes of a site until it is dropped.
+pub struct Watchdog {
+    awake: Arc<AtomicBool>,
+}
+
+impl Watchdog {
+    /// Asleep at first.
+    pub fn new(run_dir: PathBuf, log_dir: PathBuf, base: Base) -> Self {
+        let awake = Arc::new(AtomicBool::new(false));
+        let watched = Arc::downgrade(&awake);
+        thread::spawn(move || watch(&watched, &run_dir, &log_dir, &base));
+        Self { awake }
+    }
+
+    /// From now on every process is expected to live.
+    pub fn wake(&self) {
+        self.awake.store(true, Ordering::SeqCst);
+    }
+
+    /// Processes are about to be stopped or killed.
+    pub fn sleep(&self) {
+        self.awake.store(false, Ordering::SeqCst);
+    }
+}
+
+fn watch(awake: &Weak<AtomicBool>, run_dir: &Path, log_dir: &Path, base: &Base) {
+    loop {
+        thread::sleep(LOOK);
+        let Some(awake) = awake.upgrade() else { return };
+        let dead = PidFile::all(run_dir).into_iter().find(|(_, file)| file.running().is_none());
+        // Asked last: whoever stops a process goes to sleep first.
+        if let Some((name, _)) = dead.filter(|_| awake.load(Ordering::SeqCst)) {
+            abandon(base, log_dir, &format!("the process of {name} ended by itself"));
+        }
+    }
+}
+
+/// Says why, shows the ends of the logs, cleans up, ends the demo: some of its programs cannot be waited for.
+pub fn abandon(base: &Base, log_dir: &Path, why: &str) -> ! {
+    eprint!("{}", log_tails(log_dir));
+    eprintln!("forebay: {why}; the demo is given up");
+    site::end_now(base);
+    std::process::exit(1);
+}
+
+/// What the logs say at their ends.
+pub fn log_tails(log_dir: &Path) -> String {
+    let logs = std::fs::read_dir(log_dir).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = logs.map(|entry| entry.path()).collect();
+    paths.sort();
+    let tail = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let last = &lines[lines.len().saturating_sub(5)..];
+        (!last.is_empty()).then(|| format!("--- {name}\n{}\n", last.join("\n")))
+    };
+    paths.iter().filter_map(tail).collect()
+}

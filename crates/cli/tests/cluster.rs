@@ -1,0 +1,135 @@
+//! A cluster brought up, looked at, broken and taken down as a user does it; without a mount, so that it needs no root.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
+
+mod common;
+
+use std::process::Output;
+
+use common::{Scratch, forebay, json};
+use serde_json::Value;
+
+/// Taken down, whatever the test did.
+struct Up<'a>(&'a Scratch);
+
+impl<'a> Up<'a> {
+    fn new(scratch: &'a Scratch, more: &[&str]) -> Self {
+        let up = Self(scratch);
+        let output = up.again(more);
+        assert!(output.status.success(), "{}", words(&output));
+        up
+    }
+
+    fn again(&self, more: &[&str]) -> Output {
+        let sizes = ["--osts", "2", "--ost-size", "128MiB", "--mdt-size", "128MiB", "--no-mount"];
+        forebay().args(["up", self.0.path()]).args(sizes).args(more).output().expect("it runs")
+    }
+
+    fn status(&self) -> Value {
+        json(forebay().args(["status", self.0.path(), "--json"]))
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        let _ = forebay().args(["down", self.0.path(), "--force"]).output();
+    }
+}
+
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn pids(status: &Value) -> Vec<u64> {
+    let targets = status["targets"].as_array().expect("targets");
+    targets.iter().map(|target| target["pid"].as_u64().expect("a pid")).collect()
+}
+
+#[test]
+fn up_serves_all_targets_and_leaves_them_alone_the_second_time() {
+    let scratch = Scratch::new("up");
+    let up = Up::new(&scratch, &[]);
+    let status = up.status();
+    let names: Vec<_> = status["targets"].as_array().expect("targets").iter().map(|t| t["name"].as_str()).collect();
+    assert_eq!(names, [Some("MDT0000"), Some("OST0000"), Some("OST0001")]);
+    for target in status["targets"].as_array().expect("targets") {
+        assert_eq!(target["state"], "serving", "{target}");
+        assert!(target["last_committed"].is_u64() && target["dir"].as_str().is_some(), "{target}");
+    }
+    assert!(status["clients"].is_array());
+    assert!(up.again(&[]).status.success());
+    assert_eq!(pids(&up.status()), pids(&status));
+    let other = up.again(&["--separate"]);
+    assert!(other.status.code() == Some(2) && words(&other).contains("--separate"), "{}", words(&other));
+}
+
+#[test]
+fn a_killed_server_is_seen_by_status_and_brought_back_by_up() {
+    let scratch = Scratch::new("killed");
+    let up = Up::new(&scratch, &["--separate"]);
+    let pid = pids(&up.status())[1].to_string();
+    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().expect("kill runs").success());
+    let output = forebay().args(["status", scratch.path(), "--json"]).output().expect("it runs");
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON, whoever is down");
+    assert_eq!((output.status.code(), &status["targets"][1]["state"]), (Some(1), &Value::from("down")));
+    assert!(words(&output).contains("OST0000") && words(&output).contains("forebay up"), "{}", words(&output));
+    assert!(up.again(&[]).status.success());
+    let after = pids(&up.status());
+    assert_ne!(after[1].to_string(), pid);
+}
+
+#[test]
+fn down_stops_cleanly_and_what_was_up_comes_up_again() {
+    let scratch = Scratch::new("down");
+    let up = Up::new(&scratch, &[]);
+    assert!(forebay().args(["down", scratch.path()]).status().expect("it runs").success());
+    assert_eq!(forebay().args(["status", scratch.path()]).output().expect("it runs").status.code(), Some(1));
+    assert!(up.again(&[]).status.success());
+    assert_eq!(up.status()["targets"][0]["store"]["clean_stop"], true);
+    assert!(forebay().args(["sync", scratch.path()]).status().expect("it runs").success());
+}
+
+#[test]
+fn a_directory_that_is_served_is_not_served_twice() {
+    let scratch = Scratch::new("twice");
+    let _up = Up::new(&scratch, &[]);
+    let dir = format!("{}/OST0000", scratch.path());
+    let output = forebay().args(["serve", &dir, "--listen", "127.0.0.1:0"]).output().expect("it runs");
+    assert!(output.status.code() == Some(1) && words(&output).contains("locked"), "{}", words(&output));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_words() {
+    let scratch = Scratch::new("refused");
+    let empty = format!("{}/empty", scratch.path());
+    std::fs::create_dir(&empty).expect("made");
+    for (flags, code, said) in [
+        (&["up", &empty, "--mdts", "2"][..], 2, "one MDT"),
+        (&["up", &empty, "--listen", "0.0.0.0:7700"], 2, "ssh"),
+        (&["up", &empty, "--osts", "0"], 2, "--osts 0"),
+        (&["serve", &empty, "--listen", "127.0.0.1:0"], 1, "format"),
+        (&["format", "ost", &empty], 2, "--cluster"),
+        (&["format", "mdt", &empty, "--index", "1"], 2, "one MDT"),
+        (&["down", &empty], 1, "forebay up"),
+        (&["status", "/no/such/dir"], 1, "not a directory"),
+        (&["umount", &empty], 1, "is not a mount"),
+        (&["mount", &empty, &empty, "-o", "frobnicate"], 2, "no such option"),
+        (&["getstripe", &empty], 1, "not on a Forebay mount"),
+        (&["setstripe", "-S", "1000", &empty], 2, "64 KiB"),
+    ] {
+        let output = forebay().args(flags).output().expect("it runs");
+        assert!(output.status.code() == Some(code) && words(&output).contains(said), "{flags:?}: {}", words(&output));
+    }
+    assert_eq!(std::fs::read_dir(&empty).expect("still there").count(), 0, "nothing was made");
+}
+
+#[test]
+fn the_demo_runs_through_the_library_and_cleans_up() {
+    let scratch = Scratch::new("demo");
+    let (dir, tree) = (format!("{}/demo", scratch.path()), format!("{}/src", env!("CARGO_MANIFEST_DIR")));
+    let flags = ["demo", &dir, "--library", "--quick", "--checkpoint-size", "8MiB", "--tree", &tree];
+    let output = forebay().args(flags).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("All verified"), "{said}\n{}", words(&output));
+    assert!(said.contains("OST0001: SIGKILL") && said.contains("MDT0000: SIGKILL"), "{said}");
+    assert!(!std::path::Path::new(&dir).exists());
+}
