@@ -8,8 +8,11 @@ use forebay_env::{
     sim::{Fault, NodeId, Sim},
 };
 
+use forebay_fsck::{CheckOptions, ClusterOptions, Severity};
+
 use crate::{
-    Cluster, ClusterOptions,
+    Cluster,
+    cluster::{ClusterOptions as BuildOptions, STORE_DIR},
     faults::{self, Counts, Kind},
     verify::verify,
     workload::{Runner, Shared, Worker},
@@ -55,6 +58,8 @@ pub struct Report {
 
 /// Everything must complete this long (virtual) after the healing.
 const HEALED_TIME: Duration = Duration::from_secs(600);
+/// Time (virtual) for sessions to end, logs to drain, and the collection to look.
+const QUIESCE_TIME: Duration = Duration::from_secs(300);
 /// Longest wait between two faults, in virtual milliseconds.
 const FAULT_GAP_MS: u64 = 900;
 
@@ -113,7 +118,7 @@ impl Run {
 
     async fn whole(&self) -> Result<Report, String> {
         let ost_bytes = if self.small { 20 << 20 } else { 64 << 20 };
-        let cluster = Cluster::format(&self.sim, ClusterOptions { ost_bytes, ..ClusterOptions::default() }).await;
+        let cluster = Cluster::format(&self.sim, BuildOptions { ost_bytes, ..BuildOptions::default() }).await;
         cluster.boot_all();
         for station in &self.stations {
             self.start(&cluster, station, false);
@@ -284,7 +289,24 @@ impl Run {
             drop(station.client.take());
         }
         faults::kill_and_boot(cluster, 0..cluster.servers.len(), true).await;
-        self.audit(cluster, node).await.map_err(|e| format!("after all servers lost power: {e}"))
+        self.audit(cluster, node).await.map_err(|e| format!("after all servers lost power: {e}"))?;
+        self.sim.crash(node);
+        self.sim.sleep(QUIESCE_TIME).await;
+        self.fsck(cluster).await
+    }
+
+    /// An independent reader of the disks finds nothing wrong: no damage, no dangling name, no leaked object.
+    async fn fsck(&self, cluster: &Cluster) -> Result<(), String> {
+        let mut reports = Vec::new();
+        for server in &cluster.servers {
+            self.sim.crash(server.node);
+            let options = CheckOptions { verify_data: true, ..CheckOptions::default() };
+            let report = forebay_fsck::check(&self.sim.env(server.node), STORE_DIR, options).await;
+            reports.push(report.map_err(|e| format!("fsck of {}: {e}", server.target))?);
+        }
+        reports.push(forebay_fsck::check_cluster(&reports, ClusterOptions { quiesced: true }));
+        let unclean = reports.iter().find(|report| !report.is_clean());
+        unclean.map_or(Ok(()), |report| Err(format!("fsck: {}", report.to_text(Severity::Warning))))
     }
 
     async fn audit(&self, cluster: &Cluster, node: NodeId) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_client::{Client, OpenMode};
+use forebay_client::{Client, OpenMode, SetAttributes};
 use forebay_proto::Fid;
 
 use crate::{
@@ -79,11 +79,21 @@ async fn check_file(
     if bytes.len() as u64 != attr.size {
         return Err(format!("{path}: stat says {} bytes, read gives {}", attr.size, bytes.len()));
     }
-    let mut worker = worker.borrow_mut();
-    let links = worker.names.links(id);
-    let model = worker.files.entry(id).or_default();
-    model.check_size(attr.size, loose)?;
-    model.check(0, &bytes, loose)?;
+    let (links, size_was_lost) = {
+        let mut worker = worker.borrow_mut();
+        let links = worker.names.links(id);
+        let model = worker.files.entry(id).or_default();
+        let size_was_lost = loose && model.longest() > attr.size;
+        model.check_size(attr.size, loose)?;
+        model.check(0, &bytes, loose)?;
+        (links, size_was_lost)
+    };
+    if size_was_lost {
+        // Bytes beyond a lost size may reappear (P3), until a truncate says that they shall not.
+        let changes = SetAttributes { size: Some(attr.size), ..SetAttributes::default() };
+        client.setattr(&caller(), fid, changes, None).await.map_err(|e| format!("truncate: {e}"))?;
+        worker.borrow_mut().files.entry(id).or_default().truncate(attr.size);
+    }
     if attr.nlink as usize == links { Ok(()) } else { Err(format!("{} links, expected {links}", attr.nlink)) }
 }
 

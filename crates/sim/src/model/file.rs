@@ -44,6 +44,11 @@ impl FileModel {
         *self.sizes.last().expect("there is always a size")
     }
 
+    /// The largest size that may come back.
+    pub fn longest(&self) -> u64 {
+        self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
     /// A write was acknowledged.
     pub fn write(&mut self, offset: u64, length: u64, tag: WriteTag) {
         self.replace(offset, offset + length, |history| history.push(tag));
