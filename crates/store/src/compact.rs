@@ -230,8 +230,9 @@ impl Core {
         let mut damaged = false;
         let mut items = Vec::new();
         let mut sources = Vec::new();
-        for moved in moves {
-            match self.read_to_move(&moved).await? {
+        let covers = self.read_covers(&moves).await?;
+        for (moved, cover) in moves.into_iter().zip(covers) {
+            match self.read_to_move(&moved, cover).await? {
                 Some(item) => {
                     items.push(item);
                     sources.push(moved);
@@ -250,14 +251,34 @@ impl Core {
         Ok(damaged)
     }
 
+    /// The bytes of many pieces in few reads; none where such a read fails: its pieces are read one by one then.
+    async fn read_covers(&self, moves: &[Move]) -> StoreResult<Vec<Option<Bytes>>> {
+        let extents: Vec<Extent> = moves.iter().map(|moved| moved.extent.clone()).collect();
+        let mut covers = vec![None; moves.len()];
+        for planned in read::plan_reads(&extents, limits::COMPACT_GAP_BYTES) {
+            let bytes = match self.read_place(planned.place, planned.bytes).await {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind == StoreErrorKind::Medium => continue,
+                Err(error) => return Err(error),
+            };
+            for index in planned.extents {
+                let at = (extents[index].place.at - planned.place.at) as usize;
+                covers[index] = Some(bytes.slice(at..at + read::cover_bytes(&extents[index]) as usize));
+            }
+        }
+        Ok(covers)
+    }
+
     /// The piece's verified bytes, ready to be written; none if they are damaged.
-    async fn read_to_move(&self, moved: &Move) -> StoreResult<Option<Item>> {
+    async fn read_to_move(&self, moved: &Move, cover: Option<Bytes>) -> StoreResult<Option<Item>> {
         let Move { fid, extent, .. } = moved;
-        let cover = extent.cover();
-        let bytes = match self.read_place(extent.place, cover.end - cover.start).await {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind == StoreErrorKind::Medium => return Ok(self.report_damage(moved, &error)),
-            Err(error) => return Err(error),
+        let bytes = match cover {
+            Some(bytes) => bytes,
+            None => match self.read_place(extent.place, read::cover_bytes(extent)).await {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind == StoreErrorKind::Medium => return Ok(self.report_damage(moved, &error)),
+                Err(error) => return Err(error),
+            },
         };
         if let Err(error) = read::verify(*fid, extent, &bytes) {
             return Ok(self.report_damage(moved, &error));

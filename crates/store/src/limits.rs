@@ -34,6 +34,8 @@ pub const DIRTY_BYTES: u64 = 64 << 20;
 pub const CHECKPOINT_BATCH_BYTES: u64 = 512 << 10;
 /// Live bytes the cleaner moves at one time.
 pub const COMPACT_BATCH_BYTES: u64 = 2 << 20;
+/// The cleaner reads what lies closer than this in one read: garbage in between costs less than another request.
+pub const COMPACT_GAP_BYTES: u64 = 512 << 10;
 /// Rounds the cleaner spends on one slab whose blocks change under it.
 pub const COMPACT_ROUNDS: usize = 3;
 /// Times a read looks the index up again because the bytes moved meanwhile.

@@ -23,11 +23,13 @@ use crate::{
 
 /// One read of the device, for one or more extents.
 #[derive(Debug, PartialEq, Eq)]
-struct DeviceRead {
-    place: Place,
-    bytes: u64,
+pub(crate) struct DeviceRead {
+    /// Where it begins.
+    pub place: Place,
+    /// How long it is.
+    pub bytes: u64,
     /// Positions in the list of extents.
-    extents: Vec<usize>,
+    pub extents: Vec<usize>,
 }
 
 impl Core {
@@ -82,7 +84,7 @@ impl Core {
         let wanted: Vec<Extent> =
             extents.iter().map(|e| e.cut(e.offset.max(range.start)..e.end().min(range.end))).collect();
         let mut covers: Vec<Bytes> = vec![Bytes::new(); wanted.len()];
-        for read in plan_reads(&wanted) {
+        for read in plan_reads(&wanted, limits::READ_GAP_BYTES) {
             let bytes = self.read_place(read.place, read.bytes).await?;
             for index in read.extents {
                 let at = (wanted[index].place.at - read.place.at) as usize;
@@ -118,13 +120,14 @@ fn visit(table: &Table, fid: Fid, range: &Range<u64>, mut each: impl FnMut(u64, 
     Ok(())
 }
 
-fn cover_bytes(extent: &Extent) -> u64 {
+/// Bytes of an extent's cover.
+pub(crate) fn cover_bytes(extent: &Extent) -> u64 {
     let cover = extent.cover();
     cover.end - cover.start
 }
 
-/// Reads neighbours on the device at one time.
-fn plan_reads(extents: &[Extent]) -> Vec<DeviceRead> {
+/// Reads neighbours on the device at one time: those less than `gap_bytes` apart.
+pub(crate) fn plan_reads(extents: &[Extent], gap_bytes: u64) -> Vec<DeviceRead> {
     let mut order: Vec<usize> = (0..extents.len()).collect();
     order.sort_by_key(|index| extents[*index].place);
     let mut reads: Vec<DeviceRead> = Vec::new();
@@ -133,7 +136,7 @@ fn plan_reads(extents: &[Extent]) -> Vec<DeviceRead> {
         let end = u64::from(place.at) + bytes;
         if let Some(last) = reads.last_mut()
             && (last.place.slab, last.place.epoch) == (place.slab, place.epoch)
-            && u64::from(place.at) <= u64::from(last.place.at) + last.bytes + limits::READ_GAP_BYTES
+            && u64::from(place.at) <= u64::from(last.place.at) + last.bytes + gap_bytes
             && end - u64::from(last.place.at) <= limits::READ_BYTES
         {
             last.bytes = last.bytes.max(end - u64::from(last.place.at));
