@@ -14,6 +14,8 @@ pub enum CliErrorKind {
     Failed,
     /// Bytes, names or attributes are not what they were: exit code 3.
     Mismatch,
+    /// A command whose exit codes others have defined (fsck).
+    Code(u8),
 }
 
 /// A failed command.
@@ -41,12 +43,18 @@ impl CliError {
         Self { kind: CliErrorKind::Mismatch, message: message.into() }
     }
 
+    /// An end with an exit code that others have defined.
+    pub fn with_code(code: u8, message: impl Into<String>) -> Self {
+        Self { kind: CliErrorKind::Code(code), message: message.into() }
+    }
+
     /// What the process ends with.
     pub fn exit_code(&self) -> u8 {
         match self.kind {
             CliErrorKind::Failed => 1,
             CliErrorKind::Usage => 2,
             CliErrorKind::Mismatch => 3,
+            CliErrorKind::Code(code) => code,
         }
     }
 }

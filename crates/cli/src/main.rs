@@ -1,7 +1,7 @@
 //! `forebay`: the one program. One file per subcommand.
 //!
 //! Invariant: exit code 0 = it was done; 1 = it was tried and did not work; 2 = the arguments are wrong; 3 = bytes or
-//! names are not what they were. Words go to stderr, results to stdout; progress is shown on terminals only.
+//! names are not what they were (`fsck`: as fsck(8)). Words go to stderr, results to stdout; progress is shown on terminals only.
 
 mod ask;
 mod bench;
@@ -11,6 +11,7 @@ mod df;
 mod down;
 mod error;
 mod format;
+mod fsck;
 mod fuse_mount;
 mod mount;
 mod mount_options;
@@ -69,6 +70,8 @@ enum Command {
     Format(format::FormatArgs),
     /// Serve targets in the foreground
     Serve(serve::ServeArgs),
+    /// Check targets that are not served; with --repair mend them
+    Fsck(fsck::FsckArgs),
     /// Measure: this machine's disks, any directory, any file system
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -110,6 +113,7 @@ fn run(command: &Command) -> CliResult {
         Command::Getstripe(args) => stripe::get(args),
         Command::Format(args) => format::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Fsck(args) => fsck::run(args),
         Command::Bench(command) => bench::run(command),
         Command::BenchIorTask(args) => bench::ior::run_task(args),
     }

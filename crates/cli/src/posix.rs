@@ -79,17 +79,17 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
     assert!(pid > 1, "never signals a group, all processes or init");
     // SAFETY: no memory is involved.
+    user_id() == 0
+}
+
+/// Effective user.
+pub fn user_id() -> u32 {
     check(unsafe { libc::kill(pid, signal) })
 }
 
 /// Lets `command` begin a session of its own: it outlives us and gets none of our terminal's signals.
 pub fn in_own_session(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec only setsid and sigprocmask run; both are async-signal-safe.
-    user_id() == 0
-}
-
-/// Effective user.
-pub fn user_id() -> u32 {
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
@@ -177,6 +177,13 @@ pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: both strings end in NUL; the kernel reads `value.len()` bytes of `value`.
     check(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
+/// Makes the empty file `path` without opening it.
+pub fn make_file(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: `path` ends in NUL and lives across the call.
+    check(unsafe { libc::mknod(path.as_ptr(), libc::S_IFREG | 0o666, 0) })
+}
+
 }
 
 /// Sets access and modification time of `path` itself (a symbolic link is not followed), in nanoseconds since 1970.
@@ -222,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn own_process_has_cpu_seconds_and_pid_zero_has_none() {
-        assert!(cpu_seconds_of(std::process::id()).is_some());
-        assert!(cpu_seconds_of(0).is_none());
-    }
-}
-    #[test]
     fn own_process_has_a_peak_that_is_not_below_its_memory() {
         assert!(memory_bytes("VmRSS") > 0 && memory_bytes("VmHWM") >= 1 << 20);
         assert_eq!(memory_bytes("VmNothing"), 0);
     }
 
+    #[test]
+    fn own_process_has_cpu_seconds_and_pid_zero_has_none() {
+        assert!(cpu_seconds_of(std::process::id()).is_some());
+        assert!(cpu_seconds_of(0).is_none());
+    }
+}

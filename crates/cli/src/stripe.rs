@@ -6,7 +6,6 @@
 
 use std::{
     ffi::CStr,
-    fs::OpenOptions,
     io,
     path::{Path, PathBuf},
 };
@@ -78,8 +77,9 @@ impl SetstripeArgs {
 
 fn set_one(path: &Path, text: &str) -> CliResult {
     let shown = path.display();
-    let made = match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(_) => true,
+    // Made without opening it: the layout of a file is fixed when it is first opened for writing.
+    let made = match posix::make_file(path) {
+        Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
         Err(error) => return Err(CliError::failed(format!("cannot make {shown}: {error}"))),
     };
@@ -96,7 +96,7 @@ fn explain(error: &io::Error, made: bool) -> String {
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => "it is not on a Forebay mount".into(),
         Some(libc::EEXIST | libc::EBUSY | libc::ENOTEMPTY) if !made => {
-            "it has content already; the layout of a file is fixed by its first write (copy it to a new file)".into()
+            "it was opened for writing before, and that fixes a file's layout; copy it to a new file".into()
         }
         Some(libc::EINVAL | libc::ERANGE) => "there are not that many OSTs, or there is no such OST".into(),
         _ => error.to_string(),

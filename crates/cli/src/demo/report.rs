@@ -137,7 +137,8 @@ impl Report {
                 show_bytes(bytes),
                 show_seconds(seconds),
             ),
-            "  every name, mode, size, time, link and byte is right.".to_owned(),
+            "  every name, mode, size, time, link and byte is right; fsck found nothing wrong on any target."
+                .to_owned(),
             String::new(),
             format!("All verified, in {}.", show_seconds(self.seconds)),
         ]

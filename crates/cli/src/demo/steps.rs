@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{CliResult, Doing},
-    posix,
+    fsck, posix,
     progress::{self, Bar, Counts},
     units::show_bytes,
 };
@@ -48,8 +48,9 @@ pub fn run(site: &Site, size: Size, tree: Tree, local: &Path) -> CliResult<Repor
     drop(volume);
     restart(site)?;
     let verified = verify(&*site.volume()?, &[(&tree, TREE), (&fire.copied, AGAIN)], &[first, second])?;
-    say("stopping");
+    say("stopping, and checking the targets' bytes with fsck");
     site.stop()?;
+    fsck::check_stopped(site.cluster())?;
     let seconds = (posix::monotonic_ns() - began_ns) as f64 / 1e9;
     let checkpoint = format!("{} x {}, with fsync", size.processes, show_bytes(size.bytes));
     let headline = site.headline();

@@ -1,0 +1,154 @@
+//! `forebay fsck DIR...`: checks targets that are not served, and with `--repair` mends them.
+//!
+//! Exit code as fsck(8): 0 clean, 1 repaired, 4 something is left, 8 could not be checked; several targets' are or'ed.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use forebay_env::{Env, real};
+use forebay_fsck::{CheckOptions, ClusterOptions, RepairOptions, Report, Severity, check, check_cluster, exit, repair};
+use serde_json::json;
+
+use crate::{
+    cluster::Cluster,
+    error::{CliError, CliResult},
+    format::utf8,
+    progress::{self, Counts},
+};
+
+/// What to check.
+#[derive(Debug, Args)]
+pub struct FsckArgs {
+    /// Directories of targets, or of a whole cluster made by `up`; none may be served meanwhile
+    #[arg(required = true)]
+    pub dirs: Vec<PathBuf>,
+    /// Mend what can be mended safely
+    #[arg(long)]
+    pub repair: bool,
+    /// With --repair: free space that belongs to no file (its bytes are gone)
+    #[arg(long, requires = "repair")]
+    pub remove_leaks: bool,
+    /// Read all file data and compare it with its checksums
+    #[arg(long)]
+    pub verify_data: bool,
+    /// Tell also what is only worth knowing
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Checks, says what is wrong, ends with fsck(8)'s exit code.
+pub fn run(args: &FsckArgs) -> CliResult {
+    let dirs = target_dirs(&args.dirs)?;
+    let (reports, failures) = real::run(|env| async move { examine(&env, &dirs, args).await });
+    let code = reports.iter().fold(exit::CLEAN, |code, report| code | report.exit_code());
+    let code = if failures.is_empty() { code } else { code | exit::OPERATIONAL };
+    if args.json {
+        let targets: Vec<_> = reports.iter().map(Report::to_json).collect();
+        println!("{}", json!({ "exit": code, "reports": targets, "failures": failures }));
+    } else {
+        let least = if args.verbose { Severity::Info } else { Severity::Warning };
+        reports.iter().for_each(|report| print!("{}", report.to_text(least)));
+    }
+    conclude(code, &failures, args.repair)
+}
+
+fn conclude(code: i32, failures: &[String], repaired: bool) -> CliResult {
+    let words = if !failures.is_empty() {
+        failures.join("\n")
+    } else if code & exit::LEFT != 0 && !repaired {
+        "something is wrong; --repair mends what can be mended".to_owned()
+    } else if code & exit::LEFT != 0 {
+        "something is wrong that repair does not reach".to_owned()
+    } else if code != exit::CLEAN {
+        "what was wrong is repaired".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(CliError::with_code(u8::try_from(code).unwrap_or(u8::MAX), words))
+}
+
+/// Each directory, or the targets of the cluster it holds.
+fn target_dirs(dirs: &[PathBuf]) -> CliResult<Vec<PathBuf>> {
+    let expand = |dir: &PathBuf| {
+        if !Cluster::exists(dir) {
+            return Ok(vec![dir.clone()]);
+        }
+        Cluster::load(dir).map(|cluster| cluster.targets().into_iter().map(|target| target.dir).collect())
+    };
+    Ok(dirs.iter().map(expand).collect::<CliResult<Vec<Vec<PathBuf>>>>()?.concat())
+}
+
+/// Every target, then all of them together; what could not be checked in words.
+async fn examine(env: &Env, dirs: &[PathBuf], args: &FsckArgs) -> (Vec<Report>, Vec<String>) {
+    let bar = progress::bar("checking", dirs.len() as u64, Counts::Things);
+    let (mut reports, mut failures) = (Vec::new(), Vec::new());
+    for dir in dirs {
+        match examine_one(env, dir, args).await {
+            Ok(report) => reports.push(report),
+            Err(error) => failures.push(format!("{}: {error}", dir.display())),
+        }
+        bar.add(1);
+    }
+    if reports.len() > 1 && failures.is_empty() {
+        reports.push(together(&reports));
+    }
+    (reports, failures)
+}
+
+async fn examine_one(env: &Env, dir: &Path, args: &FsckArgs) -> CliResult<Report> {
+    let options = CheckOptions { verify_data: args.verify_data, ..CheckOptions::default() };
+    let dir = utf8(dir)?;
+    let result = if args.repair {
+        repair(env, &dir, RepairOptions { check: options, remove_leaks: args.remove_leaks }).await
+    } else {
+        check(env, &dir, options).await
+    };
+    result.map_err(|error| CliError::failed(error.to_string()))
+}
+
+/// The targets compared with each other.
+fn together(reports: &[Report]) -> Report {
+    check_cluster(reports, ClusterOptions { quiesced: reports.iter().all(|report| report.clean_stop) })
+}
+
+/// Checks all targets of a stopped cluster, data and all; an error names the first thing that is wrong.
+pub fn check_stopped(cluster: &Cluster) -> CliResult {
+    let args = FsckArgs {
+        dirs: vec![cluster.dir.clone()],
+        repair: false,
+        remove_leaks: false,
+        verify_data: true,
+        verbose: false,
+        json: false,
+    };
+    let dirs = target_dirs(&args.dirs)?;
+    let (reports, failures) = real::run(|env| async move { examine(&env, &dirs, &args).await });
+    let wrong: String = reports.iter().filter(|r| !r.is_clean()).map(|r| r.to_text(Severity::Warning)).collect();
+    match failures.first() {
+        Some(failure) => Err(CliError::failed(format!("fsck could not look: {failure}"))),
+        None if !wrong.is_empty() => Err(CliError::mismatch(format!("fsck found:\n{wrong}"))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_fsck_and_come_with_words() {
+        assert!(conclude(exit::CLEAN, &[], false).is_ok());
+        for (code, failures, repaired, words) in [
+            (exit::LEFT, &[][..], false, "--repair"),
+            (exit::LEFT | exit::REPAIRED, &[], true, "does not reach"),
+            (exit::REPAIRED, &[], true, "is repaired"),
+            (exit::OPERATIONAL, &["/x: served".to_owned()], false, "/x: served"),
+        ] {
+            let error = conclude(code, failures, repaired).expect_err(words);
+            assert!(i32::from(error.exit_code()) == code && error.message.contains(words), "{error}");
+        }
+    }
+}
