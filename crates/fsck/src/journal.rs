@@ -42,7 +42,7 @@ pub(crate) struct JournalView {
 #[derive(Default)]
 struct Scan {
     intact: BTreeMap<u64, Record>,
-    broken: BTreeMap<u64, (u64, &'static str)>,
+    broken: BTreeMap<u64, (u64, Incarnation, &'static str)>,
     unreadable: BTreeSet<u64>,
 }
 
@@ -144,8 +144,8 @@ fn take(scan: &mut Scan, found: Found, at: u64, ring_bytes: u64) -> FsckResult<u
             scan.intact.insert(at, record);
             return Ok(record.record_bytes);
         }
-        Found::Broken { lsn, what } if anchor::is_lsn(lsn) && lsn % ring_bytes == at => {
-            scan.broken.insert(at, (lsn, what));
+        Found::Broken { lsn, incarnation, what } if anchor::is_lsn(lsn) && lsn % ring_bytes == at => {
+            scan.broken.insert(at, (lsn, incarnation, what));
         }
         Found::Newer(version) => {
             let words = format!("a journal record is of version {version}, by a newer forebay; use that one");
@@ -206,7 +206,7 @@ impl Chain {
         let (at, place) = (self.at, self.at.lsn % ring_bytes);
         let Some(record) = scan.intact.get(&place) else {
             return Err(match scan.broken.get(&place) {
-                Some((lsn, what)) if *lsn == at.lsn => format!("the record there is damaged: {what}"),
+                Some((lsn, _, what)) if *lsn == at.lsn => format!("the record there is damaged: {what}"),
                 _ if scan.unreadable.contains(&place) => "the device cannot read it".into(),
                 _ => "no intact record begins there".into(),
             });
@@ -255,7 +255,8 @@ async fn judge(
     let alive = scan.intact.values().filter(|record| record.incarnation >= chain.at.incarnation);
     let durable = alive.map(|record| record.durable).max().unwrap_or(0).max(named).max(anchor.durable);
     let beyond = |lsn: u64, incarnation: Incarnation| lsn >= chain.at.lsn && incarnation >= chain.at.incarnation;
-    let later = scan.intact.values().any(|record| beyond(record.lsn, record.incarnation));
+    let later = scan.intact.values().any(|record| beyond(record.lsn, record.incarnation))
+        || scan.broken.values().any(|(lsn, incarnation, _)| beyond(*lsn, *incarnation));
     let torn = chain.cut != chain.at || later;
     if durable > chain.cut.lsn {
         let words = format!("a record that was durable is bad: {}", chain.end);

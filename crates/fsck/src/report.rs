@@ -47,6 +47,8 @@ pub struct Stats {
     pub files: u64,
     /// Names of an MDT.
     pub names: u64,
+    /// Inodes without a name that somebody has open.
+    pub orphans: u64,
     /// Passes over the table.
     pub passes: u64,
 }
@@ -196,7 +198,7 @@ impl Report {
             "stats": {
                 "slabs": s.slabs, "runs": s.runs, "records": s.records, "transactions": s.transactions,
                 "pages": s.pages, "rows": s.rows, "extents": s.extents, "data_bytes": s.data_bytes,
-                "verified_bytes": s.verified_bytes, "files": s.files, "names": s.names, "passes": s.passes,
+                "verified_bytes": s.verified_bytes, "files": s.files, "names": s.names, "orphans": s.orphans, "passes": s.passes,
             },
         })
     }

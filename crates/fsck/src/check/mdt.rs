@@ -259,6 +259,7 @@ impl MdtCheck {
     ) -> (MdtInventory, Vec<KeyedFix>) {
         self.end_group(findings);
         (stats.files, stats.names) = (self.inodes.len() as u64, self.names);
+        stats.orphans = self.inodes.iter().filter(|inode| inode.is_orphan).count() as u64;
         if !incomplete {
             findings.extend(std::mem::take(&mut self.dangling));
             self.check_tree(findings);

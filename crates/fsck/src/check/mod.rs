@@ -70,6 +70,13 @@ pub(crate) async fn examine(env: &Env, dir: &str, options: &CheckOptions, writab
     if let Some(identity) = read_identity(&examined.identity_file, dir, &mut findings)? {
         examined.report.identity = Some((identity.cluster, identity.uuid, identity.target));
         let media = Media::open(env, dir, writable).await?;
+        if media.bytes(Device::Data) < identity.data_bytes {
+            let words = "the data device is smaller than the target";
+            let finding = Finding::error(Kind::WrongDevice, Place::Device(Device::Data, 0), words);
+            findings.add(finding.with(identity.data_bytes, media.bytes(Device::Data)));
+        }
+        // A wild size costs neither memory nor time: what the device does not have is told, and not looked for.
+        let identity = Identity { data_bytes: identity.data_bytes.min(media.bytes(Device::Data)), ..identity };
         check_target(&mut examined, &identity, &media, options, &mut findings).await?;
         (examined.identity, examined.media) = (Some(identity), Some(media));
     }
@@ -148,11 +155,6 @@ async fn check_device(
     findings: &mut Findings,
 ) -> FsckResult<bool> {
     let place = Place::Device(Device::Data, 0);
-    let bytes = media.bytes(Device::Data);
-    if bytes < identity.data_bytes {
-        let words = "the data device is smaller than the target";
-        findings.add(Finding::error(Kind::WrongDevice, place.clone(), words).with(identity.data_bytes, bytes));
-    }
     let bytes = media.bytes(Device::Journal);
     if bytes < identity.journal_bytes {
         let words = "the journal's device is smaller than the target's journal";

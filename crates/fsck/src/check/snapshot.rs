@@ -60,8 +60,17 @@ async fn read_pieces(pass: &Pass<'_>, pieces: &[Location], findings: &mut Findin
     let source =
         Source { media: pass.media, identity: pass.identity, slabs: pass.slabs, overlay: pass.overlay(), root: None };
     let mut bytes = BytesMut::new();
+    // Version and counts, four bytes for each free slab, 17 for each slab.
+    let longest = 25 + 21 * u64::from(pass.identity.slab_count());
     for piece in pieces {
         let wrong = |words: String| Finding::error(Kind::Snapshot, place_of(pass.identity, piece), words);
+        if bytes.len() as u64 + piece.bytes > longest {
+            findings.add(
+                wrong("the list of slabs is longer than it can be".into())
+                    .with(longest, bytes.len() as u64 + piece.bytes),
+            );
+            return Ok(None);
+        }
         if let Err(what) = check_place(&source, piece) {
             findings.add(wrong(format!("a piece of the list of slabs is misplaced: {what}")));
             return Ok(None);

@@ -75,6 +75,8 @@ pub enum Found {
     Broken {
         /// The lsn it claims.
         lsn: u64,
+        /// The incarnation it claims.
+        incarnation: Incarnation,
         /// What is wrong.
         what: &'static str,
     },
@@ -91,7 +93,8 @@ pub fn decode(owner: &Owner, max_bytes: u64, bytes: &[u8], to_end: bool) -> Foun
         return Found::Nothing;
     }
     let (lsn, length) = (word64(fixed, 32), word32(fixed, 40) as usize);
-    let broken = |what| Found::Broken { lsn, what };
+    let incarnation = Incarnation(word32(fixed, 28));
+    let broken = |what| Found::Broken { lsn, incarnation, what };
     if length == 0 || length as u64 > max_bytes || !(length as u64).is_multiple_of(limits::SECTOR) {
         return broken("its length is impossible");
     }

@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn the_golden_inode_is_read() {
-        let value = unhex("010204a481000064a7b3b6971703f0a204e80701100102");
+        let value = unhex("010204a48100002a36fe9c971703f0a204e80701100102");
         let inode = Inode::decode(&value).unwrap();
         assert_eq!((inode.mode, inode.nlink, inode.written, inode.size), (0o100_644, 1, true, 0));
         assert_eq!((inode.transno, &inode.body), (Transno(3 << 40 | 70_000), &Body::File(vec![2])));
