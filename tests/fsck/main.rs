@@ -7,6 +7,7 @@ mod common;
 mod world;
 
 mod clean;
+mod cluster;
 mod crash;
 mod damage;
 mod mdt;
