@@ -15,17 +15,20 @@ struct History {
     files: BTreeMap<String, Vec<u8>>,
 }
 
+/// So few slabs that a freed one is opened again soon.
 fn format_options() -> FormatOptions {
-    FormatOptions { data_bytes: (64 << 10) + 16 * (128 << 10), journal_bytes: 72 << 10, ..tiny() }
+    FormatOptions { data_bytes: (64 << 10) + 14 * (128 << 10), journal_bytes: 72 << 10, ..tiny() }
 }
 
-fn open_options() -> OpenOptions {
-    OpenOptions { commit_interval: Duration::from_micros(700), cache_bytes: Some(64 << 10) }
+/// Every other history commits seldom: then much dies, and slabs are emptied, by changes that are not committed.
+fn open_options(seed: u64) -> OpenOptions {
+    let commit_interval = Duration::from_micros(if seed.is_multiple_of(2) { 700 } else { 100_000 });
+    OpenOptions { commit_interval, cache_bytes: Some(64 << 10), ..OpenOptions::default() }
 }
 
 async fn operate(sim: &Sim, store: &Store) {
     for sequence in 1..200u64 {
-        let (object, offset) = (fid(sim.random_below(8)), sim.random_below(40_000));
+        let (object, offset) = (fid(sim.random_below(4)), sim.random_below(100_000));
         match sim.random_below(16) {
             0 => {
                 truncate(store, object, offset, sequence).await.unwrap();
@@ -38,7 +41,8 @@ async fn operate(sim: &Sim, store: &Store) {
             }
             6 => delete(store, &[&b"\x20"[..], &sim.random_below(50).to_be_bytes()].concat()).await,
             _ => {
-                let length = 1 + sim.random_below(18_000) as usize;
+                // Some span several blocks: pieces cut from these begin in the middle of their run.
+                let length = 1 + sim.random_below(if sim.chance(0.2) { 90_000 } else { 18_000 }) as usize;
                 write(store, object, offset, length, sequence).await.unwrap();
             }
         }
@@ -60,7 +64,7 @@ fn record(seed: u64) -> History {
     for life in 0..1 + seed % 3 {
         let env = world.env();
         world.sim.block_on(async {
-            let store = Store::open(&env, DIR, &open_options()).await.unwrap();
+            let store = Store::open(&env, DIR, &open_options(seed)).await.unwrap();
             operate(&world.sim, &store).await;
             if life == seed % 2 {
                 store.close().await.unwrap();

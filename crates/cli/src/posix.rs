@@ -34,6 +34,21 @@ pub fn own_cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
+/// Bytes this process has had written to devices, as the kernel counts them; 0 where it does not.
+pub fn own_written_bytes() -> u64 {
+    let counters = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let written = counters.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    written.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
+/// `VmRSS` or `VmHWM` (its peak) of this process in bytes, as the kernel counts them; 0 where it does not.
+pub fn memory_bytes(what: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
 /// CPU seconds (user and system) process `pid` has used so far; `None` if there is no such process.
 pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -64,6 +79,11 @@ pub fn drop_file_pages(file: &File) {
 
 /// True if this process is root.
 pub fn is_root() -> bool {
+    user_id() == 0
+}
+
+/// Effective user.
+pub fn user_id() -> u32 {
     // SAFETY: no preconditions.
     unsafe { libc::geteuid() }
 }
@@ -79,11 +99,6 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
     assert!(pid > 1, "never signals a group, all processes or init");
     // SAFETY: no memory is involved.
-    user_id() == 0
-}
-
-/// Effective user.
-pub fn user_id() -> u32 {
     check(unsafe { libc::kill(pid, signal) })
 }
 
@@ -162,6 +177,13 @@ pub fn sync_filesystem(file: &File) -> io::Result<()> {
     check(unsafe { libc::syncfs(file.as_raw_fd()) })
 }
 
+/// Makes the empty file `path` without opening it.
+pub fn make_file(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: `path` ends in NUL and lives across the call.
+    check(unsafe { libc::mknod(path.as_ptr(), libc::S_IFREG | 0o666, 0) })
+}
+
 /// Value of the extended attribute `name` of `path` (symbolic links are followed).
 pub fn get_xattr(path: &Path, name: &CStr) -> io::Result<Vec<u8>> {
     let path = c_path(path)?;
@@ -177,13 +199,6 @@ pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: both strings end in NUL; the kernel reads `value.len()` bytes of `value`.
     check(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
-/// Makes the empty file `path` without opening it.
-pub fn make_file(path: &Path) -> io::Result<()> {
-    let path = c_path(path)?;
-    // SAFETY: `path` ends in NUL and lives across the call.
-    check(unsafe { libc::mknod(path.as_ptr(), libc::S_IFREG | 0o666, 0) })
-}
-
 }
 
 /// Sets access and modification time of `path` itself (a symbolic link is not followed), in nanoseconds since 1970.

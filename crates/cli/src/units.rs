@@ -42,6 +42,20 @@ pub fn parse_positive_size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// `10M`, `100k`, `1000`: a number of things, in thousands and millions.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a number; write it as 1000, 100k or 10M");
+    let (digits, unit) = split_number(text);
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let factor = match unit {
+        "" => 1,
+        "k" | "K" => 1000,
+        "M" => 1_000_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(factor).ok_or_else(wrong)
+}
+
 /// `5s`, `200ms`, `2m`, `1h`; a bare number is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a time; write it as 5s, 200ms, 2m or 1h");
@@ -122,6 +136,14 @@ mod tests {
             assert!(words.contains("MiB") || words.contains("64 bits"), "{text}: {words}");
         }
         assert!(parse_positive_size("0").is_err());
+    }
+
+    #[test]
+    fn counts_come_in_thousands_and_millions() {
+        for (text, count) in [("7", 7), ("100k", 100_000), ("10M", 10_000_000)] {
+            assert_eq!(parse_count(text), Ok(count), "{text}");
+        }
+        assert!(parse_count("10Mi").is_err() && parse_count("").is_err());
     }
 
     #[test]

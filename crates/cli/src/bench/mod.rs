@@ -6,10 +6,12 @@
 
 mod aligned;
 pub mod ior;
+mod namespace;
 mod report;
+mod store;
+mod xdd;
 
 pub use report::align;
-mod xdd;
 
 use clap::Subcommand;
 
@@ -22,6 +24,10 @@ pub enum BenchCommand {
     Ior(ior::IorArgs),
     /// Throughput of devices, files or directories, as XDD measures it
     Xdd(xdd::XddArgs),
+    /// The store alone, without RPC, against the raw device under it
+    Store(store::StoreArgs),
+    /// Millions of files on a metadata server: memory, rates, restarts
+    Namespace(namespace::NamespaceArgs),
 }
 
 /// Runs one of them.
@@ -29,5 +35,7 @@ pub fn run(command: &BenchCommand) -> CliResult {
     match command {
         BenchCommand::Ior(args) => ior::run(args),
         BenchCommand::Xdd(args) => xdd::run(args),
+        BenchCommand::Store(args) => store::run(args),
+        BenchCommand::Namespace(args) => namespace::run(args),
     }
 }

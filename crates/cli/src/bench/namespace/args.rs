@@ -1,0 +1,80 @@
+//! Arguments of `forebay bench namespace`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::{
+    error::{CliError, CliResult},
+    units::parse_count,
+};
+
+/// Files of a directory.
+pub const FILES_PER_DIRECTORY: u64 = 1000;
+/// Data bytes of the MDT for each file: rows, and room for the checkpoint that replaces them.
+const STORE_BYTES_PER_FILE: u64 = 1 << 10;
+
+/// One process of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Phase {
+    /// Makes all files, stops cleanly.
+    Create,
+    /// Starts, looks files up, stops cleanly.
+    Restart,
+    /// Starts, makes a few more files, dies.
+    Crash,
+}
+
+/// What to make where.
+#[derive(Debug, Args)]
+pub struct NamespaceArgs {
+    /// Directory (gets an MDT, removed at the end)
+    pub dir: PathBuf,
+    /// Files to make, in directories of 1000: 100k, 10M
+    #[arg(long, default_value = "10M", value_parser = parse_count, value_name = "N")]
+    pub files: u64,
+    /// Requests in flight
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub depth: u32,
+    /// Random lookups after each start
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub lookups: u64,
+    /// Files made before the crash
+    #[arg(long, default_value = "100k", value_parser = parse_count, value_name = "N")]
+    pub before_crash: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// One process of a run, for the run itself
+    #[arg(long, hide = true)]
+    pub phase: Option<Phase>,
+}
+
+impl NamespaceArgs {
+    /// Refuses what makes no sense.
+    pub fn validate(&self) -> CliResult {
+        if self.files == 0 || self.depth == 0 || self.depth > 1024 || self.lookups == 0 {
+            return Err(CliError::usage("--files and --lookups must be at least 1, --depth 1 to 1024"));
+        }
+        Ok(())
+    }
+
+    /// Directories made by the first process.
+    pub fn directories(&self) -> u64 {
+        self.files.div_ceil(FILES_PER_DIRECTORY)
+    }
+
+    /// Data bytes of the MDT.
+    pub fn store_bytes(&self) -> u64 {
+        ((self.files + self.before_crash) * STORE_BYTES_PER_FILE).next_multiple_of(64 << 20).max(512 << 20)
+    }
+
+    /// For the JSON report.
+    pub fn parameters(&self) -> Value {
+        json!({
+            "files": self.files, "files_per_directory": FILES_PER_DIRECTORY, "depth": self.depth,
+            "lookups": self.lookups, "before_crash": self.before_crash, "store_bytes": self.store_bytes(),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! What each process of a run does. It says what it measured in one line of JSON.
+
+use std::{cell::Cell, path::Path, rc::Rc};
+
+use forebay_env::{Env, real};
+use serde_json::{Value, json};
+
+use super::{
+    args::{FILES_PER_DIRECTORY, NamespaceArgs, Phase},
+    mdt::{Client, Mdt},
+};
+use crate::{
+    bench::ior::SplitMix64,
+    error::{CliError, CliResult},
+    format::utf8,
+    posix,
+    progress::{self, Counts},
+    summary::Summary,
+};
+
+/// First directory made before the crash; those of the first process are below.
+const CRASH_DIRECTORIES: u64 = 1 << 40;
+
+/// Runs one process of a run; `dir` holds the targets.
+pub fn run(args: &NamespaceArgs, phase: Phase, dir: &Path) -> CliResult {
+    let begin_ns = posix::monotonic_ns();
+    let (mdt_dir, ost_dir) = (utf8(&dir.join("MDT0000"))?, utf8(&dir.join("OST0000"))?);
+    let measured = real::run(async |env: Env| {
+        let mdt = Mdt::start(&env, &mdt_dir, &ost_dir).await?;
+        let serving_s = seconds_since(begin_ns);
+        match phase {
+            Phase::Create => create(&env, args, mdt).await,
+            Phase::Restart => restart(args, mdt, serving_s).await,
+            Phase::Crash => crash(&env, args, mdt).await,
+        }
+    })?;
+    println!("{measured}");
+    if phase == Phase::Crash {
+        let died = posix::send_signal(std::process::id(), libc::SIGKILL);
+        return Err(CliError::failed(format!("it should have died: {died:?}")));
+    }
+    Ok(())
+}
+
+async fn create(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
+    let begin_ns = posix::monotonic_ns();
+    make(env, args, mdt.client(), 0, args.files).await?;
+    let seconds = seconds_since(begin_ns);
+    let cpu_s = posix::own_cpu_seconds();
+    let rss = posix::memory_bytes("VmRSS");
+    let table = mdt.store().stats().table_resident_bytes;
+    let used = mdt.store().space().used_bytes;
+    let begin_ns = posix::monotonic_ns();
+    mdt.stop().await?;
+    Ok(json!({
+        "seconds": seconds, "cpu_s": cpu_s, "rss_bytes": rss, "peak_bytes": posix::memory_bytes("VmHWM"),
+        "table_bytes": table, "store_bytes": used, "stop_s": seconds_since(begin_ns),
+    }))
+}
+
+async fn restart(args: &NamespaceArgs, mdt: Mdt, serving_s: f64) -> CliResult<Value> {
+    let mut random = SplitMix64(1);
+    let mut lookups_us = Vec::new();
+    let begin_ns = posix::monotonic_ns();
+    for _ in 0..args.lookups {
+        let file = random.next() % args.files;
+        let directory = mdt.client().lookup(forebay_proto::Fid::ROOT, &directory_name(directory_of(file))).await?;
+        let begin_ns = posix::monotonic_ns();
+        mdt.client().lookup(directory, &file_name(file)).await?;
+        lookups_us.push((posix::monotonic_ns() - begin_ns) as f64 / 1e3);
+    }
+    let lookups_s = seconds_since(begin_ns);
+    let summary = Summary::of(&lookups_us).expect("there is at least one lookup");
+    lookups_us.sort_by(f64::total_cmp);
+    let p99 = lookups_us[(lookups_us.len() - 1) * 99 / 100];
+    let report = mdt.store().recovery();
+    let measured = json!({
+        "serving_s": serving_s, "open_s": report.duration.as_secs_f64(), "clean": report.clean,
+        "journal_records": report.records, "journal_bytes": report.bytes, "lookups_s": lookups_s,
+        "lookup_us": summary, "lookup_p99_us": p99, "rss_bytes": posix::memory_bytes("VmRSS"),
+        "peak_bytes": posix::memory_bytes("VmHWM"), "table_bytes": mdt.store().stats().table_resident_bytes,
+    });
+    mdt.stop().await?;
+    Ok(measured)
+}
+
+/// Makes a few more files; the last second of them is not committed yet.
+async fn crash(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
+    make(env, args, mdt.client(), CRASH_DIRECTORIES, args.before_crash).await?;
+    Ok(json!({ "peak_bytes": posix::memory_bytes("VmHWM") }))
+}
+
+/// Makes `files` files in directories `first` and on, several directories at a time.
+async fn make(env: &Env, args: &NamespaceArgs, client: &Client, first: u64, files: u64) -> CliResult {
+    let bar = Rc::new(progress::bar("making files", files, Counts::Things));
+    let next = Rc::new(Cell::new(0));
+    let directories = files.div_ceil(FILES_PER_DIRECTORY);
+    let worker = |_| {
+        let (bar, next, client) = (bar.clone(), next.clone(), client.clone());
+        env.spawn(async move {
+            while next.get() < directories {
+                let directory = next.replace(next.get() + 1);
+                let parent = client.mkdir(&directory_name(first + directory)).await?;
+                let begin = directory * FILES_PER_DIRECTORY;
+                for file in begin..files.min(begin + FILES_PER_DIRECTORY) {
+                    client.create(parent, &file_name(file)).await?;
+                }
+                bar.add(FILES_PER_DIRECTORY);
+            }
+            CliResult::Ok(())
+        })
+    };
+    let workers: Vec<_> = (0..args.depth).map(worker).collect();
+    for worker in workers {
+        worker.await.unwrap_or_else(|| Err(CliError::failed("a worker was aborted")))?;
+    }
+    Ok(())
+}
+
+fn directory_of(file: u64) -> u64 {
+    file / FILES_PER_DIRECTORY
+}
+
+fn directory_name(directory: u64) -> String {
+    format!("directory.{directory:06}")
+}
+
+fn file_name(file: u64) -> String {
+    format!("checkpoint.{file:08}")
+}
+
+fn seconds_since(begin_ns: u64) -> f64 {
+    (posix::monotonic_ns() - begin_ns) as f64 / 1e9
+}

@@ -1,0 +1,82 @@
+//! A cluster on this machine, as a user would bring it up; its data files written once before anything is measured.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{
+    Outcome, Plan,
+    forebay::Forebay,
+    process::{Pids, output},
+};
+
+/// One MDT and four OSTs, a mount. Dropping it takes it down.
+pub struct Cluster<'a> {
+    forebay: &'a Forebay,
+    dir: PathBuf,
+    /// The mount.
+    pub mnt: PathBuf,
+    /// The server process.
+    pub servers: Pids,
+    /// The mount's process.
+    pub mount: Pids,
+}
+
+/// Object storage targets.
+pub const OSTS: usize = 4;
+
+impl<'a> Cluster<'a> {
+    /// Makes it, writes its files once, brings it up.
+    pub fn make(forebay: &'a Forebay, plan: &Plan) -> Outcome<Self> {
+        let (dir, mnt) = (plan.dir.join("cluster"), plan.dir.join("mnt"));
+        std::fs::create_dir_all(&mnt).map_err(|error| format!("cannot make {}: {error}", mnt.display()))?;
+        let mut cluster = Self { forebay, dir, mnt, servers: Pids::default(), mount: Pids::default() };
+        let dir = cluster.dir.to_string_lossy().into_owned();
+        let (osts, ost_size) = (OSTS.to_string(), plan.size("4GiB", "1GiB"));
+        let up = ["up", &dir, "--osts", &osts, "--ost-size", ost_size, "--mdt-size", "1GiB", "--no-mount"];
+        output(&mut forebay.command(&up))?;
+        output(&mut forebay.command(&["down", &dir]))?;
+        (0..OSTS).try_for_each(|ost| write_once(&cluster.dir.join(format!("OST{ost:04x}/data"))))?;
+        write_once(&cluster.dir.join("MDT0000/data"))?;
+        cluster.up()?;
+        Ok(cluster)
+    }
+
+    /// Starts servers and mount.
+    pub fn up(&mut self) -> Outcome {
+        let (dir, mnt) = (self.dir.to_string_lossy(), self.mnt.to_string_lossy());
+        output(&mut self.forebay.command(&["up", &dir, "--mount", &mnt]))?;
+        output(&mut self.forebay.command(&["setstripe", "-c", "1", &mnt]))?;
+        (self.servers, self.mount) = (Pids::of("serve", &self.dir), Pids::of("mount", &self.dir));
+        let found = !self.servers.0.is_empty() && !self.mount.0.is_empty();
+        if found { Ok(()) } else { Err("the servers' and the mount's processes are not found".into()) }
+    }
+
+    /// Stops both: what they remember is forgotten, their peaks begin anew.
+    pub fn restart(&mut self) -> Outcome {
+        let dir = self.dir.to_string_lossy().into_owned();
+        output(&mut self.forebay.command(&["down", &dir]))?;
+        self.up()
+    }
+}
+
+impl Drop for Cluster<'_> {
+    fn drop(&mut self) {
+        let dir = self.dir.to_string_lossy().into_owned();
+        if let Err(error) = output(&mut self.forebay.command(&["down", "--force", &dir])) {
+            eprintln!("xtask: {error}");
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Reads a file and writes it back to the same places, past the page cache: afterwards the file system below has nothing
+/// left to allocate, as in the image of the ext4 that it is compared with.
+pub fn write_once(path: &Path) -> Outcome {
+    let path = path.display();
+    let mut dd = Command::new("dd");
+    dd.args([format!("if={path}"), format!("of={path}")]);
+    dd.args(["bs=8M", "iflag=direct", "oflag=direct", "conv=notrunc,fsync", "status=none"]);
+    output(&mut dd).map(drop)
+}

@@ -1,0 +1,39 @@
+//! The local file system of the comparison: bench/ext4-loop.sh.
+
+use std::{path::PathBuf, process::Command};
+
+use super::{Outcome, Plan, forebay::root, process::output};
+
+/// A mounted ext4. Dropping it unmounts and removes it.
+pub struct Ext4 {
+    dir: PathBuf,
+    /// The mount.
+    pub mnt: PathBuf,
+}
+
+impl Ext4 {
+    /// Makes and mounts it.
+    pub fn make(plan: &Plan) -> Outcome<Self> {
+        let dir = plan.dir.join("ext4");
+        let ext4 = Self { mnt: dir.join("mnt"), dir };
+        let size_gib = plan.size("8", "3");
+        output(ext4.script("up").arg(size_gib))?;
+        Ok(ext4)
+    }
+
+    fn script(&self, what: &str) -> Command {
+        let mut command = Command::new(root().join("bench/ext4-loop.sh"));
+        command.arg(what).arg(&self.dir);
+        command
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        if let Err(error) = output(&mut self.script("down")) {
+            eprintln!("xtask: {error}");
+            return;
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

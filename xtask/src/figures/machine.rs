@@ -1,0 +1,41 @@
+//! On what it was measured.
+
+use std::{fs::read_to_string, process::Command};
+
+use super::{Outcome, Plan, process::output, summary::commands};
+
+/// A paragraph and the command of the whole page.
+pub fn describe(plan: &Plan) -> Outcome<String> {
+    let date = output(Command::new("date").arg("+%Y-%m-%d %H:%M %Z"))?;
+    let kernel = output(Command::new("uname").arg("-r"))?;
+    let commit = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(super::forebay::root()))
+        .unwrap_or_else(|_| "no git".into());
+    let mount = output(Command::new("findmnt").args(["-n", "-o", "FSTYPE,SOURCE", "--target"]).arg(&plan.dir))?;
+    let mount = mount.split_whitespace().collect::<Vec<_>>().join(" on ");
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
+    let quick = if plan.quick { " These are the small sizes of --quick." } else { "" };
+    let command = format!("cargo run --release -p xtask -- figures{}", if plan.quick { " --quick" } else { "" });
+    Ok(format!(
+        "Measured {} at commit {}: {cores} cores ({}), {} GiB of memory, Linux {}, data on {mount}; load before: {load}.\
+         {quick} Servers, clients and what they are compared with share these cores.\n\n{}",
+        date.trim(),
+        commit.trim(),
+        field("/proc/cpuinfo", "model name"),
+        memory_gib(),
+        kernel.trim(),
+        commands(&[command]),
+    ))
+}
+
+fn field(file: &str, name: &str) -> String {
+    let text = read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or("unknown", |rest| rest.trim_start_matches([':', ' ', '\t'])).to_owned()
+}
+
+fn memory_gib() -> u64 {
+    let kib = field("/proc/meminfo", "MemTotal").trim_end_matches(" kB").parse::<u64>().unwrap_or(0);
+    (kib + (1 << 19)) >> 20
+}

@@ -1,0 +1,83 @@
+//! `xtask figures`: measures everything docs/benchmarks.md shows, and writes its tables.
+//!
+//! Ours and what it is compared with run in turns, round by round, in one go. Medians of three rounds, with quartiles.
+//! Needs root (loop device, mounts, dropping caches), about 40 GB under --dir (--quick: 12 GB), and a quiet machine.
+
+mod cluster;
+mod document;
+mod ext4;
+mod forebay;
+mod machine;
+mod memory;
+mod mount;
+mod namespace;
+mod process;
+mod store;
+mod summary;
+mod syscalls;
+
+use std::path::PathBuf;
+
+/// Why it did not work, in words.
+pub type Outcome<T = ()> = Result<T, String>;
+
+/// Rounds of everything that is repeated.
+pub const ROUNDS: usize = 3;
+
+/// What to measure, how large, where.
+pub struct Plan {
+    quick: bool,
+    dir: PathBuf,
+    only: Vec<String>,
+}
+
+impl Plan {
+    fn parse(args: &[String]) -> Outcome<Self> {
+        let mut plan = Plan { quick: false, dir: std::env::temp_dir().join("forebay-figures"), only: Vec::new() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+            match arg.as_str() {
+                "--quick" => plan.quick = true,
+                "--dir" => plan.dir = value()?.into(),
+                "--only" => plan.only = value()?.split(',').map(str::to_owned).collect(),
+                _ => return Err(format!("unknown argument {arg}")),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+
+    /// `full`, or `quick` with --quick.
+    fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// Measures and writes.
+pub fn run(args: &[String]) -> Outcome {
+    let plan = Plan::parse(args)?;
+    let forebay = forebay::build()?;
+    std::fs::create_dir_all(&plan.dir).map_err(|error| format!("cannot make {}: {error}", plan.dir.display()))?;
+    let mut document = document::Document::load()?;
+    document.set("machine", &machine::describe(&plan)?)?;
+    type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
+    let sections: [(&str, Section); 5] = [
+        ("store", store::measure),
+        ("namespace", namespace::measure),
+        ("mount", mount::measure),
+        ("memory", memory::measure),
+        ("syscalls", syscalls::measure),
+    ];
+    for (name, measure) in sections.into_iter().filter(|(name, _)| plan.wants(name)) {
+        eprintln!("== {name}");
+        let text = measure(&forebay, &plan).map_err(|error| format!("{name}: {error}"))?;
+        document.set(name, &text)?;
+        // Written after each section: a later failure loses nothing.
+        document.save()?;
+    }
+    std::fs::remove_dir_all(&plan.dir).map_err(|error| format!("cannot remove {}: {error}", plan.dir.display()))
+}

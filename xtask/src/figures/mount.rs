@@ -1,0 +1,180 @@
+//! Four processes through the mount, beside local ext4 and the raw device.
+
+use std::path::PathBuf;
+
+use super::{
+    Outcome, Plan, ROUNDS,
+    cluster::Cluster,
+    ext4::Ext4,
+    forebay::{Forebay, Measured},
+    summary::{Values, commands, table},
+};
+
+/// Bytes of an odd transfer: IOR's pattern of a weather code, one shared file.
+const ODD_BYTES: &str = "47008";
+
+/// One workload on one place.
+#[derive(Default)]
+struct Rates {
+    write: Values,
+    read: Values,
+    /// CPU seconds per GiB: programs, mount, servers.
+    write_cpu: [Values; 3],
+    read_cpu: [Values; 3],
+}
+
+/// All rounds, as two tables.
+pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
+    let raw_file = Raw::make(plan)?;
+    let ext4 = Ext4::make(plan)?;
+    let cluster = Cluster::make(forebay, plan)?;
+    let block = plan.size("1GiB", "128MiB");
+    let segments = plan.size("5711", "714");
+    let own: Vec<&str> = vec!["-F", "-t", "1MiB", "-b", block];
+    let shared: Vec<&str> = vec!["-t", ODD_BYTES, "-b", ODD_BYTES, "-s", segments];
+    let mut raw = Rates::default();
+    let [mut own_ext4, mut own_ours, mut shared_ext4, mut shared_ours]: [Rates; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        raw_file.round(forebay, plan, &mut raw)?;
+        round(forebay, &own, &ext4.mnt, None, &mut own_ext4)?;
+        round(forebay, &own, &cluster.mnt, Some(&cluster), &mut own_ours)?;
+        round(forebay, &shared, &ext4.mnt, None, &mut shared_ext4)?;
+        round(forebay, &shared, &cluster.mnt, Some(&cluster), &mut shared_ours)?;
+    }
+    let rates = [
+        rate_row("raw device, 1 MiB requests, 4 in flight, flush at the end", &raw, None),
+        rate_row("file per process, ext4", &own_ext4, Some(&raw)),
+        rate_row("file per process, Forebay", &own_ours, Some(&own_ext4)),
+        rate_row("shared file of 47,008 byte records, ext4", &shared_ext4, Some(&raw)),
+        rate_row("shared file of 47,008 byte records, Forebay", &shared_ours, Some(&shared_ext4)),
+    ];
+    let cpu = [
+        cpu_row("file per process, ext4", &own_ext4),
+        cpu_row("file per process, Forebay", &own_ours),
+        cpu_row("shared file, ext4", &shared_ext4),
+        cpu_row("shared file, Forebay", &shared_ours),
+    ];
+    let typed = |args: &[&str]| format!("forebay bench ior {} -N 4 -e -w -k DIR; ... -r DIR", args.join(" "));
+    let raw_typed = format!(
+        "forebay bench xdd --op write,read --request 1MiB --depth 4 --size {} --sync --overwrite FILE",
+        raw_file.bytes
+    );
+    let heads = ["", "write MiB/s", "read MiB/s", "write, % of", "read, % of", "compared with"];
+    let cpu_heads = [
+        "CPU seconds per GiB",
+        "programs, write",
+        "mount, write",
+        "servers, write",
+        "programs, read",
+        "mount, read",
+        "servers, read",
+    ];
+    Ok(format!(
+        "{}\n{}\n{}",
+        table(&heads, &rates),
+        table(&cpu_heads, &cpu),
+        commands(&[raw_typed, typed(&own), typed(&shared)])
+    ))
+}
+
+/// Writes and reads in two runs, so that the servers' CPU time can be told apart.
+fn round(
+    forebay: &Forebay,
+    shape: &[&str],
+    dir: &std::path::Path,
+    cluster: Option<&Cluster<'_>>,
+    rates: &mut Rates,
+) -> Outcome {
+    let dir = dir.to_string_lossy();
+    for (phase, flags) in [("write", &["-w", "-k"][..]), ("read", &["-r"][..])] {
+        let cpu = || cluster.map_or([0.0; 2], |c| [c.mount.cpu_seconds(), c.servers.cpu_seconds()]);
+        let before = cpu();
+        let args: Vec<&str> = [&["ior"], shape, &["-N", "4", "-e"], flags, &[&dir]].concat();
+        let measured = forebay.bench(&args)?;
+        let after = cpu();
+        let gib = single(&measured, phase, "MiB")? / 1024.0;
+        let (values, costs) = match phase {
+            "write" => (&mut rates.write, &mut rates.write_cpu),
+            _ => (&mut rates.read, &mut rates.read_cpu),
+        };
+        values.0.push(measured.value(phase)?);
+        let programs = single(&measured, phase, "cpu_s")?;
+        let all = [programs, after[0] - before[0], after[1] - before[1]];
+        costs.iter_mut().zip(all).for_each(|(values, cpu_s)| values.0.push(cpu_s / gib));
+    }
+    Ok(())
+}
+
+fn single(measured: &Measured, phase: &str, name: &str) -> Outcome<f64> {
+    Ok(measured.details(phase, name)?.0[0])
+}
+
+fn rate_row(name: &str, rates: &Rates, other: Option<&Rates>) -> Vec<String> {
+    let percent =
+        |ours: &Values, theirs: Option<&Values>| theirs.map_or(String::new(), |theirs| ours.percent_of(theirs).show(0));
+    let with = if other.is_none() {
+        ""
+    } else if name.ends_with("Forebay") {
+        "ext4"
+    } else {
+        "the raw device"
+    };
+    vec![
+        name.to_owned(),
+        rates.write.show(0),
+        rates.read.show(0),
+        percent(&rates.write, other.map(|other| &other.write)),
+        percent(&rates.read, other.map(|other| &other.read)),
+        with.to_owned(),
+    ]
+}
+
+fn cpu_row(name: &str, rates: &Rates) -> Vec<String> {
+    let costs = rates.write_cpu.iter().chain(&rates.read_cpu).map(|values| values.show(2));
+    [name.to_owned()].into_iter().chain(costs).collect()
+}
+
+/// A file on the file system that also holds the ext4's image and the OSTs' data, written once.
+struct Raw {
+    path: PathBuf,
+    bytes: &'static str,
+}
+
+impl Raw {
+    fn make(plan: &Plan) -> Outcome<Self> {
+        let raw = Self { path: plan.dir.join("raw"), bytes: plan.size("4GiB", "512MiB") };
+        let length = plan.size(4u64 << 30, 512 << 20);
+        let file = std::fs::File::create(&raw.path).and_then(|file| file.set_len(length));
+        file.map_err(|error| format!("cannot make {}: {error}", raw.path.display()))?;
+        super::cluster::write_once(&raw.path)?;
+        Ok(raw)
+    }
+
+    fn round(&self, forebay: &Forebay, _plan: &Plan, rates: &mut Rates) -> Outcome {
+        let path = self.path.to_string_lossy();
+        let args = [
+            "xdd",
+            "--op",
+            "write,read",
+            "--request",
+            "1MiB",
+            "--depth",
+            "4",
+            "--size",
+            self.bytes,
+            "--sync",
+            "--overwrite",
+            &path,
+        ];
+        let measured = forebay.bench(&args)?;
+        rates.write.0.push(measured.value("sequential-write")?);
+        rates.read.0.push(measured.value("sequential-read")?);
+        Ok(())
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

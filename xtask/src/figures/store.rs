@@ -1,0 +1,53 @@
+//! The store alone, fresh and aged.
+
+use super::{
+    Outcome, Plan, ROUNDS,
+    forebay::{Forebay, Measured},
+    summary::{Values, commands, table},
+};
+
+/// `bench store --age`.
+pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
+    let dir = plan.dir.to_string_lossy();
+    let (size, rounds) = (plan.size("4GiB", "1GiB"), ROUNDS.to_string());
+    let measured = forebay.bench(&["store", &dir, "--size", size, "--age", "-i", &rounds])?;
+    let rows = [rates(&measured, "fresh")?, rates(&measured, "aged")?];
+    let amplification = [
+        costs(&measured, "fresh-store", "fresh appends")?,
+        costs(&measured, "ageing", "ageing: random overwrites of 4 to 64 KiB at 85 % full")?,
+        costs(&measured, "aged-store", "aged appends")?,
+    ];
+    let heads = ["1 MiB appends, 16 in flight", "raw MiB/s", "store MiB/s", "store, % of raw", "% of fresh"];
+    let cost_heads = [
+        "",
+        "MiB/s",
+        "device bytes / user bytes",
+        "used bytes / live bytes",
+        "slabs in use / live bytes",
+        "CPU seconds per GiB",
+    ];
+    Ok(format!(
+        "{}\n{}\n{}",
+        table(&heads, &rows),
+        table(&cost_heads, &amplification),
+        commands(&[format!("forebay bench store DIR --size {size} --age -i {rounds}")])
+    ))
+}
+
+fn rates(measured: &Measured, age: &str) -> Outcome<Vec<String>> {
+    let of = |what: &str| measured.values(&format!("{age}-{what}")).map(|values| values.show(0));
+    let of_fresh = if age == "aged" { measured.values("aged-of-fresh")? } else { Values(vec![100.0]) };
+    Ok(vec![age.to_owned(), of("raw")?, of("store")?, of("store-of-raw")?, of_fresh.show(0)])
+}
+
+fn costs(measured: &Measured, phase: &str, name: &str) -> Outcome<Vec<String>> {
+    let details = |what: &str| measured.details(phase, what).map(|values| values.show(2));
+    Ok(vec![
+        name.to_owned(),
+        measured.values(phase)?.show(0),
+        details("write_amplification")?,
+        details("space_amplification")?,
+        details("slabs_amplification")?,
+        details("cpu_s_per_GiB")?,
+    ])
+}
