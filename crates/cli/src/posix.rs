@@ -204,13 +204,20 @@ pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
 /// Sets access and modification time of `path` itself (a symbolic link is not followed), in nanoseconds since 1970.
 pub fn set_times(path: &Path, atime_ns: i128, mtime_ns: i128) -> io::Result<()> {
     let path = c_path(path)?;
-    let time = |ns: i128| libc::timespec {
-        tv_sec: ns.div_euclid(1_000_000_000) as i64,
-        tv_nsec: ns.rem_euclid(1_000_000_000) as i64,
-    };
-    let times = [time(atime_ns), time(mtime_ns)];
+    let times = [timespec(atime_ns), timespec(mtime_ns)];
     // SAFETY: `path` ends in NUL, `times` holds the two entries the call reads.
     check(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) })
+}
+
+/// Sets access and modification time of an open file, in nanoseconds since 1970.
+pub fn set_times_of(file: &File, atime_ns: i128, mtime_ns: i128) -> io::Result<()> {
+    let times = [timespec(atime_ns), timespec(mtime_ns)];
+    // SAFETY: the descriptor is open, `times` holds the two entries the call reads.
+    check(unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) })
+}
+
+fn timespec(ns: i128) -> libc::timespec {
+    libc::timespec { tv_sec: ns.div_euclid(1_000_000_000) as i64, tv_nsec: ns.rem_euclid(1_000_000_000) as i64 }
 }
 
 /// Bytes free to this user, of all, in the file system at `path`.

@@ -70,7 +70,7 @@ impl Scale {
     fn of(args: &DemoArgs) -> Self {
         let each = args.checkpoint_size.unwrap_or(if args.quick { 64 << 20 } else { 512 << 20 });
         let checkpoint = Size { processes: PROCESSES, bytes: each.next_multiple_of(1 << 20) };
-        let (entries, bytes) = if args.quick { (3_000, 64 << 20) } else { (60_000, 1 << 30) };
+        let (entries, bytes) = if args.quick { (3_000, 64 << 20) } else { (15_000, 512 << 20) };
         // Two checkpoints, the tree twice, headers of small files, and as much again for the cleaner.
         let data = 2 * checkpoint.total() + 2 * bytes + 2 * entries as u64 * 8192;
         let ost_bytes = (data * 3 / 2 / u64::from(OSTS)).next_multiple_of(64 << 20).max(512 << 20);

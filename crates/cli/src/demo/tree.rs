@@ -1,7 +1,7 @@
 //! A real tree: found, listed, copied, compared by name, mode, size, time, link target and byte.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File, Permissions},
     io::{self, Read, Write},
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
@@ -224,6 +224,8 @@ fn copy_entry(from: &Path, to: &Path, entry: &Entry) -> io::Result<()> {
             let mut file = File::options().write(true).create_new(true).open(&to)?;
             copy_bytes(&mut File::open(&from)?, &mut file)?;
             file.set_permissions(Permissions::from_mode(entry.mode))?;
+            // Through the descriptor, as cp does: no second walk along the path.
+            return posix::set_times_of(&file, entry.mtime_ns, entry.mtime_ns);
         }
     }
     posix::set_times(&to, entry.mtime_ns, entry.mtime_ns)
@@ -248,28 +250,24 @@ fn finish_dir(to: &Path, entry: &Entry) -> io::Result<()> {
 /// Compares `tree` with what lies at `at`: every name (also: none more), mode, size, time, link target and byte.
 pub fn compare(tree: &Tree, at: &Path, pulse: &Pulse) -> CliResult {
     let found = Tree::scan(at, Bounds { entries: usize::MAX, bytes: u64::MAX })?;
-    let names = |tree: &Tree| tree.entries.iter().map(|entry| entry.path.clone()).collect::<BTreeSet<_>>();
-    let (wanted, there) = (names(tree), names(&found));
-    if let Some(missing) = wanted.difference(&there).next() {
-        return Err(CliError::mismatch(format!("{} is missing", at.join(missing).display())));
-    }
-    if let Some(more) = there.difference(&wanted).next() {
+    let there: BTreeMap<&Path, &Entry> = found.entries.iter().map(|entry| (entry.path.as_path(), entry)).collect();
+    let wanted: BTreeSet<&Path> = tree.entries.iter().map(|entry| entry.path.as_path()).collect();
+    if let Some(more) = there.keys().find(|path| !wanted.contains(*path)) {
         return Err(CliError::mismatch(format!("{} should not be there", at.join(more).display())));
     }
     each_in_parallel(&tree.entries, |entry| {
         let began_ns = posix::monotonic_ns();
-        compare_entry(&tree.root, at, entry)?;
+        let missing = || CliError::mismatch(format!("{} is missing", at.join(&entry.path).display()));
+        compare_entry(&tree.root, at, entry, there.get(entry.path.as_path()).ok_or_else(missing)?)?;
         pulse.beat(began_ns);
         Ok(true)
     })
     .map(drop)
 }
 
-fn compare_entry(root: &Path, at: &Path, wanted: &Entry) -> CliResult {
+fn compare_entry(root: &Path, at: &Path, wanted: &Entry, found: &Entry) -> CliResult {
     let path = at.join(&wanted.path);
     let shown = path.display();
-    let found = read_entry(at, wanted.path.clone()).doing(|| format!("cannot look at {shown}"))?;
-    let found = found.ok_or_else(|| CliError::mismatch(format!("{shown} is of another kind")))?;
     // A link's permissions mean nothing and differ between file systems.
     let same_mode = matches!(wanted.kind, Kind::Link(_)) || found.mode == wanted.mode;
     if found.kind != wanted.kind || !same_mode || found.mtime_ns != wanted.mtime_ns {
