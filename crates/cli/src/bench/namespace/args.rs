@@ -60,11 +60,6 @@ impl NamespaceArgs {
         Ok(())
     }
 
-    /// Directories made by the first process.
-    pub fn directories(&self) -> u64 {
-        self.files.div_ceil(FILES_PER_DIRECTORY)
-    }
-
     /// Data bytes of the MDT.
     pub fn store_bytes(&self) -> u64 {
         ((self.files + self.before_crash) * STORE_BYTES_PER_FILE).next_multiple_of(64 << 20).max(512 << 20)
