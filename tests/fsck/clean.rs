@@ -121,3 +121,21 @@ fn a_torn_tail_is_worth_knowing_and_no_damage() {
     assert_clean(&report, "torn tail");
     assert_eq!(report.count_of(Kind::Journal), 0);
 }
+
+#[test]
+fn a_store_on_real_files_is_checked_as_one_in_the_simulator() {
+    let scratch = std::env::temp_dir().join(format!("forebay-fsck-{}", std::process::id()));
+    let dir = scratch.to_str().expect("a path in UTF-8").to_owned();
+    let report = forebay_env::real::run(|env: forebay_env::Env| async move {
+        forebay_store::Store::format(&env, &dir, &tiny()).await.unwrap();
+        let store = forebay_store::Store::open(&env, &dir, &quick()).await.unwrap();
+        write(&store, fid(1), 1000, 200_000, 1).await.unwrap();
+        put(&store, &object_key(fid(1)), object(201_000, 1)).await;
+        store.close().await.unwrap();
+        env.sleep(Duration::from_millis(20)).await;
+        forebay_fsck::check(&env, &dir, ALL).await.unwrap()
+    });
+    std::fs::remove_dir_all(&scratch).expect("the scratch directory goes");
+    assert_clean(&report, "real files");
+    assert!(report.clean_stop && report.stats.verified_bytes >= 200_000);
+}
