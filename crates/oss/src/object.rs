@@ -46,7 +46,7 @@ pub fn fid_of(key: &[u8]) -> Option<Fid> {
 
 /// The first key at or after the first fid of `sequence`.
 pub fn sequence_start(sequence: FidSequence) -> [u8; 17] {
-    let low = sequence.0.checked_mul(1 << forebay_proto::ids::FID_SEQUENCE_BITS).unwrap_or(u64::MAX);
+    let low = sequence.0.saturating_mul(1 << forebay_proto::ids::FID_SEQUENCE_BITS);
     key(Fid { high: 0, low })
 }
 

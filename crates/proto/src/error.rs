@@ -141,7 +141,11 @@ impl From<DecodeError> for ErrorReply {
 
 impl fmt::Display for ErrorReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.message.is_empty() { write!(f, "{}", self.errno) } else { write!(f, "{}: {}", self.errno, self.message) }
+        if self.message.is_empty() {
+            write!(f, "{}", self.errno)
+        } else {
+            write!(f, "{}: {}", self.errno, self.message)
+        }
     }
 }
 

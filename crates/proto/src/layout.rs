@@ -50,7 +50,8 @@ impl Layout {
     pub fn pieces(&self, offset: u64, length: u64) -> Vec<StripePiece> {
         let (size, count) = (u64::from(self.stripe_bytes), self.osts.len() as u64);
         if count == 1 {
-            let whole = StripePiece { stripe: 0, ost: self.osts[0], object_offset: offset, file_offset: offset, length };
+            let whole =
+                StripePiece { stripe: 0, ost: self.osts[0], object_offset: offset, file_offset: offset, length };
             return if length == 0 { Vec::new() } else { vec![whole] };
         }
         crate::crc::blocks(offset, length, size)

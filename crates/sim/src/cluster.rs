@@ -173,7 +173,6 @@ async fn serve(
     let open = OpenOptions {
         cache_bytes: (server.target.kind == TargetKind::Ost).then_some(4 << 20),
         commit_interval: options.commit_interval,
-        ..OpenOptions::default()
     };
     let store = Store::open(env, STORE_DIR, &open).await.map_err(|e| e.to_string())?;
     let listener = env.listen(&server.address).await.map_err(|e| e.to_string())?;

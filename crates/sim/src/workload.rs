@@ -369,22 +369,22 @@ impl Runner {
         }
         let written = self.client.write(file, offset, fill(tag, offset, length as usize)).await;
         let written = self.allow(written)?;
-        let mut me = self.me.borrow_mut();
-        me.version += 1;
-        match written {
-            Some(bytes) if bytes as u64 == length => me.file(id).write(offset, length, tag),
-            other => {
-                // Refused or cut short: whole, in part or not at all. Look, and go on from what is there.
-                let written = other.unwrap_or(0) as u64;
-                if written > 0 {
-                    me.file(id).write(offset, written, tag);
-                }
+        let written = written.unwrap_or(0) as u64;
+        {
+            let mut me = self.me.borrow_mut();
+            me.version += 1;
+            if written > 0 {
+                me.file(id).write(offset, written, tag);
+            }
+            if written < length {
                 me.file(id).maybe_write(offset + written, length - written, tag);
-                drop(me);
-                self.look(file, id).await?;
             }
         }
-        Ok(())
+        if written == length {
+            return Ok(());
+        }
+        // Refused or cut short: whole, in part or not at all. Look, and go on from what is there.
+        self.look(file, id).await
     }
 
     /// Reads a whole file and takes what is there as current, if the history allows it.

@@ -181,6 +181,13 @@ impl Core {
         self.options.commit_interval.saturating_sub(self.env.now().since(first))
     }
 
+    /// The last record of a clean stop. No group may be between its append and the flush of its data meanwhile.
+    pub(crate) async fn attest_clean(&self) -> StoreResult<()> {
+        let _gate = self.journal_gate.lock().await;
+        self.journal.attest_clean().await?;
+        Ok(())
+    }
+
     async fn attest(&self) {
         self.commit.borrow_mut().unattested = false;
         let outcome = self.journal.attest().await.map_err(Into::into);
@@ -192,6 +199,8 @@ impl Core {
     async fn commit_group(&self) -> StoreResult<()> {
         let began = self.env.now();
         self.note_retired_slabs().await?;
+        // From its append to its durability the record must not be written by anybody else: its data comes first.
+        let _gate = self.journal_gate.lock().await;
         let Some(closed) = self.close()? else { return Ok(()) };
         if !closed.tombstones.is_empty() {
             self.stats.borrow_mut().tombstones += closed.tombstones.len() as u64;

@@ -59,6 +59,8 @@ pub(crate) struct Core {
     pub last_committed: watch::Sender<Transno>,
     /// Told when the commit task has something to do.
     pub wake_commit: Notify,
+    /// Held while a group is between its append to the journal and its durability.
+    pub journal_gate: Mutex<()>,
     /// Told when the checkpoint task has something to do.
     pub wake_checkpoint: Notify,
     /// Told when the cleaner has something to do.

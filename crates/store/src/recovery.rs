@@ -291,6 +291,7 @@ impl Recovery {
             flushing: Mutex::new(()),
             last_committed: watch::Sender::new(last_transno),
             wake_commit: Notify::new(),
+            journal_gate: Mutex::new(()),
             wake_checkpoint: Notify::new(),
             wake_cleaner: Notify::new(),
             progress: Notify::new(),

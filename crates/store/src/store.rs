@@ -242,7 +242,7 @@ impl Store {
     pub async fn close(self) -> StoreResult<()> {
         self.core.sync().await?;
         self.core.checkpoint_now().await?;
-        self.core.journal.attest_clean().await?;
+        self.core.attest_clean().await?;
         self.core.halt(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
         self.core.lock.take();
         Ok(())

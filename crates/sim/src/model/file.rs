@@ -141,7 +141,7 @@ impl FileModel {
 
     /// Compares a size seen; `loose` as in [`FileModel::check`].
     pub fn check_size(&mut self, seen: u64, loose: bool) -> Result<(), String> {
-        if loose && self.sizes.iter().any(|size| *size == seen) {
+        if loose && self.sizes.contains(&seen) {
             self.sizes = vec![seen];
             return Ok(());
         }
