@@ -1,5 +1,7 @@
 //! Whole clusters under seeded disasters, with a model as oracle.
 
+#![allow(clippy::disallowed_methods)] // two threads, one world each: the world itself knows no thread
+
 use std::{collections::BTreeMap, env};
 
 use forebay_sim::{DisasterOptions, Report, run_seed};
