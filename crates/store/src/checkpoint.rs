@@ -61,7 +61,13 @@ impl Core {
     fn checkpoint_due(&self) -> bool {
         let counts = self.checkpoints.get();
         let dirty = self.table.borrow().dirty_bytes() as u64;
-        counts.wanted > counts.finished || self.journal.used_fraction() > 0.5 || dirty > self.dirty_bytes_max
+        // After a crash, slabs opened since the checkpoint count as full until the cleaner has looked at each: they must
+        // stay few, or a start finds no slab to write to.
+        let opened = self.alloc.borrow().opened_after(self.checkpoint_epoch.get());
+        counts.wanted > counts.finished
+            || self.journal.used_fraction() > 0.5
+            || dirty > self.dirty_bytes_max
+            || opened > self.geometry.slab_count as usize / limits::OPENED_SINCE_CHECKPOINT
     }
 
     async fn checkpoint(&self) -> StoreResult<()> {

@@ -261,6 +261,7 @@ impl Core {
     fn begin_checkpoint(&self, group: Group, transno: Transno) -> BegunCheckpoint {
         self.table.borrow_mut().begin_checkpoint();
         let alloc = self.alloc.borrow();
+        self.checkpoint_epoch.set(alloc.newest_epoch());
         let row = |slab: &crate::slab::allocator::Slab| SlabRow {
             epoch: slab.epoch,
             data_live: slab.data_live,

@@ -68,6 +68,8 @@ pub(crate) struct Core {
     /// Told of every progress that somebody may wait for: commits, checkpoints, freed slabs, the end.
     pub progress: Notify,
     pub checkpoints: Cell<CheckpointCounts>,
+    /// Newest opening of a slab that the last checkpoint knows; 0 after a start.
+    pub checkpoint_epoch: Cell<u64>,
     /// Pieces of the slab snapshot that the last durable anchor names.
     pub snapshot_places: RefCell<Vec<PageLocation>>,
     pub report: RecoveryReport,

@@ -74,3 +74,5 @@ pub const DIRTY_BYTES_MIN: u64 = 128 << 10;
 
 /// Journal payload kept for the store's own rows (news of bad slabs) and attests beside what callers apply.
 pub const OWN_ROWS_BYTES: u64 = SECTOR;
+/// A checkpoint is made when more than this part (1/n) of all slabs was opened since the last one.
+pub const OPENED_SINCE_CHECKPOINT: usize = 4;

@@ -296,6 +296,7 @@ impl Recovery {
             wake_cleaner: Notify::new(),
             progress: Notify::new(),
             checkpoints: Cell::default(),
+            checkpoint_epoch: Cell::default(),
             snapshot_places: RefCell::new(self.snapshot_places),
             report: self.report,
             stopped: RefCell::default(),

@@ -335,6 +335,16 @@ impl Allocator {
         self.slabs[place.slab as usize].epoch == place.epoch
     }
 
+    /// The newest opening.
+    pub(crate) fn newest_epoch(&self) -> u64 {
+        self.by_epoch.last_key_value().map_or(0, |(epoch, _)| *epoch)
+    }
+
+    /// How many slabs were opened after `epoch`.
+    pub(crate) fn opened_after(&self, epoch: u64) -> usize {
+        self.by_epoch.range(epoch + 1..).count()
+    }
+
     fn begin_opening(&mut self, number: u32, epoch: u64) {
         let slab = &mut self.slabs[number as usize];
         self.data_live -= std::mem::take(&mut slab.data_live);
