@@ -1,4 +1,4 @@
-//! The journal by the rules of `docs/format-journal.md`, "Reading a journal": anchor, scan, chain, verdict, redo.
+//! The journal by the rules of `docs/format.md`, "Reading a journal": anchor, scan, chain, verdict, redo.
 //!
 //! Invariant: whatever the bytes are, what is found is told as findings; the chain is followed as far as it goes.
 

@@ -1,4 +1,4 @@
-//! The journal's anchors (docs/format-journal.md, "Anchor").
+//! The journal's anchors (docs/format.md, "Anchor").
 
 use forebay_proto::{DecodeError, Incarnation, Reader, Uuid, Writer, crc::crc64};
 

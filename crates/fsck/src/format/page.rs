@@ -1,4 +1,4 @@
-//! Pages of the table (docs/format-pages.md).
+//! Pages of the table (docs/format.md).
 
 use bytes::Bytes;
 use forebay_proto::crc::crc64;

@@ -1,4 +1,4 @@
-//! The journal's records (docs/format-journal.md, "Record").
+//! The journal's records (docs/format.md, "Record").
 
 use forebay_proto::{DecodeError, Incarnation, Reader, Uuid, Writer, crc::crc64};
 
