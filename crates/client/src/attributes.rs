@@ -135,6 +135,9 @@ impl Client {
         let Some(layout) = layout.filter(|_| size_is_on_osts(&attr)) else {
             return Ok(attr);
         };
+        if let Some(known) = self.known_as_sole_writer(&attr) {
+            return Ok(merge(attr, &[known]));
+        }
         let object =
             ObjectRef { fid: attr.fid, layout_generation: layout.generation, truncate_epoch: attr.truncate_epoch };
         let asks = layout.osts.iter().map(|ost| {
@@ -143,6 +146,22 @@ impl Client {
         });
         let objects = try_all(self.env(), asks).await?;
         Ok(merge(attr, &objects))
+    }
+
+    /// What the OSTs would tell of a file that only this client had open for writing when the MDT replied: it has been told
+    /// of every change, and acknowledges none before it is.
+    ///
+    /// `None`: they have to be asked, as the handle is closed by now, the file was cut meanwhile, or changes were lost.
+    fn known_as_sole_writer(&self, attr: &Attr) -> Option<ObjectReply> {
+        let file = self.inner.file(attr.fid).filter(|_| attr.flags & attr_flags::SOLE_WRITER != 0)?;
+        let size = *file.size.borrow();
+        if size.epoch() != attr.truncate_epoch || file.losses() > 0 {
+            return None;
+        }
+        let (attr_epoch, mtime_ns) = file.told().unwrap_or((attr.attr_epoch, i64::MIN));
+        let (object_bytes, used_bytes, truncate_epoch) = (0, 0, size.epoch());
+        let file_bytes = size.seen();
+        Some(ObjectReply { exists: true, file_bytes, object_bytes, used_bytes, mtime_ns, attr_epoch, truncate_epoch })
     }
 
     /// Value of an extended attribute. ENODATA if there is none.

@@ -100,12 +100,14 @@ impl FileState {
         self.mtime.set(self.mtime.get().max((attr_epoch, mtime_ns)));
     }
 
-    /// Latest modification time told, and its attribute epoch: one that matches none if no time was told.
+    /// Latest modification time told, and its attribute epoch.
+    pub fn told(&self) -> Option<(u64, i64)> {
+        Some(self.mtime.get()).filter(|(_, mtime_ns)| *mtime_ns != 0)
+    }
+
+    /// As [`FileState::told`]; an epoch that matches none if no time was told.
     pub fn time(&self) -> (u64, i64) {
-        match self.mtime.get() {
-            (_, 0) => (u64::MAX, 0),
-            told => told,
-        }
+        self.told().unwrap_or((u64::MAX, 0))
     }
 
     /// Stripe 0's target has replied to this client's raise.

@@ -43,8 +43,12 @@ impl Client {
             let flags = open.flags();
             let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
             let reply = client.mdt(fid, &request).await?;
-            let attr = reply.attr.clone();
+            let (attr, created) = (reply.attr.clone(), reply.created);
             let file = client.opened(caller, reply, handle, open)?;
+            if created {
+                // Nobody can have written to it before this reply left the MDT.
+                return Ok((attr, file));
+            }
             Ok((client.with_sizes(attr, Some(&file.layout())).await?, file))
         })
         .await

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     DecodeError, Fid, Layout, Reader, Transno, limits,
-    message::{Attr, LayoutSpec, attr_flags},
+    message::{Attr, LayoutSpec},
 };
 
 use crate::varint;
@@ -145,7 +145,7 @@ impl Inode {
     }
 
     /// The attributes as messages carry them.
-    pub fn attr(&self, fid: Fid, size_on_ost: bool) -> Attr {
+    pub fn attr(&self, fid: Fid, flags: u32) -> Attr {
         Attr {
             fid,
             mode: self.mode,
@@ -163,7 +163,7 @@ impl Inode {
             btime_ns: self.btime_ns,
             truncate_epoch: self.truncate_epoch,
             attr_epoch: self.attr_epoch,
-            flags: if size_on_ost { attr_flags::SIZE_ON_OST } else { 0 },
+            flags,
         }
     }
 

@@ -42,6 +42,8 @@ pub struct OpenCount {
     pub handles: u32,
     /// Those that may write.
     pub writers: u32,
+    /// The session of all that may write. `None` once two sessions had such handles, until none has.
+    pub sole_writer: Option<SessionId>,
 }
 
 /// All open handles.
@@ -62,6 +64,12 @@ impl Opens {
     /// Some session may write to `fid`.
     pub fn has_writer(&self, fid: Fid) -> bool {
         !self.counts.is_empty() && self.count(fid).writers > 0
+    }
+
+    /// No session but `session` may write to `fid`.
+    pub fn is_sole_writer(&self, fid: Fid, session: SessionId) -> bool {
+        let count = self.count(fid);
+        count.writers == 0 || count.sole_writer == Some(session)
     }
 
     /// Flags of a handle.
@@ -110,7 +118,10 @@ impl Opens {
         }
         let count = self.counts.entry(fid).or_default();
         count.handles += 1;
-        count.writers += u32::from(flags & open_flags::WRITE != 0);
+        if flags & open_flags::WRITE != 0 {
+            count.sole_writer = Some(session).filter(|_| count.writers == 0 || count.sole_writer == Some(session));
+            count.writers += 1;
+        }
     }
 
     fn closed(&mut self, fid: Fid, session: SessionId, handle: u64) {
@@ -167,11 +178,27 @@ mod tests {
         opens.follow(open(5, 1, 1, open_flags::WRITE));
         opens.follow(open(5, 1, 1, open_flags::WRITE));
         opens.follow(open(5, 2, 1, open_flags::READ));
-        assert_eq!(opens.count(fid), OpenCount { handles: 2, writers: 1 });
+        assert_eq!(opens.count(fid), OpenCount { handles: 2, writers: 1, sole_writer: Some(SessionId(1)) });
         opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1 });
         assert!(!opens.has_writer(fid));
         opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1 });
         assert_eq!(opens.count(fid).handles, 1);
+    }
+
+    #[test]
+    fn who_shared_a_file_is_its_sole_writer_again_only_when_all_have_closed() {
+        let (fid, mine, theirs) = (Fid { high: 0, low: 5 }, SessionId(1), SessionId(2));
+        let mut opens = Opens::default();
+        assert!(opens.is_sole_writer(fid, mine));
+        opens.follow(open(5, 1, 1, open_flags::WRITE));
+        opens.follow(open(5, 2, 1, open_flags::READ));
+        assert!(opens.is_sole_writer(fid, mine) && !opens.is_sole_writer(fid, theirs));
+        opens.follow(open(5, 2, 2, open_flags::WRITE));
+        opens.follow(OpenChange::Closed { fid, session: theirs, handle: 2 });
+        assert!(!opens.is_sole_writer(fid, mine) && !opens.is_sole_writer(fid, theirs));
+        opens.follow(OpenChange::Closed { fid, session: mine, handle: 1 });
+        opens.follow(open(5, 1, 2, open_flags::WRITE));
+        assert!(opens.is_sole_writer(fid, mine));
     }
 
     #[test]

@@ -76,7 +76,10 @@ mod tests {
         let request = world.create(&user(7), Fid::ROOT, "a", 1);
         let reply = world.run(|tx| apply(tx, &request));
         assert!(reply.created);
-        assert_eq!((reply.attr.uid, reply.attr.nlink, reply.attr.flags), (7, 1, attr_flags::SIZE_ON_OST));
+        assert_eq!(
+            (reply.attr.uid, reply.attr.nlink, reply.attr.flags),
+            (7, 1, attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER)
+        );
         assert_eq!(reply.layout.unwrap().generation, 1);
         assert_eq!(world.memory.opens.count(request.fid).writers, 1);
         assert_eq!((world.count(keys::HANDLE), world.memory.inodes), (1, 2));

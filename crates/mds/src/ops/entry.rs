@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno, ErrorReply, Fid,
-    message::{Caller, EntryReply, OpenReply},
+    message::{Caller, EntryReply, OpenReply, attr_flags},
 };
 
 use crate::{
@@ -31,7 +31,18 @@ pub struct NewInode<'a> {
 impl Tx<'_> {
     /// Attributes of an inode as a reply shows them.
     pub fn attr(&self, fid: Fid, inode: &Inode) -> forebay_proto::message::Attr {
-        inode.attr(fid, inode.is_file() && self.memory.opens.has_writer(fid))
+        self.attr_of(fid, inode, self.memory.opens.has_writer(fid))
+    }
+
+    fn attr_of(&self, fid: Fid, inode: &Inode, has_writer: bool) -> forebay_proto::message::Attr {
+        let flags = match has_writer && inode.is_file() {
+            false => 0,
+            true if self.memory.opens.is_sole_writer(fid, self.origin.session) => {
+                attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER
+            }
+            true => attr_flags::SIZE_ON_OST,
+        };
+        inode.attr(fid, flags)
     }
 
     /// An inode as most replies show it.
@@ -45,8 +56,8 @@ impl Tx<'_> {
 
     /// An inode as open and create show it, with the handle that this request brings counted already.
     pub fn open_reply(&self, fid: Fid, inode: &Inode, writes: bool, created: bool) -> OpenReply {
-        let on_ost = inode.is_file() && (writes || self.memory.opens.has_writer(fid));
-        OpenReply { attr: inode.attr(fid, on_ost), layout: inode.layout().cloned(), created }
+        let has_writer = writes || self.memory.opens.has_writer(fid);
+        OpenReply { attr: self.attr_of(fid, inode, has_writer), layout: inode.layout().cloned(), created }
     }
 
     /// Refuses unless `caller` may make names in `dir`. Errors: ENOENT in a removed directory, EACCES, ENOSPC.

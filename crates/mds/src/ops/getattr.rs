@@ -23,13 +23,16 @@ mod tests {
         halt::Halt,
         testing::{World, root},
     };
-    use forebay_proto::{Errno, Fid, message::attr_flags};
+    use forebay_proto::{Errno, Fid, SessionId, message::attr_flags};
 
     #[test]
     fn while_somebody_writes_the_size_is_to_be_asked_of_the_osts() {
         let mut world = World::new();
         let request = world.create(&root(), Fid::ROOT, "a", 5);
         world.run(|tx| crate::ops::create::apply(tx, &request));
+        let reply = world.run(|tx| apply(tx, &GetAttr { fid: request.fid }));
+        assert_eq!(reply.attr.flags, attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER);
+        world.session = SessionId(2);
         let reply = world.run(|tx| apply(tx, &GetAttr { fid: request.fid }));
         assert_eq!(reply.attr.flags, attr_flags::SIZE_ON_OST);
     }

@@ -28,6 +28,9 @@ pub mod set_attr {
 pub mod attr_flags {
     /// Some session has the file open for writing: ask the target of stripe 0 for the size, and all for the times.
     pub const SIZE_ON_OST: u32 = 1;
+    /// With [`SIZE_ON_OST`]: nobody but the asking session has it open for writing, so what that session has been told of
+    /// size and times by the OSTs is all there is to know.
+    pub const SOLE_WRITER: u32 = 2;
 }
 
 /// Bits of [`Open::flags`] and [`Create::flags`].
