@@ -82,6 +82,13 @@ pub fn is_root() -> bool {
     user_id() == 0
 }
 
+/// Permission bits this process takes from what it makes. (umask(2) could only tell by changing them.)
+pub fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let octal = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    octal.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o777)
+}
+
 /// Effective user.
 pub fn user_id() -> u32 {
     // SAFETY: no preconditions.
@@ -201,14 +208,6 @@ pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     check(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
-/// Sets access and modification time of `path` itself (a symbolic link is not followed), in nanoseconds since 1970.
-pub fn set_times(path: &Path, atime_ns: i128, mtime_ns: i128) -> io::Result<()> {
-    let path = c_path(path)?;
-    let times = [timespec(atime_ns), timespec(mtime_ns)];
-    // SAFETY: `path` ends in NUL, `times` holds the two entries the call reads.
-    check(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) })
-}
-
 /// Sets access and modification time of an open file, in nanoseconds since 1970.
 pub fn set_times_of(file: &File, atime_ns: i128, mtime_ns: i128) -> io::Result<()> {
     let times = [timespec(atime_ns), timespec(mtime_ns)];
@@ -216,7 +215,8 @@ pub fn set_times_of(file: &File, atime_ns: i128, mtime_ns: i128) -> io::Result<(
     check(unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) })
 }
 
-fn timespec(ns: i128) -> libc::timespec {
+/// Nanoseconds since 1970 as the system takes them.
+pub fn timespec(ns: i128) -> libc::timespec {
     libc::timespec { tv_sec: ns.div_euclid(1_000_000_000) as i64, tv_nsec: ns.rem_euclid(1_000_000_000) as i64 }
 }
 
@@ -235,7 +235,8 @@ fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-fn check(result: i32) -> io::Result<()> {
+/// The result of a system call that answers 0.
+pub fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -22,7 +22,8 @@ use forebay_proto::Fid;
 
 use super::{
     checkpoint::{Checkpoint, Pace, TRANSFER_BYTES},
-    tree::{COPIERS, Entry, Kind, Pulse, Tree},
+    crew::COPIERS,
+    tree::{CHUNK_BYTES, Entry, Kind, Pulse, Tree},
     volume::{Volume, bytes_per_ost},
 };
 use crate::{
@@ -30,8 +31,6 @@ use crate::{
     posix,
 };
 
-/// Bytes of one read or write of a copier.
-const CHUNK_BYTES: usize = 1 << 20;
 /// How often the progress of other threads is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 

@@ -9,6 +9,10 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod checkpoint;
+mod compare;
+mod copy;
+mod crew;
+mod dir;
 mod faults;
 mod library;
 mod report;
@@ -62,35 +66,37 @@ pub struct DemoArgs {
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     checkpoint: Size,
-    tree: Bounds,
+    tree_bytes: u64,
     shape: Shape,
 }
 
 impl Scale {
-    fn of(args: &DemoArgs) -> Self {
+    /// `tree`: what is copied in.
+    fn of(args: &DemoArgs, tree: &Tree) -> Self {
         let each = args.checkpoint_size.unwrap_or(if args.quick { 64 << 20 } else { 512 << 20 });
         let checkpoint = Size { processes: PROCESSES, bytes: each.next_multiple_of(1 << 20) };
-        let (entries, bytes) = if args.quick { (3_000, 64 << 20) } else { (15_000, 512 << 20) };
-        // Two checkpoints, the tree twice, headers of small files, and as much again for the cleaner.
-        let data = 2 * checkpoint.total() + 2 * bytes + 2 * entries as u64 * 8192;
+        let (entries, tree_bytes) = (tree.entries.len() as u64, tree.bytes());
+        // Two checkpoints, the tree twice, headers of small files, and half as much again for the cleaner.
+        let data = 2 * checkpoint.total() + 2 * tree_bytes + 2 * entries * 8192;
         let ost_bytes = (data * 3 / 2 / u64::from(OSTS)).next_multiple_of(64 << 20).max(512 << 20);
         let shape = Shape { osts: OSTS, ost_bytes, mdt_bytes: if args.quick { 512 << 20 } else { 1 << 30 } };
-        Self { checkpoint, tree: Bounds { entries, bytes }, shape }
+        Self { checkpoint, tree_bytes, shape }
     }
 
     /// Targets, and a local checkpoint and tree to compare with.
     fn needed_bytes(&self) -> u64 {
         let targets = u64::from(OSTS) * self.shape.ost_bytes + self.shape.mdt_bytes;
-        targets + targets / 16 + self.checkpoint.total() + self.tree.bytes + (256 << 20)
+        targets + targets / 16 + self.checkpoint.total() + self.tree_bytes + (256 << 20)
     }
 }
 
 /// Runs it.
 pub fn run(args: &DemoArgs) -> CliResult {
-    let scale = Scale::of(args);
+    let tree = find_tree(args)?;
+    let scale = Scale::of(args, &tree);
     let base = prepare(args, &scale)?;
     end_at_signals(&base);
-    let result = play(args, scale, &base);
+    let result = play(args, scale, tree, &base);
     if result.is_err() && site::is_ending() {
         // The thread that ends the demo says why, and with which code.
         loop {
@@ -108,11 +114,16 @@ pub fn run(args: &DemoArgs) -> CliResult {
     Ok(())
 }
 
-fn play(args: &DemoArgs, scale: Scale, base: &Base) -> CliResult<String> {
-    let mounts = may_mount(args);
+/// All of the tree that is asked for or found, unless it is very large.
+fn find_tree(args: &DemoArgs) -> CliResult<Tree> {
+    let (entries, bytes) = if args.quick { (3_000, 64 << 20) } else { (60_000, 1 << 30) };
     let source = args.tree.clone().unwrap_or_else(tree::find_source);
-    let tree = Tree::scan(&source, scale.tree)?;
-    println!("Working in {}. The tree to copy in is {}:", base.dir.display(), source.display());
+    Tree::scan(&source, Bounds { entries, bytes })
+}
+
+fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<String> {
+    let mounts = may_mount(args);
+    println!("Working in {}. The tree to copy in is {}:", base.dir.display(), tree.root.display());
     println!(
         "{} files, {} directories, {} links, {}.",
         show_count(tree.file_count()),

@@ -9,7 +9,8 @@ use std::{
 
 use super::{
     checkpoint::{self, Checkpoint, Pace},
-    tree::{self, Pulse, Tree},
+    compare, copy,
+    tree::{Pulse, Tree},
 };
 use crate::{
     bench::ior::drop_caches,
@@ -55,11 +56,11 @@ impl Directory {
 
 impl Volume for Directory {
     fn copy(&self, tree: &Tree, to: &str, pulse: &Pulse, go_on: &(dyn Fn() -> bool + Sync)) -> CliResult<Tree> {
-        tree::copy(tree, &self.root.join(to), pulse, go_on)
+        copy::copy(tree, &self.root.join(to), pulse, go_on)
     }
 
     fn compare(&self, tree: &Tree, at: &str, pulse: &Pulse) -> CliResult {
-        tree::compare(tree, &self.root.join(at), pulse)
+        compare::compare(tree, &self.root.join(at), pulse)
     }
 
     fn make_dirs(&self, dir: &str, osts: usize) -> CliResult {
