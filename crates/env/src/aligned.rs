@@ -1,17 +1,20 @@
 //! Buffers that a device takes without a copy.
+//!
+//! Invariant: all memory here is initialised, if only with what an earlier buffer left there.
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     ops::{Deref, DerefMut},
     ptr::NonNull,
 };
 
 use bytes::Bytes;
 
+use crate::pool;
+
 /// The sector that every store assumes: transfers are multiples of it, at multiples of it, from memory aligned to it.
 pub const SECTOR_BYTES: usize = 4096;
 
-/// An owned, zeroed buffer whose memory starts at a multiple of [`SECTOR_BYTES`].
+/// An owned buffer whose memory starts at a multiple of [`SECTOR_BYTES`]; large ones are used again and again.
 ///
 /// [`AlignedBuf::freeze`] makes a [`Bytes`] of it without a copy; slices of that at sector multiples stay aligned.
 pub struct AlignedBuf {
@@ -21,20 +24,23 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// `len` zero bytes. Capacity is rounded up to a sector.
+    /// `len` zero bytes. Capacity is rounded up to a sector at least.
     pub fn zeroed(len: usize) -> Self {
-        let capacity = len.max(1).next_multiple_of(SECTOR_BYTES);
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout has a non-zero size.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        let (memory, capacity) = pool::take(len, true);
+        Self { memory, len, capacity }
+    }
+
+    /// `len` bytes, whatever they hold: for who fills them all before anybody looks.
+    pub fn to_be_filled(len: usize) -> Self {
+        let (memory, capacity) = pool::take(len, false);
         Self { memory, len, capacity }
     }
 
     /// A copy of `bytes`, padded with zeros to a multiple of the sector.
     pub fn padded_copy(bytes: &[u8]) -> Self {
-        let mut buf = Self::zeroed(bytes.len().next_multiple_of(SECTOR_BYTES));
+        let mut buf = Self::to_be_filled(bytes.len().next_multiple_of(SECTOR_BYTES));
         buf[..bytes.len()].copy_from_slice(bytes);
+        buf[bytes.len()..].fill(0);
         buf
     }
 
@@ -47,10 +53,6 @@ impl AlignedBuf {
     /// The same memory as shared, immutable bytes.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
-    }
-
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, SECTOR_BYTES).expect("a buffer's size fits the address space")
     }
 }
 
@@ -77,8 +79,8 @@ impl AsRef<[u8]> for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout.
-        unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.capacity)) }
+        // SAFETY: taken from the pool with this capacity; nobody uses it any more.
+        unsafe { pool::give_back(self.memory, self.capacity) }
     }
 }
 
@@ -90,4 +92,28 @@ unsafe impl Sync for AlignedBuf {}
 /// True if a device can take `bytes` as they lie in memory: start and length are multiples of the sector.
 pub fn is_aligned(bytes: &[u8]) -> bool {
     (bytes.as_ptr() as usize).is_multiple_of(SECTOR_BYTES) && bytes.len().is_multiple_of(SECTOR_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zeroed_buffer_is_zero_also_where_the_memory_was_used_before() {
+        for len in [1, 5000, 100_000, 1 << 20, (5 << 20) + 1] {
+            let mut buf = AlignedBuf::to_be_filled(len);
+            buf.fill(7);
+            drop(buf);
+            let buf = AlignedBuf::zeroed(len);
+            assert!(buf.len() == len && buf.iter().all(|byte| *byte == 0), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_padded_copy_ends_in_zeros() {
+        drop(AlignedBuf::padded_copy(&[9; 100_000]));
+        let copy = AlignedBuf::padded_copy(&[1; 99_000]);
+        assert_eq!(copy.len() % SECTOR_BYTES, 0);
+        assert!(copy[..99_000].iter().all(|byte| *byte == 1) && copy[99_000..].iter().all(|byte| *byte == 0));
+    }
 }

@@ -8,6 +8,7 @@
 
 mod address;
 mod aligned;
+mod arena;
 #[cfg(test)]
 mod both_halves;
 mod clock;
@@ -17,6 +18,7 @@ mod error;
 mod files;
 pub mod limits;
 mod net;
+mod pool;
 pub mod real;
 pub mod sim;
 pub mod sync;
@@ -25,6 +27,7 @@ pub mod testing;
 
 pub use address::Address;
 pub use aligned::{AlignedBuf, SECTOR_BYTES, is_aligned};
+pub use arena::Arena;
 pub use clock::{Elapsed, Time, UnixTime};
 pub use disk::{Disk, DiskInfo, OpenDisk};
 pub use env::Env;

@@ -5,14 +5,23 @@ use std::time::Duration;
 /// Bytes written to a stream and not yet read at its other end before `write_all` waits (in-process and simulated
 /// streams; TCP and Unix sockets have the system's own buffers).
 pub const STREAM_BYTES: usize = 4 << 20;
-/// Read-ahead buffer of a socket's reading end.
-pub const READ_AHEAD_BYTES: usize = 64 << 10;
+/// Read-ahead buffer of a socket's reading end: many small frames; of a large one this much is copied once more.
+pub const READ_AHEAD_BYTES: usize = 8 << 10;
 /// Connections that wait to be accepted, per listener.
 pub const ACCEPT_BACKLOG: usize = 1024;
 /// Requests of one device in flight in the kernel.
 pub const DEVICE_QUEUE_DEPTH: usize = 256;
 /// Requests of one device that may wait for a place in flight; more are refused.
 pub const DEVICE_REQUESTS: usize = 1 << 16;
+/// Memory of buffers that a thread keeps for the next ones: about what a mount under load gets back at one commit.
+pub const POOL_BYTES: usize = 128 << 20;
+/// Smaller buffers are the allocator's business.
+pub const POOLED_BYTES_MIN: usize = 16 << 10;
+/// Larger ones are rare.
+pub const POOLED_BYTES_MAX: usize = 8 << 20;
+/// Bytes that a Unix socket may hold: a frame of 1 MiB goes out in one call, and wakes its reader rarely. TCP sizes its
+/// buffers itself.
+pub const UNIX_SOCKET_BYTES: i32 = 2 << 20;
 /// Parts of one vectored system call (IOV_MAX).
 pub const IO_PARTS: usize = 1024;
 /// Largest small file that `read_file` takes.

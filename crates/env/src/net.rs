@@ -70,7 +70,7 @@ impl Stream {
 impl ReadHalf {
     /// Fills `buf` whole. `Disconnected` if the stream ends before. Not cancel-safe: a dropped read breaks the framing.
     ///
-    /// The real half reads ahead into an internal buffer (64 KiB) so that a small frame costs one system call, but
+    /// The real half reads ahead into an internal buffer (8 KiB) so that a small frame costs one system call, but
     /// reads the rest of a large `buf` straight into it.
     pub async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
         match &mut self.half {
@@ -81,7 +81,7 @@ impl ReadHalf {
 
     /// Reads `len` bytes into memory a device can take without a copy.
     pub async fn read_aligned(&mut self, len: usize) -> EnvResult<AlignedBuf> {
-        let mut buf = AlignedBuf::zeroed(len);
+        let mut buf = AlignedBuf::to_be_filled(len);
         self.read_exact(&mut buf).await?;
         Ok(buf)
     }

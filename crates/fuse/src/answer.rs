@@ -3,18 +3,22 @@
 use bytes::Bytes;
 use forebay_client::{ClientError, ClientResult, StatFs};
 use forebay_proto::{Errno, limits::NAME_BYTES};
-use fuser::{
-    FileAttr, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr,
-};
+use fuser::{FileAttr, FileHandle, FopenFlags, Generation};
 
-use crate::{limits, server::Server, xattrs::Sized};
+use crate::{
+    kernel::{
+        ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    },
+    limits,
+    server::Server,
+    xattrs::Sized,
+};
 
 /// Fids are never reused, so one generation is enough.
 const GENERATION: Generation = Generation(0);
 
 /// A reply that takes a `T`, or an error.
-pub(crate) trait Answer<T>: Send + 'static {
+pub(crate) trait Answer<T>: 'static {
     fn done(self, value: T);
     fn failed(self, errno: fuser::Errno);
 }
@@ -39,6 +43,15 @@ pub(crate) fn tell(server: &Server, error: &ClientError) {
 
 pub(crate) fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.0 as i32)
+}
+
+impl Answer<Vec<Bytes>> for ReplyData {
+    fn done(self, parts: Vec<Bytes>) {
+        self.parts(&parts);
+    }
+    fn failed(self, errno: fuser::Errno) {
+        self.error(errno);
+    }
 }
 
 macro_rules! answers {

@@ -29,7 +29,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    pub fn of(request: &fuser::Request) -> Self {
+    pub fn of(request: &crate::kernel::Request) -> Self {
         Self { uid: request.uid(), gid: request.gid(), pid: request.pid() }
     }
 

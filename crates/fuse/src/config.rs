@@ -1,7 +1,5 @@
 //! How a file system is mounted.
 
-use crate::limits;
-
 /// How a file system is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuseOptions {
@@ -15,8 +13,6 @@ pub struct FuseOptions {
     pub devices: bool,
     /// Honour set-user-id and set-group-id bits.
     pub set_ids: bool,
-    /// Threads that read from the kernel.
-    pub threads: usize,
     /// Fetch attributes with names. Worth it only once leases let the kernel keep them.
     pub readdirplus: bool,
 }
@@ -30,7 +26,6 @@ impl FuseOptions {
             read_only: false,
             devices: false,
             set_ids: false,
-            threads: limits::THREADS,
             readdirplus: false,
         }
     }
@@ -49,8 +44,6 @@ impl FuseOptions {
             either(self.set_ids, Mount::Suid, Mount::NoSuid),
         ];
         config.acl = either_acl(self.allow_other);
-        config.n_threads = Some(self.threads.max(1));
-        config.clone_fd = self.threads > 1;
         config
     }
 }

@@ -25,8 +25,8 @@ impl Server {
         Ok((handle, DATA_FLAGS))
     }
 
-    pub async fn read(&self, handle: FileHandle, offset: u64, bytes: u32) -> ClientResult<Bytes> {
-        self.client.read(&self.file(handle)?.file, offset, bytes as usize).await
+    pub async fn read(&self, handle: FileHandle, offset: u64, bytes: u32) -> ClientResult<Vec<Bytes>> {
+        self.client.read_parts(&self.file(handle)?.file, offset, bytes as usize).await
     }
 
     /// `open_flags`: of the descriptor now; O_APPEND may come and go with fcntl(2). Pages of a mapping that are written

@@ -1,7 +1,6 @@
 //! Kernel requests to client calls, and nothing else: POSIX meaning is the client's.
 //!
-//! `fuser`'s threads read requests from the kernel, copy what they must, and hand each to the client's shard through one
-//! bounded channel; there it becomes a task, which answers the kernel from the shard's own thread.
+//! The client's shard reads requests from the kernel itself (`kernel`); each becomes a task, which answers the kernel.
 //!
 //! Invariant: nothing is cached. Attributes and entries live 0 s in the kernel, data goes past its page cache
 //! (FOPEN_DIRECT_IO): leases come later. Only a shared mapping has pages of its own.
@@ -20,6 +19,7 @@ mod config;
 mod convert;
 mod data;
 mod directories;
+mod kernel;
 mod layout;
 pub mod limits;
 mod mount;

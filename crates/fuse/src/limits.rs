@@ -4,12 +4,12 @@ use std::time::Duration;
 
 /// Most bytes of one write or read of the kernel; also the unit in which appends are atomic.
 pub const REQUEST_BYTES: u32 = 1 << 20;
-/// Requests waiting for the shard; the threads that read from the kernel wait beyond it.
-pub const WAITING_REQUESTS: usize = 1024;
+/// Requests being served; beyond it no more are read from the kernel, and their programs wait.
+pub const OPEN_REQUESTS: usize = 1024;
+/// Memory that requests are read to, at a time: what is left of it is of no use when less than a request fits.
+pub const ARENA_BYTES: usize = 4 << 20;
 /// Requests the kernel sends without a process waiting (asynchronous I/O, page faults ahead).
 pub const BACKGROUND_REQUESTS: u16 = 128;
-/// Threads that read from the kernel, by default.
-pub const THREADS: usize = 2;
 /// How long the kernel may believe attributes and entries: not at all, there are no leases yet.
 pub const TTL: Duration = Duration::ZERO;
 /// Names asked for at once from a directory.

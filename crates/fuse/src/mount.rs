@@ -2,20 +2,27 @@
 //!
 //! mount(2) and umount(2) make the kernel ask questions that the shard answers, so neither is called from its thread.
 
-use std::{ffi::CString, io, rc::Rc, thread};
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    rc::Rc,
+    thread,
+};
 
 use forebay_client::{Client, ClientError, ClientResult};
 use forebay_env::{
     Env,
-    sync::{mpsc, oneshot, watch},
+    real::Descriptor,
+    sync::{oneshot, watch},
 };
 use forebay_proto::Errno;
 use fuser::{Session, SessionUnmounter};
 
 use crate::{
-    FuseOptions, limits,
+    FuseOptions, kernel,
     server::Server,
-    transport::{Job, Transport},
+    transport::{Greeting, Transport},
 };
 
 /// A mounted file system. If it is dropped, the mount is taken away, lazily if programs still use it.
@@ -27,39 +34,47 @@ pub struct Mounted {
 
 /// Mounts `client`'s file system at the directory `point`; requests are served by tasks of this shard from now on.
 pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOptions) -> ClientResult<Mounted> {
-    let (jobs, inbox) = mpsc::channel(limits::WAITING_REQUESTS);
-    let transport = Transport { jobs, readdirplus: options.readdirplus };
+    let greeting = Greeting { readdirplus: options.readdirplus };
     let (ready, started) = oneshot::channel();
+    let (served, over) = oneshot::channel::<()>();
     let (end, ended) = watch::channel(false);
     let (path, config) = (point.to_owned(), options.to_fuser());
-    let begin = move || {
-        match Session::new(transport, &path, &config) {
+    let hold = move || {
+        match Session::new(greeting, &path, &config).and_then(begin) {
             Err(error) => drop(ready.send(Err(error))),
-            Ok(mut session) => {
-                drop(ready.send(Ok(session.unmount_callable())));
-                if let Err(error) = session.run() {
-                    eprintln!("forebay: the mount at {path} ended: {error}");
-                }
+            Ok((session, descriptor, unmounter)) => {
+                drop(ready.send(Ok((descriptor, unmounter))));
+                // Until the shard serves no more; an error means that it has ended. The mount ends with the session.
+                drop(over.blocking_recv());
+                drop(session);
             }
         }
         let _ = end.send(true);
     };
-    thread::Builder::new().name("fuse".into()).spawn(begin).map_err(|error| refused(point, &error))?;
-    let server = Rc::new(Server::new(env, client));
-    drop(env.spawn(serve(server, inbox)));
-    let unmounter = match started.await {
-        Ok(Ok(unmounter)) => unmounter,
+    thread::Builder::new().name("fuse".into()).spawn(hold).map_err(|error| refused(point, &error))?;
+    let (descriptor, unmounter) = match started.await {
+        Ok(Ok(begun)) => begun,
         Ok(Err(error)) => return Err(refused(point, &error)),
         Err(_) => return Err(ClientError::new(Errno::EIO, format!("mounting {point} ended without a word"))),
     };
+    let descriptor = Descriptor::new(descriptor).map_err(|error| ClientError::new(Errno::EIO, error.message))?;
+    let transport = Transport { server: Rc::new(Server::new(env, client)) };
+    let (log, path) = (env.clone(), point.to_owned());
+    drop(env.spawn(async move {
+        if let Err(error) = kernel::serve(descriptor, transport).await {
+            log.log(&format!("the mount at {path} ended: {error}"));
+        }
+        drop(served);
+    }));
     Ok(Mounted { point: point.to_owned(), unmounter: Some(unmounter), ended })
 }
 
-/// Until the last of the transport's threads has ended.
-async fn serve(server: Rc<Server>, mut inbox: mpsc::Receiver<Job>) {
-    while let Some(job) = inbox.recv().await {
-        job(server.clone());
-    }
+type Begun = (Session<Greeting>, OwnedFd, SessionUnmounter);
+
+fn begin(mut session: Session<Greeting>) -> io::Result<Begun> {
+    let descriptor = session.as_fd().try_clone_to_owned()?;
+    let unmounter = session.unmount_callable();
+    Ok((session, descriptor, unmounter))
 }
 
 impl Mounted {

@@ -1,29 +1,33 @@
-//! On `fuser`'s threads: takes requests from the kernel and hands them to the client's shard.
+//! Requests of the kernel become tasks of the client's shard.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, rc::Rc, time::SystemTime};
 
 use bytes::Bytes;
 use forebay_client::{ClientResult, DirEntry, SetAttributes};
-use forebay_env::sync::mpsc;
 use fuser::{
-    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
+    RenameFlags, TimeOrNow, WriteFlags,
 };
 
 use crate::{
     answer::{Answer, answer, errno, tell},
     caller::Asker,
-    convert, limits,
+    convert,
+    kernel::{
+        Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+        ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    },
+    limits,
     server::Server,
 };
 
-/// A request on its way to the shard.
-pub(crate) type Job = Box<dyn FnOnce(Rc<Server>) + Send>;
-
 /// The kernel's side of a mount.
 pub(crate) struct Transport {
-    pub jobs: mpsc::Sender<Job>,
+    pub server: Rc<Server>,
+}
+
+/// What is asked of the kernel when the mount begins.
+pub(crate) struct Greeting {
     pub readdirplus: bool,
 }
 
@@ -39,36 +43,8 @@ const WANTED: [InitFlags; 4] = [
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
 ];
 
-impl Transport {
-    /// Serves a request on the shard. If that has ended, the dropped reply answers EIO.
-    fn serve<T, R, F>(&self, reply: R, call: F)
-    where
-        T: 'static,
-        R: Answer<T>,
-        F: AsyncFnOnce(&Server) -> ClientResult<T> + Send + 'static,
-    {
-        self.send(async move |server: &Server| answer(server, reply, call(server).await));
-    }
-
-    fn send<F>(&self, serve: F)
-    where
-        F: AsyncFnOnce(&Server) + Send + 'static,
-    {
-        let job: Job = Box::new(move |server| {
-            let env = server.env.clone();
-            drop(env.spawn(async move { serve(&server).await }));
-        });
-        drop(self.jobs.blocking_send(job));
-    }
-}
-
-/// An owned copy of a name or a value.
-fn owned(name: impl AsRef<OsStr>) -> Bytes {
-    Bytes::copy_from_slice(name.as_ref().as_bytes())
-}
-
-impl Filesystem for Transport {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+impl fuser::Filesystem for Greeting {
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let mut wanted = WANTED.to_vec();
         if self.readdirplus {
             wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
@@ -81,7 +57,34 @@ impl Filesystem for Transport {
         bounded(config.set_max_write(limits::REQUEST_BYTES).map(u64::from).map_err(u64::from))?;
         bounded(config.set_max_background(limits::BACKGROUND_REQUESTS).map(u64::from).map_err(u64::from))
     }
+}
 
+impl Transport {
+    /// Serves a request by a task. If the shard ends, the dropped reply answers EIO.
+    fn serve<T, R, F>(&self, reply: R, call: F)
+    where
+        T: 'static,
+        R: Answer<T>,
+        F: AsyncFnOnce(&Server) -> ClientResult<T> + 'static,
+    {
+        self.send(async move |server: &Server| answer(server, reply, call(server).await));
+    }
+
+    fn send<F>(&self, serve: F)
+    where
+        F: AsyncFnOnce(&Server) + 'static,
+    {
+        let server = self.server.clone();
+        drop(self.server.env.spawn(async move { serve(&server).await }));
+    }
+}
+
+/// An owned copy of a name or a value.
+fn owned(name: impl AsRef<OsStr>) -> Bytes {
+    Bytes::copy_from_slice(name.as_ref().as_bytes())
+}
+
+impl Filesystem for Transport {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = owned(name);
         self.serve(reply, async move |server: &Server| server.lookup(parent.0, &name).await);
@@ -213,14 +216,12 @@ impl Filesystem for Transport {
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
-        data: &[u8],
+        data: Bytes,
         write_flags: WriteFlags,
         flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The one copy: the buffer is the thread's, for its next request.
-        let data = Bytes::copy_from_slice(data);
         self.serve(reply, async move |server: &Server| {
             server.write(ino.0, fh, offset, data, write_flags, flags.0).await
         });

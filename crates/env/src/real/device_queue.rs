@@ -1,4 +1,4 @@
-//! What shards and a device's thread share: the queue of requests, and the device's state.
+//! The queue of requests between a shard and a device's thread.
 //!
 //! Invariant: a request is seen by the thread without anybody's further help: either the thread is awake and will look
 //! before it sleeps, or the shard that queued the request wakes it.
@@ -7,20 +7,16 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::transfer::Request;
-use crate::{EnvError, EnvErrorKind, EnvResult, limits::DEVICE_REQUESTS};
+use super::{device::Device, transfer::Request};
+use crate::{EnvResult, limits::DEVICE_REQUESTS};
 
-pub(super) struct Device {
-    pub(super) path: String,
+pub(super) struct DeviceQueue {
+    pub(super) device: Device,
     queue: Mutex<Queue>,
     wake: OwnedFd,
-    flush_failed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -31,24 +27,17 @@ struct Queue {
     closed: bool,
 }
 
-impl Device {
+impl DeviceQueue {
     pub(super) fn new(path: &str) -> io::Result<Self> {
-        // SAFETY: no memory is passed.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let wake = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { path: path.to_string(), queue: Mutex::default(), wake, flush_failed: AtomicBool::new(false) })
+        let wake = eventfd(0)?;
+        Ok(Self { device: Device::new(path), queue: Mutex::default(), wake })
     }
 
     /// Queues a request, and wakes the thread if it sleeps.
     pub(super) fn submit(&self, request: Request) -> EnvResult<()> {
         let mut queue = self.lock();
         if queue.closed || queue.requests.len() >= DEVICE_REQUESTS {
-            let message = format!("{} takes no more requests: {DEVICE_REQUESTS} are waiting, or it closed", self.path);
-            return Err(EnvError::new(EnvErrorKind::Other, message));
+            return Err(self.device.crowded(queue.requests.len()));
         }
         queue.requests.push_back(request);
         self.unlock_and_wake(queue);
@@ -98,19 +87,6 @@ impl Device {
         assert_eq!(n, 8, "an eventfd takes a one");
     }
 
-    pub(super) fn fail_flushes(&self) {
-        self.flush_failed.store(true, Ordering::Release);
-    }
-
-    /// An error once a flush has failed: what was written since the last good one is in doubt for ever.
-    pub(super) fn check_flushed(&self) -> EnvResult<()> {
-        if !self.flush_failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let message = format!("an earlier flush of {} failed; stop using it and check the device", self.path);
-        Err(EnvError::new(EnvErrorKind::FlushFailed, message))
-    }
-
     fn unlock_and_wake(&self, mut queue: MutexGuard<'_, Queue>) {
         let asleep = std::mem::take(&mut queue.asleep);
         drop(queue);
@@ -122,4 +98,15 @@ impl Device {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A new eventfd.
+pub(super) fn eventfd(flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

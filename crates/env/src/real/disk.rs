@@ -1,16 +1,18 @@
-//! An open real disk: checks requests, hands them to the device's thread, waits for answers.
+//! An open real disk: checks requests, gives them to the kernel or to a thread that does, waits for answers.
 
 use std::{rc::Rc, sync::Arc, thread::JoinHandle};
 
 use bytes::Bytes;
 
 use super::{
-    device_queue::Device,
+    device::Device,
+    device_queue::DeviceQueue,
     errors::file_error,
     open::{self, OpenedDisk},
     plain,
     transfer::Request,
-    uring, uring_forbidden,
+    uring::UringDevice,
+    uring_forbidden,
 };
 use crate::{
     AlignedBuf, Disk, DiskInfo, EnvError, EnvErrorKind, EnvResult, OpenDisk,
@@ -19,54 +21,58 @@ use crate::{
 };
 
 pub(crate) struct RealDisk {
-    device: Arc<Device>,
+    server: Server,
     info: DiskInfo,
     read_only: bool,
-    thread: Option<JoinHandle<()>>,
+}
+
+/// What serves the requests.
+enum Server {
+    /// The shard itself.
+    Uring(Rc<UringDevice>),
+    /// A thread, where the kernel has no io_uring for us.
+    Thread(Arc<DeviceQueue>, Option<JoinHandle<()>>),
 }
 
 pub(crate) struct RealWriteTicket(EnvResult<oneshot::Receiver<EnvResult<()>>>);
 
-/// Starts the device's thread, which opens the disk.
+/// Opens the disk, on a thread of its own: making a file may take long.
 pub(super) async fn open(path: &str, options: OpenDisk) -> EnvResult<Disk> {
-    let doing = || format!("cannot start a thread for the disk {path}");
-    let device = Arc::new(Device::new(path).map_err(|e| file_error(&doing(), &e))?);
     let (opened, answer) = oneshot::channel();
-    let thread_device = device.clone();
-    let thread = std::thread::Builder::new().name(thread_name(path));
-    let thread = thread.spawn(move || run_device(&thread_device, options, opened));
-    let thread = thread.map_err(|e| file_error(&doing(), &e))?;
-    // Made before the wait: if the caller stops waiting, dropping it ends the thread.
-    let mut disk = RealDisk { device, info: DiskInfo { bytes: 0 }, read_only: options.read_only, thread: Some(thread) };
-    disk.info.bytes = answer.await.unwrap_or_else(|_| Err(ended(path)))?;
-    Ok(Disk { half: DiskHalf::Real(Rc::new(disk)) })
+    let name = path.to_string();
+    let open = move || drop(opened.send(open::open(&name, options)));
+    let thread = std::thread::Builder::new().name(thread_name(path)).spawn(open);
+    drop(thread.map_err(|e| file_error(&format!("cannot start a thread to open the disk {path}"), &e))?);
+    let opened = answer.await.unwrap_or_else(|_| Err(ended(path)))?;
+    let info = DiskInfo { bytes: opened.bytes };
+    let server = serve(path, opened)?;
+    Ok(Disk { half: DiskHalf::Real(Rc::new(RealDisk { server, info, read_only: options.read_only })) })
 }
 
-fn run_device(device: &Device, options: OpenDisk, opened: oneshot::Sender<EnvResult<u64>>) {
-    let _abandon = AbandonQueue(device);
-    match open::open(&device.path, options) {
-        Err(e) => drop(opened.send(Err(e))),
-        Ok(disk) => {
-            drop(opened.send(Ok(disk.bytes)));
-            serve(device, &disk);
-        }
-    }
+fn serve(path: &str, disk: OpenedDisk) -> EnvResult<Server> {
+    let disk = match uring_forbidden() {
+        true => disk,
+        false => match UringDevice::start(Device::new(path), disk) {
+            Ok(device) => return Ok(Server::Uring(device)),
+            Err(disk) => disk,
+        },
+    };
+    let doing = || format!("cannot start a thread for the disk {path}");
+    let queue = Arc::new(DeviceQueue::new(path).map_err(|e| file_error(&doing(), &e))?);
+    let thread_queue = queue.clone();
+    let thread = std::thread::Builder::new().name(thread_name(path)).spawn(move || {
+        let _abandon = AbandonQueue(&thread_queue);
+        plain::serve(&thread_queue, &disk);
+    });
+    Ok(Server::Thread(queue, Some(thread.map_err(|e| file_error(&doing(), &e))?)))
 }
 
 /// However the thread ends, nobody waits for it any more.
-struct AbandonQueue<'a>(&'a Device);
+struct AbandonQueue<'a>(&'a DeviceQueue);
 
 impl Drop for AbandonQueue<'_> {
     fn drop(&mut self) {
         self.0.abandon();
-    }
-}
-
-fn serve(device: &Device, disk: &OpenedDisk) {
-    let ring = if uring_forbidden() { None } else { uring::ring().ok() };
-    match ring {
-        Some(ring) => uring::serve(device, disk, ring),
-        None => plain::serve(device, disk),
     }
 }
 
@@ -80,16 +86,36 @@ fn ended(path: &str) -> EnvError {
     EnvError::new(EnvErrorKind::Other, format!("the thread of the disk {path} ended; see its panic in the log"))
 }
 
+impl Server {
+    fn device(&self) -> &Device {
+        match self {
+            Self::Uring(device) => &device.device,
+            Self::Thread(queue, _) => &queue.device,
+        }
+    }
+
+    fn submit(&self, request: Request) -> EnvResult<()> {
+        match self {
+            Self::Uring(device) => device.submit(request),
+            Self::Thread(queue, _) => queue.submit(request),
+        }
+    }
+}
+
 impl RealDisk {
+    fn path(&self) -> &str {
+        &self.server.device().path
+    }
+
     pub(crate) fn info(&self) -> DiskInfo {
         self.info
     }
 
     pub(crate) async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
-        check_range(&self.device.path, self.info.bytes, offset, len)?;
+        check_range(self.path(), self.info.bytes, offset, len)?;
         let (reply, answer) = oneshot::channel();
-        self.device.submit(Request::Read { offset, len, reply })?;
-        answer.await.unwrap_or_else(|_| Err(ended(&self.device.path)))
+        self.server.submit(Request::Read { offset, len, reply })?;
+        answer.await.unwrap_or_else(|_| Err(ended(self.path())))
     }
 
     pub(crate) fn submit_write(&self, offset: u64, parts: Vec<Bytes>) -> RealWriteTicket {
@@ -97,25 +123,25 @@ impl RealDisk {
     }
 
     pub(crate) async fn flush(&self) -> EnvResult<()> {
-        self.device.check_flushed()?;
+        self.server.device().check_flushed()?;
         let (reply, answer) = oneshot::channel();
-        self.device.submit(Request::Flush { reply })?;
-        answer.await.unwrap_or_else(|_| Err(ended(&self.device.path)))
+        self.server.submit(Request::Flush { reply })?;
+        answer.await.unwrap_or_else(|_| Err(ended(self.path())))
     }
 
     pub(crate) async fn write_durable(&self, offset: u64, parts: Vec<Bytes>) -> EnvResult<()> {
-        self.device.check_flushed()?;
+        self.server.device().check_flushed()?;
         RealWriteTicket(self.submit(offset, parts, true)).wait().await
     }
 
     fn submit(&self, offset: u64, parts: Vec<Bytes>, durable: bool) -> EnvResult<oneshot::Receiver<EnvResult<()>>> {
-        let path = &self.device.path;
+        let path = self.path();
         check_range(path, self.info.bytes, offset, parts.iter().map(Bytes::len).sum())?;
         if self.read_only {
             return Err(EnvError::new(EnvErrorKind::InvalidInput, format!("{path} was opened read-only")));
         }
         let (reply, answer) = oneshot::channel();
-        self.device.submit(Request::Write { offset, parts, durable, reply })?;
+        self.server.submit(Request::Write { offset, parts, durable, reply })?;
         Ok(answer)
     }
 }
@@ -123,9 +149,14 @@ impl RealDisk {
 impl Drop for RealDisk {
     /// Waits for what is in flight, so that whoever opens the disk next does not meet writes of this one.
     fn drop(&mut self) {
-        self.device.close();
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
+        match &mut self.server {
+            Server::Uring(device) => device.close(),
+            Server::Thread(queue, thread) => {
+                queue.close();
+                if let Some(thread) = thread.take() {
+                    drop(thread.join());
+                }
+            }
         }
     }
 }

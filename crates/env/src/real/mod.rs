@@ -1,13 +1,15 @@
 //! The real half: Linux's clock, sockets, files and devices.
 //!
-//! Each shard is a thread with a current-thread tokio runtime; each open disk has a thread of its own that owns an
-//! io_uring, or uses plain system calls where io_uring is forbidden. Only this module names tokio's runtime, threads,
-//! sockets and files.
+//! Each shard is a thread with a current-thread tokio runtime. It drives the io_uring of each disk it has open; where
+//! io_uring is forbidden, each open disk has a thread of its own that uses plain system calls. Only this module names
+//! tokio's runtime, threads, sockets and files.
 //!
 //! No system call here raises SIGPIPE, whatever the process does with that signal.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod descriptor;
+mod device;
 mod device_queue;
 mod disk;
 mod env;
@@ -27,6 +29,7 @@ use std::{future::Future, rc::Rc};
 
 use crate::Env;
 
+pub use descriptor::Descriptor;
 pub(crate) use disk::{RealDisk, RealWriteTicket};
 pub(crate) use env::RealEnv;
 pub(crate) use files::remove_tree;

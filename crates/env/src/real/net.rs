@@ -1,6 +1,9 @@
 //! Listening and connecting over TCP, Unix sockets and within the process.
 
-use std::{os::unix::fs::MetadataExt, sync::Arc};
+use std::{
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -89,20 +92,28 @@ pub(super) async fn connect(address: &Address) -> EnvResult<Stream> {
         }
         Address::Unix(path) => {
             let socket = UnixStream::connect(path).await.map_err(error)?;
-            Ok(socket_stream(Socket::Unix(socket), &address.to_string()))
+            unix_stream(socket, &address.to_string())
         }
         Address::Mem(name) => Ok(mem_stream(mem::connect(name)?)),
     }
 }
 
 fn tcp_stream(socket: TcpStream, peer: &str) -> EnvResult<Stream> {
-    socket.set_nodelay(true).map_err(|e| net_error(&format!("setting up the connection with {peer}"), &e))?;
-    Ok(socket_stream(Socket::Tcp(socket), peer))
+    let error = |e| net_error(&format!("setting up the connection with {peer}"), &e);
+    socket.set_nodelay(true).map_err(error)?;
+    socket_stream(socket.into_std().map_err(error)?.into(), peer)
 }
 
-fn socket_stream(socket: Socket, peer: &str) -> Stream {
+fn unix_stream(socket: UnixStream, peer: &str) -> EnvResult<Stream> {
+    socket::widen(&socket);
+    let socket = socket.into_std().map_err(|e| net_error(&format!("setting up the connection with {peer}"), &e))?;
+    socket_stream(socket.into(), peer)
+}
+
+fn socket_stream(fd: OwnedFd, peer: &str) -> EnvResult<Stream> {
+    let socket = Socket::new(fd).map_err(|e| net_error(&format!("setting up the connection with {peer}"), &e))?;
     let (read, write) = socket::split(socket, peer);
-    stream(RealReadHalf::Socket(read), RealWriteHalf::Socket(write))
+    Ok(stream(RealReadHalf::Socket(read), RealWriteHalf::Socket(write)))
 }
 
 fn mem_stream(end: Arc<MemEnd>) -> Stream {
@@ -149,7 +160,7 @@ impl RealListener {
                 let (socket, _) = listener.accept().await.map_err(|e| error(&file.path, e))?;
                 let pid = socket.peer_cred().ok().and_then(|cred| cred.pid());
                 let peer = pid.map_or_else(|| "unix:".into(), |pid| format!("unix:pid={pid}"));
-                Ok((socket_stream(Socket::Unix(socket), &peer), peer))
+                Ok((unix_stream(socket, &peer)?, peer))
             }
             Self::Mem(listener) => {
                 let (end, peer) = listener.accept().await;

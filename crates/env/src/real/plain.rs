@@ -3,24 +3,25 @@
 use std::{collections::VecDeque, io, os::fd::AsRawFd};
 
 use super::{
-    device_queue::Device,
+    device::Device,
+    device_queue::DeviceQueue,
     open::OpenedDisk,
     transfer::{Call, Transfer},
 };
 
 /// Serves requests until the queue is closed and empty.
-pub(super) fn serve(device: &Device, disk: &OpenedDisk) {
+pub(super) fn serve(queue: &DeviceQueue, disk: &OpenedDisk) {
     let mut waiting = VecDeque::new();
     loop {
-        let closed = device.take(&mut waiting);
+        let closed = queue.take(&mut waiting);
         if waiting.is_empty() && closed {
             return;
         }
         for request in waiting.drain(..) {
-            transfer(device, disk, Transfer::new(request, disk.direct));
+            transfer(&queue.device, disk, Transfer::new(request, disk.direct));
         }
-        if device.fall_asleep(closed) {
-            sleep(device);
+        if queue.fall_asleep(closed) {
+            sleep(queue);
         }
     }
 }
@@ -54,8 +55,8 @@ fn call(disk: &OpenedDisk, transfer: &Transfer) -> io::Result<usize> {
 }
 
 /// Waits to be woken; an interruption counts as that.
-fn sleep(device: &Device) {
+fn sleep(queue: &DeviceQueue) {
     let mut count = [0u8; 8];
     // SAFETY: eight writable bytes.
-    unsafe { libc::read(device.wake_fd(), count.as_mut_ptr().cast(), count.len()) };
+    unsafe { libc::read(queue.wake_fd(), count.as_mut_ptr().cast(), count.len()) };
 }

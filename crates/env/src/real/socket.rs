@@ -1,26 +1,29 @@
 //! TCP and Unix sockets: vectored, without a copy on the way out and with one small read-ahead on the way in.
+//!
+//! The shard waits for what can be read, and only while it cannot write for room to write: the reader of a Unix socket
+//! would otherwise wake its writer with every piece it takes.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     rc::Rc,
 };
 
 use bytes::Bytes;
-use tokio::{
-    io::Interest,
-    net::{TcpStream, UnixStream},
-};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use super::errors::net_error;
-use crate::{EnvError, EnvErrorKind, EnvResult, limits::READ_AHEAD_BYTES};
+use crate::{
+    EnvError, EnvErrorKind, EnvResult,
+    limits::{READ_AHEAD_BYTES, UNIX_SOCKET_BYTES},
+};
 
 /// Parts given to one sendmsg(2); they lie on the stack.
 const SEND_PARTS: usize = 64;
 
-pub(super) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// A connected socket that does not block.
+pub(super) struct Socket {
+    fd: AsyncFd<OwnedFd>,
 }
 
 /// The reading end, with bytes that came along with earlier ones.
@@ -37,6 +40,22 @@ pub(crate) struct SocketWriteHalf {
     peer: Rc<str>,
 }
 
+/// Room for a large frame in a Unix socket, beyond the system's bound if this user may. As much as the system gives is
+/// enough for correctness.
+pub(super) fn widen(socket: &impl AsRawFd) {
+    for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
+        let bytes = UNIX_SOCKET_BYTES;
+        let length = size_of_val(&bytes) as libc::socklen_t;
+        // SAFETY: `bytes` is a readable int for the length of the call.
+        let answer = unsafe {
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const bytes).cast(), length)
+        };
+        if answer == 0 {
+            return;
+        }
+    }
+}
+
 /// The two halves; the socket closes when both are gone.
 pub(super) fn split(socket: Socket, peer: &str) -> (SocketReadHalf, SocketWriteHalf) {
     let (socket, peer) = (Rc::new(socket), Rc::from(peer));
@@ -46,12 +65,47 @@ pub(super) fn split(socket: Socket, peer: &str) -> (SocketReadHalf, SocketWriteH
 }
 
 impl Socket {
-    async fn io(&self, interest: Interest, mut call: impl FnMut(RawFd) -> io::Result<usize>) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.async_io(interest, || call(socket.as_raw_fd())).await,
-            Self::Unix(socket) => socket.async_io(interest, || call(socket.as_raw_fd())).await,
+    /// Takes a socket to the calling shard.
+    pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { fd: watch(fd, Interest::READABLE)? })
+    }
+
+    /// Reads to `slices`; waits until there is something to read.
+    async fn read(&self, slices: &mut [IoSliceMut<'_>; 2]) -> io::Result<usize> {
+        let room: usize = slices.iter().map(|slice| slice.len()).sum();
+        loop {
+            let mut ready = self.fd.readable().await?;
+            match readv(self.fd.as_raw_fd(), slices) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Ok(n) => {
+                    // There was no more; what comes later is a new edge.
+                    if n < room && n > 0 {
+                        ready.clear_ready();
+                    }
+                    return Ok(n);
+                }
+                error => return error,
+            }
         }
     }
+
+    /// Repeats `call` until it does not have to wait for room.
+    async fn write(&self, mut call: impl FnMut(RawFd) -> io::Result<usize>) -> io::Result<usize> {
+        loop {
+            match call(self.fd.as_raw_fd()) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let room = watch(self.fd.get_ref().as_fd().try_clone_to_owned()?, Interest::WRITABLE)?;
+                    drop(room.writable().await?);
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an owned descriptor stays what it is until it is dropped.
+    unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
 }
 
 impl SocketReadHalf {
@@ -60,8 +114,7 @@ impl SocketReadHalf {
         while filled < buf.len() {
             let (rest, ahead) = (&mut buf[filled..], &mut self.ahead);
             let wanted = rest.len();
-            let read = |fd| readv(fd, &mut [IoSliceMut::new(rest), IoSliceMut::new(ahead)]);
-            let n = self.socket.io(Interest::READABLE, read).await;
+            let n = self.socket.read(&mut [IoSliceMut::new(rest), IoSliceMut::new(ahead)]).await;
             let n = n.map_err(|e| net_error(&format!("reading from {}", self.peer), &e))?;
             if n == 0 {
                 let message = format!("{} closed the connection", self.peer);
@@ -96,7 +149,7 @@ impl SocketWriteHalf {
             if parts.is_empty() {
                 return Ok(());
             }
-            let n = self.socket.io(Interest::WRITABLE, |fd| send(fd, parts, sent_of_first)).await;
+            let n = self.socket.write(|fd| send(fd, parts, sent_of_first)).await;
             sent_of_first += n.map_err(|e| net_error(&format!("writing to {}", self.peer), &e))?;
         }
     }

@@ -6,8 +6,8 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::{device_queue::Device, errors::file_error};
-use crate::{AlignedBuf, EnvError, EnvErrorKind, EnvResult, SECTOR_BYTES, is_aligned, limits::IO_PARTS, sync::oneshot};
+use super::device::Device;
+use crate::{AlignedBuf, EnvResult, SECTOR_BYTES, is_aligned, limits::IO_PARTS, sync::oneshot};
 
 /// What a shard asks of a device.
 pub(super) enum Request {
@@ -47,7 +47,7 @@ impl Transfer {
     pub(super) fn new(request: Request, direct: bool) -> Self {
         match request {
             Request::Read { offset, len, reply } => {
-                let mut buf = AlignedBuf::zeroed(len);
+                let mut buf = AlignedBuf::to_be_filled(len);
                 let vectors = vec![libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: len }];
                 Self {
                     call: Call::Read,
@@ -126,26 +126,6 @@ impl Transfer {
     }
 }
 
-impl Device {
-    fn error(&self, call: Call, offset: u64, left: usize, error: &io::Error) -> EnvError {
-        let path = &self.path;
-        match call {
-            Call::Read => file_error(&format!("reading {left} bytes at {offset} of {path}"), error),
-            Call::Write => file_error(&format!("writing {left} bytes at {offset} of {path}"), error),
-            Call::DurableWrite if error.raw_os_error() == Some(libc::ENOSPC) => {
-                file_error(&format!("writing {left} bytes at {offset} of {path}"), error)
-            }
-            // A durable write does not tell whether its write or its flush failed: the worse is taken.
-            Call::DurableWrite | Call::Flush => {
-                self.fail_flushes();
-                let message =
-                    format!("flush of {path} failed: {error}; what was written since the last good flush is in doubt");
-                EnvError::new(EnvErrorKind::FlushFailed, message)
-            }
-        }
-    }
-}
-
 /// Parts that a device takes as they are; others are copied, together with neighbours until they are whole sectors.
 fn gather(parts: Vec<Bytes>) -> Vec<Bytes> {
     let mut pieces = Vec::with_capacity(parts.len());
@@ -182,7 +162,7 @@ fn limit_parts(mut parts: Vec<Bytes>) -> Vec<Bytes> {
 }
 
 fn copy(parts: &[Bytes]) -> Bytes {
-    let mut buf = AlignedBuf::zeroed(parts.iter().map(Bytes::len).sum());
+    let mut buf = AlignedBuf::to_be_filled(parts.iter().map(Bytes::len).sum());
     let mut at = 0;
     for part in parts {
         buf[at..at + part.len()].copy_from_slice(part);

@@ -1,98 +1,169 @@
-//! A device's thread on io_uring.
+//! A device on io_uring, driven by the shard that uses it: no other thread, and no change of threads.
 //!
-//! One io_uring_enter submits all that is queued and waits for both completions and new requests: a read of the queue's
-//! eventfd is always in flight beside the transfers.
+//! A request waits until the tasks that are ready have had their turn; then one io_uring_enter submits all that wait and
+//! takes what is complete. The ring's eventfd wakes the shard for completions.
 //!
+//! Invariant: requests go to the kernel in the order in which they were made.
 //! Invariant: memory named in a submitted entry lives until its completion, also in a panic (it leaks then).
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     io,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd},
+    rc::Rc,
 };
 
 use io_uring::{IoUring, opcode, squeue, types};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
-    device_queue::Device,
+    device::Device,
+    device_queue::eventfd,
     open::OpenedDisk,
     transfer::{Call, Request, Transfer},
 };
-use crate::limits::DEVICE_QUEUE_DEPTH;
+use crate::{
+    EnvResult,
+    limits::{DEVICE_QUEUE_DEPTH, DEVICE_REQUESTS},
+    sync::Notify,
+};
 
-/// `user_data` of the eventfd's read; transfers have their place's number.
-const WAKE: u64 = u64::MAX;
+/// `IORING_ENTER_GETEVENTS`: also run what the kernel deferred to this thread.
+const GET_EVENTS: u32 = 1;
 
-/// Entries of the ring: all transfers and the eventfd's read, so that a push never fails.
-const ENTRIES: u32 = (DEVICE_QUEUE_DEPTH as u32 + 1).next_power_of_two();
+/// Entries of the ring: all transfers, so that a push never fails.
+const ENTRIES: u32 = (DEVICE_QUEUE_DEPTH as u32).next_power_of_two();
+
+/// A device whose requests this shard gives to the kernel itself.
+pub(super) struct UringDevice {
+    pub(super) device: Device,
+    /// None once it is closed.
+    state: RefCell<Option<State>>,
+    wanted: Notify,
+}
+
+struct State {
+    ring: IoUring,
+    places: Places,
+    waiting: VecDeque<Request>,
+    disk: OpenedDisk,
+}
+
+/// A transfer that is over, and its result.
+type Finished = (Transfer, io::Result<()>);
 
 /// A ring for one thread, with what newer kernels do for one thread alone. Must be made by that thread.
-pub(super) fn ring() -> io::Result<IoUring> {
+fn ring() -> io::Result<IoUring> {
     let single = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES);
     single.or_else(|_| IoUring::new(ENTRIES))
 }
 
-/// Serves requests until the queue is closed and empty.
-pub(super) fn serve(device: &Device, disk: &OpenedDisk, ring: IoUring) {
-    let mut server = Server {
-        device,
-        fd: disk.file.as_raw_fd(),
-        direct: disk.direct,
-        places: Places::new(),
-        wake: Box::new([0; 8]),
-        wake_armed: false,
-        ring,
-    };
-    server.serve();
-    server.disarm_wake();
+/// The descriptor by which a new ring tells of completions.
+fn ring_and_wake() -> io::Result<(IoUring, AsyncFd<OwnedFd>)> {
+    let (ring, wake) = (ring()?, eventfd(libc::EFD_NONBLOCK)?);
+    ring.submitter().register_eventfd(wake.as_raw_fd())?;
+    // SAFETY: an owned descriptor stays what it is until it is dropped.
+    let wake = unsafe { AsyncFd::register_with_interest(wake, Interest::READABLE) };
+    Ok((ring, wake.map_err(io::Error::from)?))
 }
 
-struct Server<'a> {
-    device: &'a Device,
-    fd: RawFd,
-    direct: bool,
-    ring: IoUring,
-    places: Places,
-    /// Where the eventfd's count is read to.
-    wake: Box<[u8; 8]>,
-    wake_armed: bool,
-}
+impl UringDevice {
+    /// Begins to serve `disk` by a task of this shard; gives it back where the kernel has no io_uring for us.
+    pub(super) fn start(device: Device, disk: OpenedDisk) -> Result<Rc<Self>, OpenedDisk> {
+        let Ok((ring, wake)) = ring_and_wake() else { return Err(disk) };
+        let state = State { ring, places: Places::new(), waiting: VecDeque::new(), disk };
+        let this = Rc::new(Self { device, state: RefCell::new(Some(state)), wanted: Notify::new() });
+        drop(tokio::task::spawn_local(this.clone().drive(wake)));
+        Ok(this)
+    }
 
-impl Server<'_> {
-    fn serve(&mut self) {
-        let mut waiting: VecDeque<Request> = VecDeque::new();
-        loop {
-            let closed = self.device.take(&mut waiting);
-            while !self.places.is_full()
-                && let Some(request) = waiting.pop_front()
-            {
-                self.start(Transfer::new(request, self.direct));
+    /// Queues a request.
+    pub(super) fn submit(&self, request: Request) -> EnvResult<()> {
+        let mut state = self.state.borrow_mut();
+        match &mut *state {
+            Some(state) if state.waiting.len() < DEVICE_REQUESTS => state.waiting.push_back(request),
+            state => return Err(self.device.crowded(state.as_ref().map_or(0, |state| state.waiting.len()))),
+        }
+        self.wanted.notify_one();
+        Ok(())
+    }
+
+    /// Waits, without giving way to other tasks, until everything queued is done; then closes the device.
+    pub(super) fn close(&self) {
+        while !self.state.borrow().as_ref().is_none_or(State::is_idle) {
+            self.turn(1);
+        }
+        drop(self.state.take());
+        self.wanted.notify_one();
+    }
+
+    async fn drive(self: Rc<Self>, wake: AsyncFd<OwnedFd>) {
+        while self.state.borrow().is_some() {
+            crate::sync::select! {
+                biased;
+                () = self.wanted.notified() => {}
+                // The count is never read: every completion is a new edge.
+                ready = wake.readable() => match ready {
+                    Ok(mut ready) => ready.clear_ready(),
+                    Err(_) => return,
+                },
             }
-            if closed && waiting.is_empty() && self.places.is_empty() {
+            self.turn(0);
+        }
+    }
+
+    /// Submits what waits, takes what is complete (at least `wait_for`, if so much is in flight), answers.
+    fn turn(&self, wait_for: usize) {
+        let mut finished = Vec::new();
+        if let Some(state) = &mut *self.state.borrow_mut() {
+            state.turn(wait_for, &self.device, &mut finished);
+        }
+        for (transfer, result) in finished {
+            transfer.finish(&self.device, result);
+        }
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.places.is_empty()
+    }
+
+    fn turn(&mut self, mut wait_for: usize, device: &Device, finished: &mut Vec<Finished>) {
+        loop {
+            self.start_waiting(finished);
+            self.enter(wait_for.min(self.places.taken()), device);
+            self.complete(finished);
+            // Freed places take what waits; a short transfer goes on.
+            let more = !self.places.is_full() && !self.waiting.is_empty();
+            if !more && self.ring.submission().is_empty() {
                 return;
             }
-            self.arm_wake();
-            // With all places taken only a completion helps; else sleep unless something was queued meanwhile.
-            let sleeps = !waiting.is_empty() || self.device.fall_asleep(closed);
-            self.enter(usize::from(sleeps));
-            self.complete();
+            wait_for = 0;
         }
     }
 
-    fn start(&mut self, transfer: Transfer) {
-        if transfer.is_empty() {
-            return transfer.finish(self.device, Ok(()));
+    fn start_waiting(&mut self, finished: &mut Vec<Finished>) {
+        while !self.places.is_full()
+            && let Some(request) = self.waiting.pop_front()
+        {
+            let transfer = Transfer::new(request, self.disk.direct);
+            if transfer.is_empty() {
+                finished.push((transfer, Ok(())));
+                continue;
+            }
+            let place = self.places.put(transfer);
+            self.push(place);
         }
-        let place = self.places.put(transfer);
-        self.submit(place);
     }
 
-    fn submit(&mut self, place: usize) {
+    fn push(&mut self, place: usize) {
         let transfer = self.places.get(place);
-        let fd = types::Fd(self.fd);
+        let fd = types::Fd(self.disk.file.as_raw_fd());
         let (vectors, count) = (transfer.vectors().as_ptr(), transfer.vectors().len() as u32);
         let offset = transfer.offset;
-        let entry = match transfer.call {
+        let entry: squeue::Entry = match transfer.call {
             Call::Read => opcode::Readv::new(fd, vectors, count).offset(offset).build(),
             Call::Write => opcode::Writev::new(fd, vectors, count).offset(offset).build(),
             Call::DurableWrite => {
@@ -100,61 +171,36 @@ impl Server<'_> {
             }
             Call::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         };
-        self.push(&entry.user_data(place as u64));
+        // SAFETY: the memory that the entry names is owned by `places` until the completion is seen.
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(place as u64)) };
+        pushed.expect("the ring has an entry for every place");
     }
 
-    fn arm_wake(&mut self) {
-        if !self.wake_armed {
-            self.wake_armed = true;
-            let fd = types::Fd(self.device.wake_fd());
-            let entry = opcode::Read::new(fd, self.wake.as_mut_ptr(), self.wake.len() as u32).build();
-            self.push(&entry.user_data(WAKE));
-        }
-    }
-
-    /// Ends the eventfd's read, so that the kernel has nothing of ours any more.
-    fn disarm_wake(&mut self) {
-        if self.wake_armed {
-            self.device.wake();
-        }
-        while self.wake_armed {
-            self.enter(1);
-            self.complete();
-        }
-    }
-
-    fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the memory that the entry names is owned by `places` or `wake` until the completion is seen.
-        let pushed = unsafe { self.ring.submission().push(entry) };
-        pushed.expect("the ring has an entry for every place and the wake");
-    }
-
-    fn enter(&self, wait_for: usize) {
-        match self.ring.submit_and_wait(wait_for) {
+    fn enter(&mut self, wait_for: usize, device: &Device) {
+        let count = self.ring.submission().len() as u32;
+        // SAFETY: no memory is passed besides the entries, see `push`.
+        let entered =
+            unsafe { self.ring.submitter().enter::<libc::sigset_t>(count, wait_for as u32, GET_EVENTS, None) };
+        match entered {
             Ok(_) => {}
             // Interrupted, or short of memory for a moment: what was not submitted is still queued.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-            Err(e) => panic!("io_uring of {} failed: {e}", self.device.path),
+            Err(e) => panic!("io_uring of {} failed: {e}", device.path),
         }
     }
 
-    fn complete(&mut self) {
+    fn complete(&mut self, finished: &mut Vec<Finished>) {
         while let Some((place, answer)) = self.next_completion() {
-            if place == WAKE {
-                self.wake_armed = false;
-                continue;
-            }
-            let place = place as usize;
             let answer = usize::try_from(answer).map_err(|_| io::Error::from_raw_os_error(-answer));
             match self.places.get(place).take_answer(answer) {
-                Some(result) => self.places.take(place).finish(self.device, result),
-                None => self.submit(place),
+                Some(result) => finished.push((self.places.take(place), result)),
+                None => self.push(place),
             }
         }
     }
 
-    fn next_completion(&mut self) -> Option<(u64, i32)> {
-        self.ring.completion().next().map(|entry| (entry.user_data(), entry.result()))
+    fn next_completion(&mut self) -> Option<(usize, i32)> {
+        self.ring.completion().next().map(|entry| (entry.user_data() as usize, entry.result()))
     }
 }
 
@@ -177,7 +223,11 @@ impl Places {
     }
 
     fn is_empty(&self) -> bool {
-        self.free.len() == self.transfers.len()
+        self.taken() == 0
+    }
+
+    fn taken(&self) -> usize {
+        self.transfers.len() - self.free.len()
     }
 
     fn put(&mut self, transfer: Transfer) -> usize {

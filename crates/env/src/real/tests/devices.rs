@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     AlignedBuf, Disk, EnvErrorKind, EnvResult, OpenDisk, SECTOR_BYTES,
-    real::{self, device_queue::Device, open, plain, transfer::Request, uring},
+    real::{self, device::Device, device_queue::DeviceQueue, open, plain, transfer::Request, uring::UringDevice},
     sync::oneshot,
     testing::scratch_dir,
 };
@@ -64,22 +64,18 @@ fn a_file_that_was_cut_short_is_a_medium_error_not_a_hang() {
 
 #[test]
 fn a_failed_flush_sticks() {
-    let device = Device::new("data").unwrap();
+    let device = Device::new("data");
     device.check_flushed().unwrap();
     device.fail_flushes();
     assert_eq!(device.check_flushed().unwrap_err().kind, EnvErrorKind::FlushFailed);
 }
 
 /// Runs requests through one way to serve a device, without a disk in front.
-async fn serve_by(serve: fn(&Device, &open::OpenedDisk), path: String) -> Vec<u8> {
-    let device = Arc::new(Device::new(&path).unwrap());
-    let opened = open::open(&path, make(MIB)).unwrap();
-    let thread_device = device.clone();
-    let thread = std::thread::spawn(move || serve(&thread_device, &opened));
+async fn serve_by(submit: impl Fn(Request) -> EnvResult<()>) -> Vec<u8> {
     let mut answers: VecDeque<oneshot::Receiver<EnvResult<()>>> = VecDeque::new();
     let mut write = |offset, durable, parts: Vec<Bytes>| {
         let (reply, answer) = oneshot::channel();
-        device.submit(Request::Write { offset, parts, durable, reply }).unwrap();
+        submit(Request::Write { offset, parts, durable, reply }).unwrap();
         answers.push_back(answer);
     };
     write(0, false, vec![vec![1; 100].into(), vec![2; 3996].into()]);
@@ -89,31 +85,50 @@ async fn serve_by(serve: fn(&Device, &open::OpenedDisk), path: String) -> Vec<u8
         answer.await.unwrap().unwrap();
     }
     let (reply, flushed) = oneshot::channel();
-    device.submit(Request::Flush { reply }).unwrap();
+    submit(Request::Flush { reply }).unwrap();
     flushed.await.unwrap().unwrap();
     let (reply, answer) = oneshot::channel();
-    device.submit(Request::Read { offset: 0, len: 16384, reply }).unwrap();
-    let bytes = answer.await.unwrap().unwrap().to_vec();
-    device.close();
-    thread.join().unwrap();
-    bytes
+    submit(Request::Read { offset: 0, len: 16384, reply }).unwrap();
+    answer.await.unwrap().unwrap().to_vec()
 }
 
 #[test]
 fn io_uring_and_plain_system_calls_do_the_same() {
     real::run(|env| async move {
         let dir = scratch_dir(&env);
-        let plain = serve_by(plain::serve, format!("{dir}/plain")).await;
+        let queue = Arc::new(DeviceQueue::new("plain").unwrap());
+        let (thread_queue, disk) = (queue.clone(), open::open(&format!("{dir}/plain"), make(MIB)).unwrap());
+        let thread = std::thread::spawn(move || plain::serve(&thread_queue, &disk));
+        let plain = serve_by(|request| queue.submit(request)).await;
+        queue.close();
+        thread.join().unwrap();
         let mut expected = vec![0; 16384];
         expected[..100].fill(1);
         expected[100..4096].fill(2);
         expected[4096..12288].fill(3);
         assert!(plain == expected);
-        if uring::ring().is_ok() {
-            let by_uring =
-                |device: &Device, disk: &open::OpenedDisk| uring::serve(device, disk, uring::ring().unwrap());
-            assert!(serve_by(by_uring, format!("{dir}/uring")).await == expected);
+        let disk = open::open(&format!("{dir}/uring"), make(MIB)).unwrap();
+        if let Ok(device) = UringDevice::start(Device::new("uring"), disk) {
+            assert!(serve_by(|request| device.submit(request)).await == expected);
+            device.close();
+            let (reply, _answer) = oneshot::channel();
+            assert!(device.submit(Request::Flush { reply }).is_err(), "closed");
         }
+    });
+}
+
+#[test]
+fn a_closed_device_is_free_for_the_next_who_opens_it() {
+    real::run(|env| async move {
+        let dir = scratch_dir(&env);
+        let path = format!("{dir}/data");
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+        let open = || descriptors().filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == *path)).count();
+        let disk = env.open_disk(&path, make(MIB)).await.unwrap();
+        drop(disk.write(0, vec![vec![9; 4096].into()]));
+        assert_eq!(open(), 1);
+        drop(disk);
+        assert_eq!(open(), 0);
     });
 }
 

@@ -1,0 +1,427 @@
+//! Answers to the kernel: one type for each kind, each used up by its one answer.
+
+use std::{
+    ffi::OsStr,
+    io::IoSlice,
+    os::unix::ffi::OsStrExt,
+    rc::Rc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use fuser::{Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo};
+
+use super::device::Device;
+
+const OUT_HEADER_BYTES: usize = 16;
+/// Entries of a directory begin at multiples of this.
+const ENTRY_ALIGN: usize = 8;
+
+/// The right, and the duty, to answer one request.
+pub(crate) struct Reply {
+    device: Rc<Device>,
+    unique: u64,
+    answered: bool,
+}
+
+impl Reply {
+    pub(super) fn new(device: &Rc<Device>, unique: u64) -> Self {
+        device.begin();
+        Self { device: device.clone(), unique, answered: false }
+    }
+
+    fn send(mut self, error: i32, parts: &[&[u8]]) {
+        self.answer(error, parts);
+    }
+
+    fn answer(&mut self, error: i32, parts: &[&[u8]]) {
+        self.answered = true;
+        let bytes = OUT_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut header = [0; OUT_HEADER_BYTES];
+        header[..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
+        header[4..8].copy_from_slice(&(-error).to_ne_bytes());
+        header[8..].copy_from_slice(&self.unique.to_ne_bytes());
+        let slices: Vec<IoSlice<'_>> = [&header[..]].iter().chain(parts).map(|part| IoSlice::new(part)).collect();
+        self.device.send(&slices);
+    }
+
+    fn fail(self, errno: Errno) {
+        self.send(errno.code(), &[]);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.answer(libc::EIO, &[]);
+        }
+        self.device.end();
+    }
+}
+
+macro_rules! replies {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $($(#[$doc])*
+        pub(crate) struct $name(Reply);
+
+        impl From<Reply> for $name {
+            fn from(reply: Reply) -> Self {
+                Self(reply)
+            }
+        }
+
+        impl $name {
+            pub fn error(self, errno: Errno) {
+                self.0.fail(errno);
+            }
+        })*
+    };
+}
+
+replies! {
+    /// Nothing but success.
+    ReplyEmpty;
+    /// Bytes.
+    ReplyData;
+    /// An inode that a name leads to.
+    ReplyEntry;
+    /// Attributes.
+    ReplyAttr;
+    /// An open file or directory.
+    ReplyOpen;
+    /// A file made and opened.
+    ReplyCreate;
+    /// Bytes written.
+    ReplyWrite;
+    /// Space and inodes.
+    ReplyStatfs;
+    /// A value, or its length.
+    ReplyXattr;
+    /// A lock that is in the way, or none.
+    ReplyLock;
+    /// A place in a file.
+    ReplyLseek;
+}
+
+impl ReplyEmpty {
+    pub fn ok(self) {
+        self.0.send(0, &[]);
+    }
+}
+
+impl ReplyData {
+    pub fn data(self, data: &[u8]) {
+        self.0.send(0, &[data]);
+    }
+
+    /// Parts one after another.
+    pub fn parts(self, parts: &[Bytes]) {
+        let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
+        match slices.len() {
+            // A vectored write takes 1024 parts.
+            0..1024 => self.0.send(0, &slices),
+            _ => self.0.send(0, &[&slices.concat()]),
+        }
+    }
+}
+
+impl ReplyEntry {
+    pub fn entry(self, ttl: &Duration, attr: &FileAttr, generation: Generation) {
+        self.0.send(0, &[&entry(ttl, attr, generation)]);
+    }
+}
+
+impl ReplyAttr {
+    pub fn attr(self, ttl: &Duration, attr: &FileAttr) {
+        let mut out = Out::default();
+        out.u64(ttl.as_secs()).u32(ttl.subsec_nanos()).u32(0).attr(attr);
+        self.0.send(0, &[&out.0]);
+    }
+}
+
+impl ReplyOpen {
+    pub fn opened(self, handle: FileHandle, flags: FopenFlags) {
+        self.0.send(0, &[&opened(handle, flags)]);
+    }
+}
+
+impl ReplyCreate {
+    pub fn created(
+        self,
+        ttl: &Duration,
+        attr: &FileAttr,
+        generation: Generation,
+        handle: FileHandle,
+        flags: FopenFlags,
+    ) {
+        self.0.send(0, &[&entry(ttl, attr, generation), &opened(handle, flags)]);
+    }
+}
+
+impl ReplyWrite {
+    pub fn written(self, bytes: u32) {
+        let mut out = Out::default();
+        out.u32(bytes).u32(0);
+        self.0.send(0, &[&out.0]);
+    }
+}
+
+impl ReplyStatfs {
+    #[allow(clippy::too_many_arguments)] // as the kernel's structure
+    pub fn statfs(
+        self,
+        blocks: u64,
+        bfree: u64,
+        bavail: u64,
+        files: u64,
+        ffree: u64,
+        bsize: u32,
+        namelen: u32,
+        frsize: u32,
+    ) {
+        let mut out = Out::default();
+        out.u64(blocks).u64(bfree).u64(bavail).u64(files).u64(ffree).u32(bsize).u32(namelen).u32(frsize);
+        out.0.resize(80, 0);
+        self.0.send(0, &[&out.0]);
+    }
+}
+
+impl ReplyXattr {
+    pub fn size(self, bytes: u32) {
+        let mut out = Out::default();
+        out.u32(bytes).u32(0);
+        self.0.send(0, &[&out.0]);
+    }
+
+    pub fn data(self, data: &[u8]) {
+        self.0.send(0, &[data]);
+    }
+}
+
+#[allow(dead_code)] // answers of operations that the mount does not have yet
+impl ReplyLock {
+    pub fn locked(self, start: u64, end: u64, kind: i32, pid: u32) {
+        let mut out = Out::default();
+        out.u64(start).u64(end).u32(kind as u32).u32(pid);
+        self.0.send(0, &[&out.0]);
+    }
+}
+
+#[allow(dead_code)] // as above
+impl ReplyLseek {
+    pub fn offset(self, offset: i64) {
+        self.0.send(0, &[&offset.to_ne_bytes()]);
+    }
+}
+
+/// Names of a directory, as many as the kernel has room for.
+pub(crate) struct ReplyDirectory {
+    reply: Reply,
+    list: Names,
+}
+
+/// Names with attributes.
+pub(crate) struct ReplyDirectoryPlus {
+    reply: Reply,
+    list: Names,
+}
+
+struct Names {
+    out: Out,
+    room: usize,
+}
+
+impl ReplyDirectory {
+    pub(super) fn new(reply: Reply, room: usize) -> Self {
+        Self { reply, list: Names { out: Out::default(), room } }
+    }
+
+    /// Adds a name; true if there is no room for it.
+    pub fn add(&mut self, ino: INodeNo, cookie: u64, kind: FileType, name: impl AsRef<OsStr>) -> bool {
+        self.list.add(&[], ino, cookie, kind, name.as_ref())
+    }
+
+    pub fn ok(self) {
+        self.reply.send(0, &[&self.list.out.0]);
+    }
+
+    pub fn error(self, errno: Errno) {
+        self.reply.fail(errno);
+    }
+}
+
+impl ReplyDirectoryPlus {
+    pub(super) fn new(reply: Reply, room: usize) -> Self {
+        Self { reply, list: Names { out: Out::default(), room } }
+    }
+
+    /// Adds a name and the attributes it leads to; true if there is no room for it.
+    pub fn add(
+        &mut self,
+        ino: INodeNo,
+        cookie: u64,
+        name: impl AsRef<OsStr>,
+        ttl: &Duration,
+        attr: &FileAttr,
+        generation: Generation,
+    ) -> bool {
+        self.list.add(&entry(ttl, attr, generation), ino, cookie, attr.kind, name.as_ref())
+    }
+
+    pub fn ok(self) {
+        self.reply.send(0, &[&self.list.out.0]);
+    }
+
+    pub fn error(self, errno: Errno) {
+        self.reply.fail(errno);
+    }
+}
+
+impl Names {
+    fn add(&mut self, before: &[u8], ino: INodeNo, cookie: u64, kind: FileType, name: &OsStr) -> bool {
+        let name = name.as_bytes();
+        let bytes = (before.len() + 24 + name.len()).next_multiple_of(ENTRY_ALIGN);
+        let end = self.out.0.len() + bytes;
+        if end > self.room {
+            return true;
+        }
+        self.out.0.extend_from_slice(before);
+        self.out.u64(ino.0).u64(cookie).u32(name.len() as u32).u32(format_bits(kind) >> 12);
+        self.out.0.extend_from_slice(name);
+        self.out.0.resize(end, 0);
+        false
+    }
+}
+
+fn entry(ttl: &Duration, attr: &FileAttr, generation: Generation) -> Vec<u8> {
+    let (seconds, nanoseconds) = (ttl.as_secs(), ttl.subsec_nanos());
+    let mut out = Out::default();
+    out.u64(attr.ino.0).u64(generation.0).u64(seconds).u64(seconds).u32(nanoseconds).u32(nanoseconds).attr(attr);
+    out.0
+}
+
+fn opened(handle: FileHandle, flags: FopenFlags) -> Vec<u8> {
+    let mut out = Out::default();
+    out.u64(handle.0).u32(flags.bits()).u32(0);
+    out.0
+}
+
+/// Structures of an answer, in the byte order of the machine.
+#[derive(Default)]
+struct Out(Vec<u8>);
+
+impl Out {
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    /// `struct fuse_attr`, 88 bytes.
+    fn attr(&mut self, attr: &FileAttr) -> &mut Self {
+        let times = [attr.atime, attr.mtime, attr.ctime].map(seconds_and_rest);
+        self.u64(attr.ino.0).u64(attr.size).u64(attr.blocks);
+        for (seconds, _) in times {
+            self.u64(seconds as u64);
+        }
+        for (_, nanoseconds) in times {
+            self.u32(nanoseconds);
+        }
+        self.u32(format_bits(attr.kind) | u32::from(attr.perm)).u32(attr.nlink).u32(attr.uid).u32(attr.gid);
+        self.u32(attr.rdev).u32(attr.blksize).u32(0)
+    }
+}
+
+fn format_bits(kind: FileType) -> u32 {
+    match kind {
+        FileType::NamedPipe => libc::S_IFIFO,
+        FileType::CharDevice => libc::S_IFCHR,
+        FileType::BlockDevice => libc::S_IFBLK,
+        FileType::Directory => libc::S_IFDIR,
+        FileType::RegularFile => libc::S_IFREG,
+        FileType::Symlink => libc::S_IFLNK,
+        FileType::Socket => libc::S_IFSOCK,
+    }
+}
+
+/// Whole seconds since 1970, rounded down, and the nanoseconds after them.
+fn seconds_and_rest(time: SystemTime) -> (i64, u32) {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            match (before.as_secs() as i64, before.subsec_nanos()) {
+                (seconds, 0) => (-seconds, 0),
+                (seconds, rest) => (-seconds - 1, 1_000_000_000 - rest),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr() -> FileAttr {
+        let time = UNIX_EPOCH - Duration::new(1, 250_000_000);
+        FileAttr {
+            ino: INodeNo(0x1122),
+            size: 5000,
+            blocks: 10,
+            atime: time,
+            mtime: UNIX_EPOCH + Duration::new(7, 8),
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: FileType::Directory,
+            perm: 0o1755,
+            nlink: 3,
+            uid: 4,
+            gid: 5,
+            rdev: 6,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    #[test]
+    fn an_entry_lies_as_the_kernel_reads_it() {
+        let bytes = entry(&Duration::new(1, 2), &attr(), Generation(9));
+        let mut expected = Vec::new();
+        for word in [0x1122u64, 9, 1, 1] {
+            expected.extend(word.to_ne_bytes());
+        }
+        for word in [2u32, 2] {
+            expected.extend(word.to_ne_bytes());
+        }
+        for word in [0x1122u64, 5000, 10, -2i64 as u64, 7, 0] {
+            expected.extend(word.to_ne_bytes());
+        }
+        for word in [750_000_000u32, 8, 0, 0o041_755, 3, 4, 5, 6, 4096, 0] {
+            expected.extend(word.to_ne_bytes());
+        }
+        assert_eq!(bytes.len(), 128);
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn names_fill_the_kernels_room_and_no_more() {
+        let mut names = Names { out: Out::default(), room: 72 };
+        assert!(!names.add(&[], INodeNo(1), 2, FileType::RegularFile, OsStr::new("abc")));
+        assert_eq!(names.out.0.len(), 32);
+        assert_eq!(names.out.0[16..27], [3, 0, 0, 0, 8, 0, 0, 0, b'a', b'b', b'c']);
+        assert!(!names.add(&[], INodeNo(1), 3, FileType::Directory, OsStr::new("0123456789abcdef")));
+        assert_eq!(names.out.0.len(), 72);
+        assert!(names.add(&[], INodeNo(1), 4, FileType::Directory, OsStr::new("a")));
+    }
+
+    #[test]
+    fn times_before_1970_are_rounded_down() {
+        assert_eq!(seconds_and_rest(UNIX_EPOCH - Duration::from_nanos(1)), (-1, 999_999_999));
+        assert_eq!(seconds_and_rest(UNIX_EPOCH - Duration::from_secs(5)), (-5, 0));
+        assert_eq!(seconds_and_rest(UNIX_EPOCH + Duration::new(5, 6)), (5, 6));
+    }
+}
