@@ -14,7 +14,7 @@ pub const DEVICE_QUEUE_DEPTH: usize = 256;
 /// Requests of one device that may wait for a place in flight; more are refused.
 pub const DEVICE_REQUESTS: usize = 1 << 16;
 /// Memory of buffers that a thread keeps for the next ones: about what a mount under load gets back at one commit.
-pub const POOL_BYTES: usize = 128 << 20;
+pub const POOL_BYTES: usize = 256 << 20;
 /// Smaller buffers are the allocator's business.
 pub const POOLED_BYTES_MIN: usize = 16 << 10;
 /// Larger ones are rare.

@@ -1,5 +1,7 @@
 //! Memory of large buffers, kept for the next ones of the same thread: the system would clear every page of it anew.
 //!
+//! The largest come as whole huge pages, where the system has them.
+//!
 //! Invariant: all memory handed out is initialised.
 //! Invariant: a thread keeps at most [`limits::POOL_BYTES`] that nobody uses.
 
@@ -11,6 +13,9 @@ use std::{
 };
 
 use crate::{SECTOR_BYTES, limits};
+
+/// Of x86-64 and most others; a wrong guess costs nothing but speed.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: BTreeMap::new(), free_bytes: 0 }) };
@@ -26,7 +31,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         for (capacity, list) in std::mem::take(&mut self.free) {
             // SAFETY: allocated in `take` with this capacity, and nobody else's.
-            list.into_iter().for_each(|memory| unsafe { dealloc(memory.as_ptr(), layout(capacity)) });
+            list.into_iter().for_each(|memory| unsafe { release(memory, capacity) });
         }
     }
 }
@@ -42,10 +47,52 @@ pub(crate) fn take(len: usize, zeroed: bool) -> (NonNull<u8>, usize) {
         }
         return (memory, capacity);
     }
-    // SAFETY: the layout has a non-zero size.
-    let memory = unsafe { alloc_zeroed(layout(capacity)) };
-    let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout(capacity)) };
-    (memory, capacity)
+    (fresh(capacity), capacity)
+}
+
+/// Zeros from the system.
+fn fresh(capacity: usize) -> NonNull<u8> {
+    let layout = layout(capacity);
+    if !is_huge(capacity) {
+        // SAFETY: the layout has a non-zero size.
+        return NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+    }
+    let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, somewhere.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), capacity + HUGE_PAGE_BYTES, protection, kind, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        handle_alloc_error(layout);
+    }
+    let before = mapped.align_offset(HUGE_PAGE_BYTES);
+    let memory = mapped.wrapping_byte_add(before);
+    // SAFETY: all within the new mapping, and nobody else's. What fails costs address space, or speed.
+    unsafe {
+        if before > 0 {
+            libc::munmap(mapped, before);
+        }
+        libc::munmap(memory.wrapping_byte_add(capacity), HUGE_PAGE_BYTES - before);
+        libc::madvise(memory, capacity, libc::MADV_HUGEPAGE);
+    }
+    NonNull::new(memory.cast()).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// Gives memory back to the system.
+///
+/// # Safety
+///
+/// It came from [`fresh`] with this capacity, and nobody uses it any more.
+unsafe fn release(memory: NonNull<u8>, capacity: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match is_huge(capacity) {
+            true => drop(libc::munmap(memory.as_ptr().cast(), capacity)),
+            false => dealloc(memory.as_ptr(), layout(capacity)),
+        }
+    }
+}
+
+fn is_huge(capacity: usize) -> bool {
+    capacity.is_multiple_of(HUGE_PAGE_BYTES)
 }
 
 /// Takes memory back.
@@ -57,7 +104,7 @@ pub(crate) unsafe fn give_back(memory: NonNull<u8>, capacity: usize) {
     let kept = POOL.try_with(|pool| pool.borrow_mut().keep(memory, capacity)).unwrap_or(false);
     if !kept {
         // SAFETY: the caller's promise.
-        unsafe { dealloc(memory.as_ptr(), layout(capacity)) }
+        unsafe { release(memory, capacity) }
     }
 }
 
@@ -68,9 +115,23 @@ impl Pool {
         Some(memory)
     }
 
+    /// Lets go of other sizes, which are not in use now, for one of `capacity`.
+    fn make_room(&mut self, capacity: usize) -> bool {
+        for (other, list) in self.free.iter_mut().filter(|(other, _)| **other != capacity) {
+            while self.free_bytes + capacity > limits::POOL_BYTES
+                && let Some(memory) = list.pop()
+            {
+                self.free_bytes -= other;
+                // SAFETY: from `fresh` with this capacity, and nobody else's.
+                unsafe { release(memory, *other) };
+            }
+        }
+        self.free_bytes + capacity <= limits::POOL_BYTES
+    }
+
     fn keep(&mut self, memory: NonNull<u8>, capacity: usize) -> bool {
         let keeps = (limits::POOLED_BYTES_MIN..=limits::POOLED_BYTES_MAX).contains(&capacity)
-            && self.free_bytes + capacity <= limits::POOL_BYTES;
+            && (self.free_bytes + capacity <= limits::POOL_BYTES || self.make_room(capacity));
         if keeps {
             self.free.entry(capacity).or_default().push(memory);
             self.free_bytes += capacity;
@@ -115,5 +176,25 @@ mod tests {
         // SAFETY: as above, each once.
         many.into_iter().for_each(|(memory, capacity)| unsafe { give_back(memory, capacity) });
         POOL.with_borrow(|pool| assert!(pool.free_bytes <= limits::POOL_BYTES));
+        let (other, capacity) = take(4 << 20, false);
+        // SAFETY: as above.
+        unsafe { give_back(other, capacity) };
+        assert_eq!(take(4 << 20, false).0, other, "what is used now takes the place of what was used before");
+        // SAFETY: as above.
+        unsafe { give_back(other, capacity) };
+    }
+
+    #[test]
+    fn huge_memory_is_zero_aligned_and_all_ours() {
+        for capacity in [2 << 20, 4 << 20, 6 << 20] {
+            let memory = fresh(capacity);
+            assert!((memory.as_ptr() as usize).is_multiple_of(HUGE_PAGE_BYTES));
+            // SAFETY: `capacity` zeros, ours until they are released.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), capacity) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            bytes.fill(1);
+            // SAFETY: used no more.
+            unsafe { release(memory, capacity) };
+        }
     }
 }

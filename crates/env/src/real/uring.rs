@@ -45,6 +45,8 @@ pub(super) struct UringDevice {
 
 struct State {
     ring: IoUring,
+    /// The ring says whether the kernel has deferred something to this thread.
+    tells: bool,
     places: Places,
     waiting: VecDeque<Request>,
     disk: OpenedDisk,
@@ -53,26 +55,27 @@ struct State {
 /// A transfer that is over, and its result.
 type Finished = (Transfer, io::Result<()>);
 
-/// A ring for one thread, with what newer kernels do for one thread alone. Must be made by that thread.
-fn ring() -> io::Result<IoUring> {
-    let single = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES);
-    single.or_else(|_| IoUring::new(ENTRIES))
+/// A ring for one thread, with what newer kernels do for one thread alone; true if it then also tells whether there is
+/// something to do for it. Must be made by that thread.
+fn ring() -> io::Result<(IoUring, bool)> {
+    let single = IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(ENTRIES);
+    single.map(|ring| (ring, true)).or_else(|_| Ok((IoUring::new(ENTRIES)?, false)))
 }
 
 /// The descriptor by which a new ring tells of completions.
-fn ring_and_wake() -> io::Result<(IoUring, AsyncFd<OwnedFd>)> {
-    let (ring, wake) = (ring()?, eventfd(libc::EFD_NONBLOCK)?);
+fn ring_and_wake() -> io::Result<(IoUring, bool, AsyncFd<OwnedFd>)> {
+    let ((ring, tells), wake) = (ring()?, eventfd(libc::EFD_NONBLOCK)?);
     ring.submitter().register_eventfd(wake.as_raw_fd())?;
     // SAFETY: an owned descriptor stays what it is until it is dropped.
     let wake = unsafe { AsyncFd::register_with_interest(wake, Interest::READABLE) };
-    Ok((ring, wake.map_err(io::Error::from)?))
+    Ok((ring, tells, wake.map_err(io::Error::from)?))
 }
 
 impl UringDevice {
     /// Begins to serve `disk` by a task of this shard; gives it back where the kernel has no io_uring for us.
     pub(super) fn start(device: Device, disk: OpenedDisk) -> Result<Rc<Self>, OpenedDisk> {
-        let Ok((ring, wake)) = ring_and_wake() else { return Err(disk) };
-        let state = State { ring, places: Places::new(), waiting: VecDeque::new(), disk };
+        let Ok((ring, tells, wake)) = ring_and_wake() else { return Err(disk) };
+        let state = State { ring, tells, places: Places::new(), waiting: VecDeque::new(), disk };
         let this = Rc::new(Self { device, state: RefCell::new(Some(state)), wanted: Notify::new() });
         drop(tokio::task::spawn_local(this.clone().drive(wake)));
         Ok(this)
@@ -131,6 +134,9 @@ impl State {
     }
 
     fn turn(&mut self, mut wait_for: usize, device: &Device, finished: &mut Vec<Finished>) {
+        if wait_for == 0 && self.has_nothing_to_do() {
+            return;
+        }
         loop {
             self.start_waiting(finished);
             self.enter(wait_for.min(self.places.taken()), device);
@@ -142,6 +148,12 @@ impl State {
             }
             wait_for = 0;
         }
+    }
+
+    /// The completions that one turn takes announce themselves once more.
+    fn has_nothing_to_do(&mut self) -> bool {
+        let deferred = !self.tells || self.ring.submission().taskrun();
+        self.waiting.is_empty() && !deferred && self.ring.completion().is_empty()
     }
 
     fn start_waiting(&mut self, finished: &mut Vec<Finished>) {
