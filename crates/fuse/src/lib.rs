@@ -19,6 +19,7 @@ mod config;
 mod convert;
 mod data;
 mod directories;
+mod growth;
 mod kernel;
 mod layout;
 pub mod limits;

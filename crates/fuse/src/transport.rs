@@ -14,8 +14,8 @@ use crate::{
     caller::Asker,
     convert,
     kernel::{
-        Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-        ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+        Device, Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+        ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     },
     limits,
     server::Server,
@@ -24,6 +24,7 @@ use crate::{
 /// The kernel's side of a mount.
 pub(crate) struct Transport {
     pub server: Rc<Server>,
+    pub device: Rc<Device>,
 }
 
 /// What is asked of the kernel when the mount begins.
@@ -222,6 +223,9 @@ impl Filesystem for Transport {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if let Some(bytes) = self.server.growth.written(ino.0, offset.saturating_add(data.len() as u64)) {
+            self.device.announce_size(ino, bytes);
+        }
         self.serve(reply, async move |server: &Server| {
             server.write(ino.0, fh, offset, data, write_flags, flags.0).await
         });
