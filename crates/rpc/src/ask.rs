@@ -8,7 +8,7 @@ use forebay_proto::{
 
 use crate::{
     RpcError,
-    frame::{Frame, FrameReader, Outbox, Received},
+    frame::{Frame, FrameError, FrameReader, Outbox, Received},
     limits,
 };
 
@@ -30,7 +30,7 @@ pub async fn ask<O: Operation>(env: &Env, addresses: &[Address], request: &O) ->
 
 async fn ask_one<O: Operation>(env: &Env, address: &Address, request: &O) -> Result<O::Reply, RpcError> {
     let unreachable = |what: String| RpcError::Unreachable(format!("{address}: {what}"));
-    let stream = env.connect(address).await.map_err(|e| unreachable(e.message))?;
+    let stream = env.connect(address).await.map_err(|e| RpcError::Unreachable(e.message))?;
     let (read, write) = stream.split();
     let outbox = Outbox::default();
     let mut header = FrameHeader::new(FrameKind::Request, O::OP as u16);
@@ -43,7 +43,11 @@ async fn ask_one<O: Operation>(env: &Env, address: &Address, request: &O) -> Res
     };
     let received = forebay_env::sync::select! {
         biased;
-        received = receive => received.map_err(|e| unreachable(e.to_string()))?,
+        received = receive => received.map_err(|error| match error {
+            // Asking again would not help.
+            FrameError::Version { .. } => RpcError::Protocol(format!("{address}: {error}")),
+            error => unreachable(error.to_string()),
+        })?,
         () = outbox.write_to(write) => return Err(unreachable("the connection broke".into())),
     };
     read_reply::<O>(&received)

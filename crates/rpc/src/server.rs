@@ -270,16 +270,24 @@ async fn read_request(
         let header = reader.header().await?;
         return read_rest(reader, header, connection, gate).await;
     }
-    let greeting = async {
-        let header = reader.header().await?;
-        if header.bulk_bytes > 0 || header.body_bytes > limits::GREETING_BODY_BYTES {
-            return Err(FrameError::Bad("a request longer than a Connect before any Connect".into()));
+    let slow = || FrameError::Disconnected("nothing came in time".into());
+    let header = {
+        let mut header = std::pin::pin!(reader.header());
+        match env.timeout(limits::GREETING_TIMEOUT, &mut header).await {
+            Ok(header) => header?,
+            // It made itself known while we waited for what it says next.
+            Err(_) if connection.session.get() != SessionId(0) => header.await?,
+            Err(_) => return Err(slow()),
         }
-        read_rest(reader, header, connection, gate).await
     };
-    env.timeout(limits::GREETING_TIMEOUT, greeting)
-        .await
-        .unwrap_or_else(|_| Err(FrameError::Disconnected("nothing came in time".into())))
+    if connection.session.get() != SessionId(0) {
+        return read_rest(reader, header, connection, gate).await;
+    }
+    if header.bulk_bytes > 0 || header.body_bytes > limits::GREETING_BODY_BYTES {
+        return Err(FrameError::Bad("a request longer than a Connect before any Connect".into()));
+    }
+    let rest = read_rest(reader, header, connection, gate);
+    env.timeout(limits::GREETING_TIMEOUT, rest).await.unwrap_or_else(|_| Err(slow()))
 }
 
 async fn read_rest(

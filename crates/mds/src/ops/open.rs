@@ -122,6 +122,21 @@ mod tests {
         assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
     }
 
+    /// open, write |X| (client and servers), truncate
+    #[test]
+    fn cutting_a_file_whose_size_was_lost_reaches_the_osts() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            (inode.written, inode.size) = (true, 0);
+            tx.put_inode(fid, &mut inode);
+            Ok(())
+        });
+        world.run(|tx| apply(tx, &open(root(), fid, open_flags::WRITE | open_flags::TRUNCATE, 1)));
+        assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
+    }
+
     #[test]
     fn cutting_an_empty_file_needs_no_ost() {
         let mut world = World::new();

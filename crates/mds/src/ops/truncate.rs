@@ -60,8 +60,8 @@ impl Tx<'_> {
         let Body::File(_) = inode.body else {
             return Err(if inode.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
         };
-        let has_writer = self.memory.opens.has_writer(fid);
-        let nothing_there = size == 0 && inode.size == 0 && !has_writer;
+        // Who wrote may have died with the size: then the OSTs have bytes of which nobody here knows.
+        let nothing_there = size == 0 && inode.size == 0 && !inode.written;
         inode.size = size;
         inode.mtime_ns = self.origin.now_ns;
         inode.ctime_ns = self.origin.now_ns;
