@@ -10,7 +10,7 @@ use crate::{
     bench::align,
     cluster::ClusterArg,
     error::CliResult,
-    status::{gather, space},
+    status::{gather, refuse_silence, space},
     units::show_bytes,
 };
 
@@ -36,7 +36,7 @@ pub fn run(args: &DfArgs) -> CliResult {
         return Ok(());
     }
     align(&table(&spaces, Path::new(&args.cluster))).iter().for_each(|line| println!("{line}"));
-    Ok(())
+    refuse_silence(&report)
 }
 
 struct Space {

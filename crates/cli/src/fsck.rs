@@ -88,7 +88,7 @@ async fn examine(env: &Env, dirs: &[PathBuf], args: &FsckArgs) -> (Vec<Report>, 
     for dir in dirs {
         match examine_one(env, dir, args).await {
             Ok(report) => reports.push(report),
-            Err(error) => failures.push(format!("{}: {error}", dir.display())),
+            Err(error) => failures.push(named(dir, &error.message)),
         }
         bar.add(1);
     }
@@ -96,6 +96,12 @@ async fn examine(env: &Env, dirs: &[PathBuf], args: &FsckArgs) -> (Vec<Report>, 
         reports.push(together(&reports));
     }
     (reports, failures)
+}
+
+/// An error that may not say which directory it is about.
+fn named(dir: &Path, words: &str) -> String {
+    let dir = dir.display().to_string();
+    if words.starts_with(&dir) { words.to_owned() } else { format!("{dir}: {words}") }
 }
 
 async fn examine_one(env: &Env, dir: &Path, args: &FsckArgs) -> CliResult<Report> {

@@ -55,9 +55,13 @@ impl Background<'_> {
         let log_bytes = log.metadata().map_or(0, |meta| meta.len());
         let mut command = this_program();
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let child = posix::in_own_session(&mut command).spawn().doing(|| format!("cannot start {}", self.name))?;
+        let mut child = posix::in_own_session(&mut command).spawn().doing(|| format!("cannot start {}", self.name))?;
         let pid_file = PidFile::of(self.run_dir, self.name);
-        pid_file.write(child.id())?;
+        if let Err(error) = pid_file.write(child.id()) {
+            // Nobody would find it again.
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err(error);
+        }
         Ok(Starting { name: self.name.to_owned(), child, pid_file, log_path, log_bytes })
     }
 }

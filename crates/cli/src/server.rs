@@ -1,7 +1,8 @@
 //! Targets served by this process: each on a shard of its own.
 //!
 //! Invariant: nothing is said to be ready before every target listens.
-//! Invariant: a clean stop closes all targets' stores, also when one of them fails.
+//! Invariant: a clean stop closes all targets' stores, also when one of them fails; the MDT goes first and takes leave of the
+//! OSTs, so that nobody has anything to recover at the next start.
 
 use std::{path::PathBuf, rc::Rc};
 
@@ -48,6 +49,49 @@ pub struct Ready {
     pub addresses: Vec<Address>,
 }
 
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Serving,
+    /// MDTs stop.
+    Mdts,
+    /// All stop.
+    All,
+}
+
+/// What a target's shard says and hears.
+#[derive(Clone)]
+struct Line {
+    /// `None`: it could not be started.
+    ready: mpsc::UnboundedSender<Option<Ready>>,
+    stage: watch::Receiver<Stage>,
+    /// An MDT lets go of it when it has stopped, an OST at once.
+    mdts: mpsc::UnboundedSender<()>,
+}
+
+/// Says that a target could not be started, whichever way its start ends, unless it was said to be ready. Kept until its
+/// shard ends.
+struct Starting {
+    ready: mpsc::UnboundedSender<Option<Ready>>,
+    is_ready: bool,
+}
+
+impl Starting {
+    fn done(&mut self, ready: Ready) {
+        self.is_ready = true;
+        // The other end is there until all shards have ended.
+        let _ = self.ready.send(Some(ready));
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if !self.is_ready {
+            let _ = self.ready.send(None);
+        }
+    }
+}
+
 /// Serves all of them until `stop` says so, then stops cleanly; `on_ready` is called once all listen.
 pub async fn serve_all(
     env: &Env,
@@ -57,28 +101,34 @@ pub async fn serve_all(
 ) -> CliResult {
     let count = targets.len();
     let (sender, mut ready) = mpsc::unbounded_channel();
-    let (stop_all, _) = watch::channel(false);
+    let (stage, hears) = watch::channel(Stage::Serving);
+    let (mdts, mut mdts_stopped) = mpsc::unbounded_channel();
+    let line = Line { ready: sender, stage: hears, mdts };
     let mut shards = Vec::new();
     for serving in targets {
-        let (sender, stop) = (sender.clone(), stop_all.subscribe());
+        let line = line.clone();
         let name = serving.dir.file_name().map_or("target".into(), |name| name.to_string_lossy().into_owned());
-        let serve = move |env: Env| async move { serve_one(&env, &serving, stop, &sender).await };
+        let serve = move |env: Env| async move { serve_one(&env, &serving, line).await };
         shards.push(env.spawn_shard(&name, serve));
     }
-    drop(sender);
+    drop(line);
     let mut listening = Vec::new();
     while listening.len() < count {
         match ready.recv().await {
-            Some(target) => listening.push(target),
-            None => break,
+            Some(Some(target)) => listening.push(target),
+            // The others stop too: half a cluster would make its users wait.
+            Some(None) | None => break,
         }
     }
     if listening.len() == count {
         listening.sort_by_key(|ready: &Ready| ready.id);
         on_ready(&listening);
         wait_for_stop(env, &mut stop, ready).await;
+        stage.send_replace(Stage::Mdts);
+        // Ends when the last of them has let go of its end.
+        let _ = mdts_stopped.recv().await;
     }
-    stop_all.send_replace(true);
+    stage.send_replace(Stage::All);
     let mut result = Ok(());
     for shard in shards {
         let ended = shard.await.unwrap_or_else(|_| Err(CliError::failed("a target's thread panicked; see the log")));
@@ -88,7 +138,11 @@ pub async fn serve_all(
 }
 
 /// Ends when a stop is asked for, or when all targets have ended by themselves.
-async fn wait_for_stop(_env: &Env, stop: &mut watch::Receiver<bool>, mut ready: mpsc::UnboundedReceiver<Ready>) {
+async fn wait_for_stop(
+    _env: &Env,
+    stop: &mut watch::Receiver<bool>,
+    mut ready: mpsc::UnboundedReceiver<Option<Ready>>,
+) {
     forebay_env::sync::select! {
         biased;
         _ = stop.wait_for(|stop| *stop) => {}
@@ -96,27 +150,47 @@ async fn wait_for_stop(_env: &Env, stop: &mut watch::Receiver<bool>, mut ready: 
     }
 }
 
-async fn serve_one(
-    env: &Env,
-    serving: &Serving,
-    mut stop: watch::Receiver<bool>,
-    ready: &mpsc::UnboundedSender<Ready>,
-) -> CliResult {
+async fn serve_one(env: &Env, serving: &Serving, line: Line) -> CliResult {
+    let Line { ready, mut stage, mdts } = line;
+    let mut starting = Starting { ready, is_ready: false };
     let store = open_store(env, serving).await?;
     let id = store.identity().target;
+    let (last, mdts) = match id.kind {
+        TargetKind::Mdt => (Stage::Mdts, Some(mdts)),
+        TargetKind::Ost => {
+            drop(mdts);
+            (Stage::All, None)
+        }
+    };
     let served = start(env, &store, serving).await;
     let result = match served {
-        Ok((target, addresses)) => {
-            // The other end is there until all shards have ended.
-            let _ = ready.send(Ready { id, addresses });
-            let _ = stop.wait_for(|stop| *stop).await;
-            target.close().await;
+        Ok((server, addresses)) => {
+            starting.done(Ready { id, addresses });
+            let _ = stage.wait_for(|stage| *stage >= last).await;
+            server.close().await;
             Ok(())
         }
         Err(error) => Err(error),
     };
-    store.close().await.doing(|| format!("{id} did not stop cleanly"))?;
-    result
+    let closed = store.close().await.doing(|| format!("{id} did not stop cleanly"));
+    drop(mdts);
+    result.and(closed)
+}
+
+/// What serves a target.
+struct Server {
+    target: Target,
+    /// What an MDS has beside it.
+    mds: Option<Rc<Mds>>,
+}
+
+impl Server {
+    async fn close(self) {
+        self.target.close().await;
+        if let Some(mds) = self.mds {
+            mds.close().await;
+        }
+    }
 }
 
 async fn open_store(env: &Env, serving: &Serving) -> CliResult<Store> {
@@ -125,10 +199,19 @@ async fn open_store(env: &Env, serving: &Serving) -> CliResult<Store> {
     let cache_bytes = is_ost.then_some(OST_CACHE_BYTES);
     let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
     let store = Store::open(env, &dir, &options).await.doing(|| format!("cannot serve {dir}"))?;
-    let id = store.identity().target;
-    if let Some(expected) = serving.expected.filter(|expected| *expected != id) {
-        let words =
-            format!("{dir} holds {id}, but the cluster's description says {expected}; were directories swapped?");
+    let (id, cluster) = (store.identity().target, store.identity().cluster);
+    let of_map = serving.map.as_ref().map(|map| map.cluster);
+    let stranger = match (serving.expected, of_map) {
+        (Some(expected), _) if expected != id => {
+            Some(format!("{dir} holds {id}, but the cluster's description says {expected}; were directories swapped?"))
+        }
+        (_, Some(of_map)) if of_map != cluster => Some(format!(
+            "{id} in {dir} belongs to cluster {cluster}, and the map describes cluster {of_map}; \
+             bring back its own directory, or serve it with its own map"
+        )),
+        _ => None,
+    };
+    if let Some(words) = stranger {
         store.close().await.doing(|| format!("cannot close {dir}"))?;
         return Err(CliError::failed(words));
     }
@@ -147,23 +230,27 @@ fn log_recovery(env: &Env, id: TargetId, store: &Store) {
     env.log(&format!("{id} opened {how}: {} journal records applied in {took}", report.records));
 }
 
-async fn start(env: &Env, store: &Store, serving: &Serving) -> CliResult<(Target, Vec<Address>)> {
+async fn start(env: &Env, store: &Store, serving: &Serving) -> CliResult<(Server, Vec<Address>)> {
     let id = store.identity().target;
     let mut options = TargetOptions::default();
     options.recovery_window = serving.recovery_window.unwrap_or(options.recovery_window);
     let started = match (id.kind, serving.map.clone()) {
         (TargetKind::Mdt, Some(map)) => {
-            Mds::start(env, store.clone(), mds_options(map, options)).await.map(|(_, target)| target)
+            let started = Mds::start(env, store.clone(), mds_options(map, options)).await;
+            started.map(|(mds, target)| Server { target, mds: Some(mds) })
         }
         (TargetKind::Mdt, None) => {
             let words = "needs --map FILE, the description of the cluster that it hands to clients (cluster.toml)";
             return Err(CliError::usage(format!("{id} {words}")));
         }
-        (TargetKind::Ost, _) => Oss::start(env, store.clone(), options).await.map(|(_, target)| target),
+        (TargetKind::Ost, _) => {
+            let started = Oss::start(env, store.clone(), options).await;
+            started.map(|(_, target)| Server { target, mds: None })
+        }
     };
-    let target = started.doing(|| format!("cannot start {id}"))?;
-    let addresses = listen(env, &target, &serving.listen).await?;
-    Ok((target, addresses))
+    let server = started.doing(|| format!("cannot start {id}"))?;
+    let addresses = listen(env, &server.target, &serving.listen).await?;
+    Ok((server, addresses))
 }
 
 fn mds_options(map: ClusterMap, target: TargetOptions) -> MdsOptions {

@@ -34,12 +34,18 @@ pub fn run(args: &StatusArgs) -> CliResult {
     } else {
         print!("{}", table(&report));
     }
-    let down: Vec<&str> =
-        targets(&report).filter(|t| t["state"] == "down").filter_map(|t| t["name"].as_str()).collect();
-    if down.is_empty() {
-        return Ok(());
-    }
-    Err(CliError::failed(format!("{} does not answer; `forebay up` starts what is missing", down.join(", "))))
+    refuse_silence(&report)
+}
+
+/// Fails if a target does not answer.
+pub fn refuse_silence(report: &Value) -> CliResult {
+    let down: Vec<&str> = targets(report).filter(|t| t["state"] == "down").filter_map(|t| t["name"].as_str()).collect();
+    let verb = match down.len() {
+        0 => return Ok(()),
+        1 => "does",
+        _ => "do",
+    };
+    Err(CliError::failed(format!("{} {verb} not answer; `forebay up` starts what is missing", down.join(", "))))
 }
 
 /// The contract's object.
@@ -83,10 +89,15 @@ fn table(report: &Value) -> String {
     rows.extend(targets(report).map(row));
     let mut lines = vec![format!("cluster {}", report["cluster"].as_str().unwrap_or_default()), String::new()];
     lines.extend(align(&rows));
-    lines.extend(targets(report).filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?))));
+    // Of one whose process does not run, there is no more to say.
+    let puzzling = targets(report).filter(|t| t["state"] != "down" || t["dir"].is_null() || !t["pid"].is_null());
+    lines.extend(puzzling.filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?))));
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
     lines.push(String::new());
-    lines.push(format!("{} clients", clients.len()));
+    lines.push(match clients.len() {
+        1 => "1 client".into(),
+        many => format!("{many} clients"),
+    });
     lines.extend(clients.iter().map(|client| {
         let away = if client["connected"] == false { "  (away)" } else { "" };
         format!("  {}{away}", client["description"].as_str().unwrap_or("?"))

@@ -29,6 +29,8 @@ use crate::{
 const SERVERS: &str = "servers";
 /// Marks a directory in which formatting began and did not end.
 const UNFINISHED: &str = "cluster.toml.unfinished";
+/// What a directory that is to become a cluster may hold: of a fresh file system, of an attempt before.
+const HARMLESS: [&str; 5] = ["lost+found", "run", "log", "mnt", UNFINISHED];
 
 /// When replies may leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -167,12 +169,19 @@ fn clear_unfinished(dir: &Path) -> CliResult {
 }
 
 fn refuse_foreign_content(dir: &Path) -> CliResult {
-    match target_dirs(dir).first() {
+    let shown = dir.display();
+    if let Some(name) = target_dirs(dir).first() {
+        return Err(CliError::failed(format!(
+            "{shown}/{name} is there but {} is not; bring it back, or remove {name} if it is of no value",
+            cluster::FILE,
+        )));
+    }
+    let entries = std::fs::read_dir(dir).doing(|| format!("cannot list {shown}"))?.flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    match names.filter(|name| !HARMLESS.contains(&name.as_str())).min() {
         None => Ok(()),
         Some(name) => Err(CliError::failed(format!(
-            "{}/{name} is there but {} is not; bring it back, or remove {name} if it is of no value",
-            dir.display(),
-            cluster::FILE,
+            "{shown} holds other things ({name}) and no cluster; give a directory of its own, such as {shown}/forebay"
         ))),
     }
 }

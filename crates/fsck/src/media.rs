@@ -45,7 +45,7 @@ impl Media {
         let lock = match env.lock_file(&join(dir, "lock")) {
             Ok(lock) => Some(lock),
             Err(error) if error.kind == EnvErrorKind::InUse => {
-                let words = format!("{dir} is in use ({}); stop the target first", error.message);
+                let words = format!("{dir} is being served: {}", error.message);
                 return Err(FsckError::new(FsckErrorKind::InUse, words));
             }
             // On a read-only file system nobody else can serve it either.

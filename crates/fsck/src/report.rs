@@ -172,6 +172,9 @@ impl Report {
             (0, 0) => "clean".to_string(),
             _ => format!("{errors} errors, {warnings} warnings"),
         };
+        if self.identity.is_none() {
+            return verdict;
+        }
         let incomplete = if self.incomplete { "; part of the table could not be read" } else { "" };
         format!("{verdict}; {looked}{incomplete}")
     }

@@ -76,8 +76,9 @@ impl Scale {
         let each = args.checkpoint_size.unwrap_or(if args.quick { 64 << 20 } else { 512 << 20 });
         let checkpoint = Size { processes: PROCESSES, bytes: each.next_multiple_of(1 << 20) };
         let (entries, tree_bytes) = (tree.entries.len() as u64, tree.bytes());
-        // Two checkpoints, the tree twice, headers of small files, and half as much again for the cleaner.
-        let data = 2 * checkpoint.total() + 2 * tree_bytes + 2 * entries * 8192;
+        // Two checkpoints, the tree and what is copied of it again, headers of small files, and half as much again for the
+        // cleaner.
+        let data = 2 * checkpoint.total() + tree_bytes * 5 / 4 + entries * 8192 * 5 / 4;
         let ost_bytes = (data * 3 / 2 / u64::from(OSTS)).next_multiple_of(64 << 20).max(512 << 20);
         let shape = Shape { osts: OSTS, ost_bytes, mdt_bytes: if args.quick { 512 << 20 } else { 1 << 30 } };
         Self { checkpoint, tree_bytes, shape }

@@ -1,0 +1,231 @@
+//! What goes wrong at a user's hands: each gets a message that says what to do, a non-zero exit, and loses nothing.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
+
+mod common;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Output,
+    thread,
+};
+
+use common::{Scratch, forebay};
+
+/// A cluster of one MDT and two OSTs, stopped; taken down whatever a test does with it.
+struct Site {
+    scratch: Scratch,
+}
+
+impl Site {
+    fn new(name: &str) -> Self {
+        let site = Self { scratch: Scratch::new(name) };
+        let output = site.up();
+        assert!(output.status.success(), "{}", words(&output));
+        site.down();
+        site
+    }
+
+    fn up(&self) -> Output {
+        let sizes = ["--osts", "2", "--ost-size", "128MiB", "--mdt-size", "128MiB", "--no-mount"];
+        forebay().args(["up", self.scratch.path()]).args(sizes).output().expect("it runs")
+    }
+
+    fn down(&self) {
+        let output = forebay().args(["down", self.scratch.path()]).output().expect("it runs");
+        assert!(output.status.success(), "{}", words(&output));
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(self.scratch.path()).join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log/servers.log")).expect("there is a log")
+    }
+
+    /// `up` must fail with `said`, and leave no process behind.
+    fn refuses(&self, said: &str) {
+        let output = self.up();
+        assert!(output.status.code() == Some(1) && words(&output).contains(said), "{said}: {}", words(&output));
+        assert!(!self.path("run/servers.pid").exists(), "{said}: a process is left");
+    }
+
+    /// After the damage was undone, it comes up and everything is as it was.
+    fn is_well(&self) {
+        let output = self.up();
+        assert!(output.status.success(), "{}", words(&output));
+        self.down();
+        let output = forebay().args(["fsck", "--verify-data", self.scratch.path()]).output().expect("it runs");
+        assert!(output.status.success(), "{}", words(&output));
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = forebay().args(["down", self.scratch.path(), "--force"]).output();
+    }
+}
+
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(path).expect("it is there");
+    file.write_all_at(bytes, at).expect("written");
+}
+
+#[test]
+fn a_clean_stop_leaves_nothing_to_recover() {
+    let site = Site::new("clean");
+    fs::write(site.path("log/servers.log"), "").expect("emptied");
+    assert!(site.up().status.success());
+    site.down();
+    let log = site.log();
+    assert_eq!(log.matches("opened after a clean stop").count(), 3, "{log}");
+    assert!(!log.contains("recovering"), "{log}");
+}
+
+#[test]
+fn a_newer_format_is_refused_and_left_as_it_is() {
+    let site = Site::new("newer");
+    let identity = site.path("OST0001/identity");
+    let before = fs::read(&identity).expect("an identity");
+    overwrite(&identity, 8, &[99]);
+    site.refuses("format version 99");
+    let fsck = forebay().args(["fsck".as_ref(), site.path("OST0001").as_os_str()]).output().expect("it runs");
+    assert!(fsck.status.code() == Some(8) && words(&fsck).contains("release that wrote it"), "{}", words(&fsck));
+    overwrite(&identity, 0, &before);
+    site.is_well();
+}
+
+#[test]
+fn a_target_of_another_cluster_is_refused() {
+    let (site, other) = (Site::new("joined"), Site::new("other"));
+    fs::rename(site.path("OST0001"), site.path("kept")).expect("moved");
+    fs::rename(other.path("OST0001"), site.path("OST0001")).expect("moved");
+    site.refuses("belongs to cluster");
+    fs::rename(site.path("OST0001"), other.path("OST0001")).expect("moved");
+    fs::rename(site.path("kept"), site.path("OST0001")).expect("moved");
+    site.is_well();
+    other.is_well();
+}
+
+#[test]
+fn swapped_directories_are_refused() {
+    let site = Site::new("swapped");
+    let swap = || {
+        for (from, to) in [("OST0000", "t"), ("OST0001", "OST0000"), ("t", "OST0001")] {
+            fs::rename(site.path(from), site.path(to)).expect("moved");
+        }
+    };
+    swap();
+    site.refuses("swapped");
+    swap();
+    site.is_well();
+}
+
+#[test]
+fn a_cut_or_rotten_device_is_refused_and_named() {
+    let site = Site::new("cut");
+    for (name, said) in [("OST0000/data", "smaller"), ("OST0001/journal", "smaller"), ("MDT0000/journal", "smaller")] {
+        let path = site.path(name);
+        let bytes = fs::read(&path).expect("it is there");
+        File::options().write(true).open(&path).expect("opened").set_len(bytes.len() as u64 / 2).expect("cut");
+        site.refuses(said);
+        fs::write(&path, bytes).expect("brought back");
+        site.is_well();
+    }
+    let journal = site.path("OST0000/journal");
+    let bytes = fs::read(&journal).expect("it is there");
+    overwrite(&journal, 0, &[0x5a; 64 << 10]);
+    site.refuses("fsck");
+    fs::write(&journal, bytes).expect("brought back");
+    site.is_well();
+}
+
+#[test]
+fn a_missing_or_empty_identity_is_no_target() {
+    let site = Site::new("identity");
+    let identity = site.path("OST0000/identity");
+    let bytes = fs::read(&identity).expect("an identity");
+    fs::write(&identity, "").expect("emptied");
+    site.refuses("identity");
+    fs::remove_file(&identity).expect("removed");
+    site.refuses("forebay format");
+    fs::write(&identity, bytes).expect("brought back");
+    site.is_well();
+}
+
+#[test]
+fn a_directory_with_other_things_in_it_is_not_made_a_cluster() {
+    let scratch = Scratch::new("foreign");
+    fs::write(Path::new(scratch.path()).join("thesis.tex"), "dear").expect("written");
+    let output = forebay().args(["up", scratch.path(), "--no-mount"]).output().expect("it runs");
+    assert!(output.status.code() == Some(1) && words(&output).contains("thesis.tex"), "{}", words(&output));
+    assert_eq!(scratch.names(), ["thesis.tex"]);
+    let output = forebay().args(["serve", scratch.path(), "--listen", "127.0.0.1:0"]).output().expect("it runs");
+    assert!(output.status.code() == Some(1) && words(&output).contains("forebay format"), "{}", words(&output));
+    assert_eq!(scratch.names(), ["thesis.tex"]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let scratch = Scratch::new("port");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let dir = scratch.path();
+    let flags = ["up", dir, "--osts", "1", "--ost-size", "128MiB", "--mdt-size", "128MiB", "--no-mount", "--listen"];
+    let output = forebay().args(flags).arg(&address).output().expect("it runs");
+    let said = words(&output);
+    assert!(output.status.code() == Some(1) && said.contains(&address) && said.contains("in use"), "{said}");
+    drop(taken);
+    assert!(forebay().args(flags).arg(&address).status().expect("it runs").success());
+    assert!(forebay().args(["down", dir]).status().expect("it runs").success());
+}
+
+/// A frame header of a version to come; the first six bytes stay for all versions.
+fn frame_of_version(version: u16) -> [u8; 128] {
+    let mut frame = [0; 128];
+    frame[..4].copy_from_slice(b"FBF1");
+    frame[4..6].copy_from_slice(&version.to_le_bytes());
+    frame
+}
+
+#[test]
+fn a_client_of_another_version_is_told_which_version_this_is() {
+    let site = Site::new("client-version");
+    assert!(site.up().status.success());
+    let mut socket = std::os::unix::net::UnixStream::connect(site.path("run/OST0000.sock")).expect("connected");
+    socket.write_all(&frame_of_version(999)).expect("sent");
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).expect("answered, then closed");
+    assert_eq!((&answer[..4], u16::from_le_bytes([answer[4], answer[5]]) == 999), (&b"FBF1"[..], false));
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    assert!(text.contains("speaks version 999") && text.contains("same release"), "{text}");
+    assert!(site.log().contains("speaks version 999"), "{}", site.log());
+    site.down();
+}
+
+#[test]
+fn a_server_of_another_version_is_told_from_a_silent_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream: TcpStream = stream.expect("accepted");
+            let mut request = [0; 128];
+            let _ = stream.read_exact(&mut request);
+            let _ = stream.write_all(&frame_of_version(999));
+        }
+    });
+    for command in ["status", "df", "sync"] {
+        let output = forebay().args([command, &address]).output().expect("it runs");
+        let said = words(&output);
+        assert!(output.status.code() == Some(1) && said.contains("speaks version 999"), "{command}: {said}");
+    }
+}
