@@ -90,14 +90,17 @@ impl Starting {
         }
         let status = self.child.wait().doing(|| format!("cannot wait for {}", self.name))?;
         self.pid_file.remove();
-        Err(CliError::failed(format!("{} did not start ({status}): {}", self.name, self.log_tail())))
+        let how = if status.code() == Some(1) { String::new() } else { format!(" ({status})") };
+        Err(CliError::failed(format!("{} did not start{how}: {}", self.name, self.log_tail())))
     }
 
     fn log_tail(&self) -> String {
         let text = std::fs::read(&self.log_path).unwrap_or_default();
         let new = text.get(self.log_bytes as usize..).unwrap_or_default();
         let new = String::from_utf8_lossy(new);
-        let lines: Vec<&str> = new.lines().map(|line| line.strip_prefix("forebay: ").unwrap_or(line)).collect();
+        // Its own last words say it; the lines before are of use only if there are none.
+        let words: Vec<&str> = new.lines().filter_map(|line| line.strip_prefix("forebay: ")).collect();
+        let lines: Vec<&str> = if words.is_empty() { new.lines().collect() } else { words };
         match &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..] {
             [] => format!("its log {} says nothing", self.log_path.display()),
             tail => tail.join("\n  "),

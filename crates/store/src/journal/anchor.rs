@@ -131,10 +131,12 @@ pub(super) fn choose(slots: [Slot; 2]) -> JournalResult<(Anchor, Owner, Geometry
     if slots.iter().any(|slot| matches!(slot, Slot::Unreadable(_))) {
         return refuse(
             Medium,
-            format!("no anchor can be read ({found}); `forebay fsck --repair` rebuilds from the slabs"),
+            format!(
+                "no anchor can be read ({found}); `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)"
+            ),
         );
     }
-    let advice = "if this is the right device, `forebay fsck --repair` rebuilds from the slabs";
+    let advice = "if this is the right device, `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)";
     refuse(Corrupt, format!("no intact anchor ({found}); {advice}"))
 }
 

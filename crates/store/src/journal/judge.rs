@@ -131,7 +131,7 @@ fn refuse_lost_anchor(anchor: &Anchor, scan: &Scan) -> JournalResult<()> {
     }
     let words = format!(
         "journal: anchor {} is damaged or lost: the record at lsn {} knew it durable, the newest that can be read is \
-         {}; not served, `forebay fsck --repair` rebuilds from the slabs",
+         {}; not served, `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)",
         header.anchor_seq, header.lsn, anchor.seq
     );
     Err(JournalError::new(JournalErrorKind::Corrupt, words))
@@ -165,7 +165,7 @@ fn corrupt(chain: &Chain, geometry: Geometry, scan: &Scan, highest_durable: Lsn)
     };
     let words = format!(
         "journal: the record at lsn {at} (device offset {}, incarnation {}) is bad, although everything before lsn \
-         {highest_durable} was durable: {found}; not served, `forebay fsck --repair` rebuilds from the slabs",
+         {highest_durable} was durable: {found}; not served, `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)",
         geometry.device_offset(at),
         chain.at.incarnation
     );

@@ -123,8 +123,9 @@ fn refuse_short_device(disk: &Disk, geometry: Geometry) -> JournalResult<()> {
     if got >= expected {
         return Ok(());
     }
-    let words =
-        format!("journal: its anchor tells of a device of {expected} bytes, this one has {got}; the wrong device?");
+    let words = format!(
+        "journal: its anchor tells of a device of {expected} bytes, this one has {got}: the wrong device, or cut short?"
+    );
     Err(JournalError::new(JournalErrorKind::Foreign, words))
 }
 
