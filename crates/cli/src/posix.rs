@@ -7,7 +7,11 @@ use std::{
     io,
     os::{
         fd::AsRawFd,
-        unix::{ffi::OsStrExt, process::CommandExt},
+        unix::{
+            ffi::OsStrExt,
+            fs::{FileTypeExt, MetadataExt},
+            process::CommandExt,
+        },
     },
     path::Path,
     process::Command,
@@ -87,6 +91,20 @@ pub fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let octal = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     octal.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o777)
+}
+
+/// True if /dev/fuse is what it is called, and this process may open it.
+pub fn has_fuse_device() -> bool {
+    let device = File::options().read(true).write(true).open("/dev/fuse").and_then(|file| file.metadata());
+    device.is_ok_and(|meta| meta.file_type().is_char_device() && meta.rdev() == libc::makedev(10, 229))
+}
+
+/// True if this process may call mount(2): it has CAP_SYS_ADMIN.
+pub fn may_mount() -> bool {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    hex.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|caps| caps & CAP_SYS_ADMIN != 0)
 }
 
 /// Effective user.

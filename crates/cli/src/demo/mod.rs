@@ -144,10 +144,10 @@ fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<Str
 fn may_mount(args: &DemoArgs) -> bool {
     let why = if args.library {
         "As asked, nothing is mounted"
-    } else if !std::path::Path::new("/dev/fuse").exists() {
+    } else if !posix::has_fuse_device() {
         "There is no /dev/fuse here, so nothing can be mounted (`modprobe fuse` as root would help)"
-    } else if !posix::is_root() {
-        "Only root may mount here"
+    } else if !posix::may_mount() {
+        "Only root may mount here (in a container, one with CAP_SYS_ADMIN)"
     } else {
         return true;
     };
