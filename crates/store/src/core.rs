@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{
-    AlignedBuf, Disk, Env,
+    AlignedBuf, Disk, Env, Time,
     sync::{Mutex, Notify, watch},
 };
 use forebay_proto::{Incarnation, Transno};
@@ -47,7 +47,9 @@ pub(crate) struct Core {
     pub stats: Rc<RefCell<StoreStats>>,
     pub commit: RefCell<CommitState>,
     pub promises: Rc<Promises>,
-    /// Slabs that callers' data may not open.
+    /// Slabs that checkpoints and tombstones may need.
+    pub checkpoint_slabs: u32,
+    /// Slabs that callers' data may not open: these, and the cleaner's.
     pub keep_slabs: u32,
     /// Dirty bytes of the table that start a checkpoint.
     pub dirty_bytes_max: u64,
@@ -63,6 +65,9 @@ pub(crate) struct Core {
     pub journal_gate: Mutex<()>,
     /// Told when the checkpoint task has something to do.
     pub wake_checkpoint: Notify,
+    /// Counts what callers ask for; when they last did.
+    pub calls: Cell<u64>,
+    pub called_at: Cell<Time>,
     /// Told when the cleaner has something to do.
     pub wake_cleaner: Notify,
     /// Told of every progress that somebody may wait for: commits, checkpoints, freed slabs, the end.

@@ -9,8 +9,8 @@
 //! (sync, no await in between) changes the index; `committed` waits until that is durable.
 
 mod checkpoint;
+mod clean;
 mod commit;
-mod compact;
 mod config;
 mod core;
 mod error;

@@ -16,12 +16,14 @@ pub const FRAGMENT_BYTES: u64 = 4 << 20;
 pub const EXTENT_BYTES: u64 = FRAGMENT_BYTES;
 /// A run is closed when its payload reaches this.
 pub const RUN_BYTES: u64 = 4 << 20;
-/// With this much queued a run does not wait for company.
+/// With this much queued a run does not wait for company while the device is not busy.
 pub const RUN_BYTES_EAGER: u64 = 1 << 20;
 /// Most fragments of one run (bounds its header).
 pub const RUN_FRAGMENTS: usize = 1024;
 /// Device writes in flight at once: enough for the raw rate of an SSD.
 pub const WRITES_IN_FLIGHT: usize = 16;
+/// Runs in flight beyond which what waits goes in runs of full length: the device is busy, and each write costs.
+pub const MIDDLE_RUNS_IN_FLIGHT: usize = 4;
 /// Runs in flight beyond which small fragments wait to share the next run.
 pub const SMALL_RUNS_IN_FLIGHT: usize = 2;
 /// Default of [`crate::OpenOptions::commit_interval`].
@@ -33,9 +35,21 @@ pub const DIRTY_BYTES: u64 = 64 << 20;
 /// Index pages written at one time by a checkpoint.
 pub const CHECKPOINT_BATCH_BYTES: u64 = 512 << 10;
 /// Live bytes the cleaner moves at one time.
-pub const COMPACT_BATCH_BYTES: u64 = 2 << 20;
+pub const COMPACT_BATCH_BYTES: u64 = 4 << 20;
 /// The cleaner reads what lies closer than this in one read: garbage in between costs less than another request.
 pub const COMPACT_GAP_BYTES: u64 = 512 << 10;
+/// Slabs the cleaner empties side by side: enough to keep a device busy.
+pub const VICTIMS_AT_ONCE: usize = 4;
+/// Free slabs beyond those of checkpoints that callers leave to the cleaner, on a device of many slabs: room to work in.
+pub const CLEANER_SLABS: u32 = 4;
+/// One slab in so many is left to the cleaner.
+pub const CLEANER_SLABS_PART: u32 = 64;
+/// Largest slab that the cleaner reads as a whole.
+pub const IMAGE_BYTES: u64 = 32 << 20;
+/// Callers are quiet when they asked for nothing this long: the cleaner works ahead.
+pub const QUIET: Duration = Duration::from_millis(100);
+/// The cleaner works ahead until one slab in so many is free (further only where half of a slab is gained).
+pub const FREE_AHEAD: u32 = 4;
 /// Rounds the cleaner spends on one slab whose blocks change under it.
 pub const COMPACT_ROUNDS: usize = 3;
 /// Times a read looks the index up again because the bytes moved meanwhile.
@@ -67,8 +81,8 @@ const _: () = assert!(5 + 28 * SNAPSHOT_PIECES as usize <= crate::journal::EXTRA
 
 /// Index pages read at one time for one caller.
 pub const PAGES_LOADED_AT_ONCE: usize = 32;
-/// Slabs, the last opened first, whose runs recovery asks for the highest durable lsn.
-pub const RECOVERY_SLABS_SCANNED: usize = 4;
+/// Slabs, the last opened first, whose runs recovery asks for the highest durable lsn. The open ones are among them.
+pub const RECOVERY_SLABS_SCANNED: usize = 8;
 /// Dirty leaves below this never start a checkpoint.
 pub const DIRTY_BYTES_MIN: u64 = 128 << 10;
 

@@ -7,7 +7,7 @@ use forebay_proto::{
 
 use crate::{
     Fragment, Reservation, StoreError, StoreResult,
-    compact::piece_extent,
+    clean::piece_extent,
     core::Core,
     extent::Extent,
     limits,

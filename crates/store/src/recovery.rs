@@ -166,16 +166,21 @@ impl Recovery {
     /// Finds the slabs opened since the checkpoint; returns the highest durable lsn their last runs name.
     async fn find_openings(&mut self) -> StoreResult<Lsn> {
         let mut openings: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut all = true;
+        let mut unopened = 0;
         for slab in self.snapshot.free.clone() {
             let header = read_slab_header(&self.data, &self.geometry, self.identity.uuid, slab).await?;
             let Some(header) = header.filter(|header| header.epoch >= self.snapshot.next_epoch) else {
-                all = false;
-                break;
+                // Opened in this order, but writes that were not flushed are lost in any.
+                unopened += 1;
+                if unopened == limits::RECOVERY_SLABS_SCANNED {
+                    break;
+                }
+                continue;
             };
+            unopened = 0;
             openings.insert(header.epoch, slab);
         }
-        if all {
+        if unopened == 0 {
             // Those that became free since may have been opened too.
             for slab in 0..self.geometry.slab_count {
                 let header = read_slab_header(&self.data, &self.geometry, self.identity.uuid, slab).await?;
@@ -258,7 +263,9 @@ impl Recovery {
         let stats = Rc::default();
         let durable_lsn = Rc::new(Cell::new(journal.durable().0));
         let dirty_bytes_max = (self.identity.data_bytes / 64).clamp(limits::DIRTY_BYTES_MIN, limits::DIRTY_BYTES);
-        let keep_slabs = 3 + (dirty_bytes_max * 3 / 2).div_ceil(self.geometry.slab_bytes) as u32;
+        let checkpoint_slabs = 4 + (dirty_bytes_max * 3 / 2).div_ceil(self.geometry.slab_bytes) as u32;
+        let cleaner_slabs = (self.geometry.slab_count / limits::CLEANER_SLABS_PART).min(limits::CLEANER_SLABS);
+        let keep_slabs = checkpoint_slabs + cleaner_slabs;
         let config = WriterConfig {
             disk: self.data.clone(),
             geometry: self.geometry,
@@ -284,6 +291,7 @@ impl Recovery {
             stats,
             commit: RefCell::new(CommitState::new(last_transno)),
             promises: Rc::default(),
+            checkpoint_slabs,
             keep_slabs,
             dirty_bytes_max,
             durable_lsn,
@@ -293,6 +301,8 @@ impl Recovery {
             wake_commit: Notify::new(),
             journal_gate: Mutex::new(()),
             wake_checkpoint: Notify::new(),
+            calls: Cell::default(),
+            called_at: Cell::new(env.now()),
             wake_cleaner: Notify::new(),
             progress: Notify::new(),
             checkpoints: Cell::default(),

@@ -1,5 +1,6 @@
 //! Reading back what a slab says it holds.
 
+use bytes::Bytes;
 use forebay_env::{Disk, EnvErrorKind};
 use forebay_proto::Uuid;
 
@@ -35,10 +36,22 @@ pub(crate) async fn scan_runs(
     slab: u32,
     epoch: u64,
 ) -> StoreResult<Vec<RunHeader>> {
+    scan_runs_seen(disk, geometry, target, (slab, epoch), &|_, _| None).await
+}
+
+/// As [`scan_runs`]; what `seen` knows (of bytes from a place in the slab on) is not read again.
+pub(crate) async fn scan_runs_seen(
+    disk: &Disk,
+    geometry: &Geometry,
+    target: Uuid,
+    (slab, epoch): (u32, u64),
+    seen: &dyn Fn(u64, usize) -> Option<Bytes>,
+) -> StoreResult<Vec<RunHeader>> {
     let mut runs = Vec::new();
     let mut at = limits::SECTOR;
     while at < geometry.slab_bytes {
-        let Some(mut run) = read_run(disk, geometry, target, slab, at).await?.filter(|run| run.epoch == epoch) else {
+        let run = read_run(disk, geometry, target, slab, at, seen).await?;
+        let Some(mut run) = run.filter(|run| run.epoch == epoch) else {
             at += limits::SECTOR;
             continue;
         };
@@ -55,11 +68,17 @@ async fn read_run(
     target: Uuid,
     slab: u32,
     at: u64,
+    seen: &dyn Fn(u64, usize) -> Option<Bytes>,
 ) -> StoreResult<Option<RunHeader>> {
-    let read = async |bytes: usize| match disk.read(geometry.device_offset(slab, at), bytes).await {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind == EnvErrorKind::Medium => Ok(None),
-        Err(error) => Err(error),
+    let read = async |bytes: usize| {
+        if let Some(bytes) = seen(at, bytes) {
+            return Ok(Some(bytes));
+        }
+        match disk.read(geometry.device_offset(slab, at), bytes).await {
+            Ok(bytes) => Ok(Some(bytes.freeze())),
+            Err(error) if error.kind == EnvErrorKind::Medium => Ok(None),
+            Err(error) => Err(error),
+        }
     };
     let Some(sector) = read(limits::SECTOR as usize).await? else { return Ok(None) };
     let Some(bytes) = RunHeader::peek_header_bytes(&sector, target) else { return Ok(None) };

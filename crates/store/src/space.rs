@@ -140,7 +140,9 @@ impl Core {
         // Two more than those kept back: the open one's rest and the last one to be emptied cannot be counted on.
         let good = self.geometry.slab_count.saturating_sub(slabs.bad + self.keep_slabs + 2);
         let total_bytes = u64::from(good) * self.slab_usable();
-        let used_bytes = (alloc.data_live() + alloc.page_live()).min(total_bytes);
+        // What the running checkpoint supersedes is free soon, and the slabs kept back have room for both.
+        let pages = alloc.page_live().saturating_sub(self.table.borrow().superseded_bytes());
+        let used_bytes = (alloc.data_live() + pages).min(total_bytes);
         let reserved_bytes = self.promises.weight.get();
         let available_bytes = (total_bytes - used_bytes).saturating_sub(reserved_bytes);
         Space { total_bytes, used_bytes, reserved_bytes, available_bytes, slabs }

@@ -170,6 +170,7 @@ impl Store {
     /// Promises room for `payload_bytes` in `fragments` fragments, headers included. Waits while only garbage is in the
     /// way, or the journal is crowded. Errors: `Full`, at once, when live data leaves no room.
     pub async fn reserve(&self, payload_bytes: u64, fragments: usize) -> StoreResult<Reservation> {
+        self.core.note_call();
         self.core.reserve(payload_bytes, fragments).await
     }
 
@@ -187,6 +188,7 @@ impl Store {
 
     /// Begins a transaction. No await between the end of a prefetch and [`Txn::apply`].
     pub fn begin(&self) -> Txn {
+        self.core.note_call();
         Txn::new(self.core.clone())
     }
 
@@ -225,6 +227,7 @@ impl Store {
     /// Reads and verifies `range` of an object: segments in order, covering it without gaps.
     /// Errors: `Corrupt`, `Medium`.
     pub async fn read(&self, fid: Fid, range: Range<u64>) -> StoreResult<Vec<Segment>> {
+        self.core.note_call();
         self.core.read(fid, range).await
     }
 

@@ -7,7 +7,10 @@
 //! Free slabs are used in the order in which they became free, so that all wear alike and recovery can tell which were
 //! opened last.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+};
 
 use forebay_proto::Incarnation;
 
@@ -69,6 +72,8 @@ pub(crate) struct Allocator {
     next_epoch: u64,
     data_live: u64,
     page_live: u64,
+    /// Slabs by state; none after a change.
+    counts: Cell<Option<SlabCounts>>,
     /// Counts live bytes' deaths: while it stands still, the cleaner can gain no more than it has.
     deaths: u64,
     /// Openings by epoch, to find the oldest bytes on the device. Holds every slab ever opened.
@@ -94,6 +99,7 @@ impl Allocator {
             next_epoch: 1,
             data_live: 0,
             page_live: 0,
+            counts: Cell::new(None),
             deaths: 0,
             by_epoch: BTreeMap::new(),
         }
@@ -146,13 +152,18 @@ impl Allocator {
 
     /// Slabs by state.
     pub(crate) fn counts(&self) -> SlabCounts {
+        if let Some(counts) = self.counts.get() {
+            return counts;
+        }
         let count = |state| self.slabs.iter().filter(|slab| slab.state == state).count() as u32;
-        SlabCounts {
+        let counts = SlabCounts {
             free: count(SlabState::Free),
             open: count(SlabState::Open),
             full: count(SlabState::Full),
             bad: count(SlabState::Bad),
-        }
+        };
+        self.counts.set(Some(counts));
+        counts
     }
 
     /// The epoch of the oldest bytes on the device outside of `slab`: `u64::MAX` if there are none.
@@ -174,6 +185,7 @@ impl Allocator {
         let slab = &mut self.slabs[number as usize];
         assert!(slab.state == SlabState::Free && slab.is_empty(), "a free slab is empty");
         slab.state = SlabState::Open;
+        self.counts.set(None);
         slab.tombstones = false;
         Some((number, epoch, used))
     }
@@ -183,6 +195,7 @@ impl Allocator {
         let slab = &mut self.slabs[number as usize];
         if slab.state == SlabState::Open {
             slab.state = SlabState::Full;
+            self.counts.set(None);
         }
         self.note_if_empty(number);
     }
@@ -192,6 +205,7 @@ impl Allocator {
         let Some(slab) = self.slabs.get_mut(number as usize) else { return false };
         let news = slab.state != SlabState::Bad;
         slab.state = SlabState::Bad;
+        self.counts.set(None);
         self.free.retain(|free| *free != number);
         self.emptied.remove(&number);
         news
@@ -263,6 +277,7 @@ impl Allocator {
                 continue;
             }
             self.slabs[number as usize].state = SlabState::Free;
+            self.counts.set(None);
             self.free.push_back(number);
             freed += 1;
         }
@@ -296,6 +311,7 @@ impl Allocator {
         self.data_live += restored.data_live;
         self.page_live += restored.page_live;
         self.slabs[number as usize] = restored;
+        self.counts.set(None);
     }
 
     /// Recovery found the slab's header with a newer opening than the checkpoint knew.
@@ -309,6 +325,7 @@ impl Allocator {
     pub(crate) fn settle(&mut self) {
         self.emptied.clear();
         self.free.clear();
+        self.counts.set(None);
         let mut empty: Vec<(u64, u32)> = Vec::new();
         for (number, slab) in (0..).zip(&mut self.slabs) {
             slab.freed_at = 0;
@@ -351,6 +368,7 @@ impl Allocator {
         self.page_live -= std::mem::take(&mut slab.page_live);
         if slab.state != SlabState::Bad {
             slab.state = SlabState::Full;
+            self.counts.set(None);
         }
         slab.tombstones = true; // unless somebody knows better
         self.set_epoch(number, epoch);

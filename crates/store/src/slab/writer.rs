@@ -1,12 +1,16 @@
 //! The writer: puts fragments in the next free place of the device.
 //!
-//! One slab is open at a time; whatever is to be written follows what was written before. While device writes are in
-//! flight, small fragments that arrive are gathered into the next run; large aligned ones go to the device as they lie
-//! in memory. What one run may not hold is cut at block boundaries, so that slabs fill to their end.
+//! Two slabs are open at a time, one for data and tombstones and one for the index: pages die together, at the next
+//! checkpoint, and data beside them would have to be moved for them. Within each, whatever is to be written follows what
+//! was written before. While device writes are in flight, small fragments that arrive are gathered into the next run;
+//! large aligned ones go to the device as they lie in memory. What one run may not hold is cut at block boundaries, so
+//! that slabs fill to their end.
 //!
 //! Invariant: the place of a piece is known to nobody before its run is on the device; until its owner puts it into the
 //! index or drops it, the slab is pinned.
-//! Invariant: device writes do not cross full-stripe boundaries.
+//! Invariant: a device write lies within one full stripe, or covers several whole ones.
+//! Invariant: a tombstone lies in a slab opened no earlier than those of the data it outdates: both go one way.
+//! Invariant: an open slab is among the last [`limits::RECOVERY_SLABS_SCANNED`] opened.
 //! Not here: flushes (see `commit`), admission (see `space`).
 
 use std::{
@@ -126,13 +130,56 @@ struct OpenSlab {
     prev_sum: u64,
 }
 
+/// What shares a slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    /// Data and tombstones.
+    Data,
+    /// Pages of the index, and the slab snapshots of checkpoints.
+    Index,
+}
+
+impl Stream {
+    fn of(kind: FragmentKind) -> Self {
+        match kind {
+            FragmentKind::IndexPage | FragmentKind::Root => Self::Index,
+            _ => Self::Data,
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
+    index: VecDeque<Queued>,
     system: VecDeque<Queued>,
     user: VecDeque<Queued>,
-    open: Option<OpenSlab>,
+    /// The open slab of each stream.
+    open: [Option<OpenSlab>; 2],
     in_flight: usize,
     stopped: Option<StoreError>,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.index.is_empty() && self.system.is_empty() && self.user.is_empty()
+    }
+
+    /// Where a run of `stream` takes its next piece from.
+    fn queue(&mut self, stream: Stream) -> &mut VecDeque<Queued> {
+        match stream {
+            Stream::Index => &mut self.index,
+            Stream::Data if !self.system.is_empty() => &mut self.system,
+            Stream::Data => &mut self.user,
+        }
+    }
+
+    /// Puts what could not be written first in line again.
+    fn push_front(&mut self, queued: Queued) {
+        match Stream::of(queued.item.kind) {
+            Stream::Index => self.index.push_front(queued),
+            Stream::Data => self.system.push_front(queued),
+        }
+    }
 }
 
 /// A run built and given its place, ready to be submitted.
@@ -212,9 +259,10 @@ impl Writer {
         !self.retired.borrow().is_empty()
     }
 
-    /// Bytes the open slab still takes.
+    /// Bytes of data the open slab still takes.
     pub(crate) fn open_rest(&self) -> u64 {
-        self.state.borrow().open.map_or(0, |open| self.config.geometry.slab_bytes - open.at)
+        let open = self.state.borrow().open[Stream::Data as usize];
+        open.map_or(0, |open| self.config.geometry.slab_bytes - open.at)
     }
 
     /// Bytes of callers' data that wait for a slab.
@@ -225,13 +273,12 @@ impl Writer {
 
     /// Fails everything queued, now and later.
     pub(crate) fn stop(&self, error: &StoreError) {
-        let (mut queued, mut user) = {
+        let queued = {
             let mut state = self.state.borrow_mut();
             state.stopped = Some(error.clone());
-            (std::mem::take(&mut state.system), std::mem::take(&mut state.user))
+            [std::mem::take(&mut state.index), std::mem::take(&mut state.system), std::mem::take(&mut state.user)]
         };
-        queued.append(&mut user);
-        queued.iter().for_each(|queued| queued.ticket.finish(Some(error.clone())));
+        queued.iter().flatten().for_each(|queued| queued.ticket.finish(Some(error.clone())));
     }
 
     /// Fails callers' data that waits for a slab.
@@ -254,8 +301,14 @@ impl Writer {
             ticket.finish(stopped);
         } else {
             let mut state = self.state.borrow_mut();
-            let queue = if class == Class::System { &mut state.system } else { &mut state.user };
-            queue.extend(items.into_iter().map(|item| Queued { item, ticket: ticket.clone(), tries: 0 }));
+            for item in items {
+                let queue = match (Stream::of(item.kind), class) {
+                    (Stream::Index, _) => &mut state.index,
+                    (Stream::Data, Class::System) => &mut state.system,
+                    (Stream::Data, Class::User) => &mut state.user,
+                };
+                queue.push_back(Queued { item, ticket: ticket.clone(), tries: 0 });
+            }
         }
         self.pump();
         async move {
@@ -274,46 +327,73 @@ impl Writer {
 
     fn next_run(&self) -> Option<Run> {
         let mut state = self.state.borrow_mut();
-        if state.in_flight >= limits::WRITES_IN_FLIGHT || state.stopped.is_some() {
+        if state.in_flight >= limits::WRITES_IN_FLIGHT || state.stopped.is_some() || state.is_idle() {
             return None;
         }
-        let queued: u64 = state.system.iter().chain(&state.user).map(|q| q.item.data.len() as u64).take(1024).sum();
-        let company = queued >= limits::RUN_BYTES_EAGER || state.in_flight < limits::SMALL_RUNS_IN_FLIGHT;
-        if (state.system.is_empty() && state.user.is_empty()) || !company {
+        let waiting = state.index.iter().chain(&state.system).chain(&state.user);
+        let queued: u64 = waiting.map(|q| q.item.data.len() as u64).take(limits::RUN_FRAGMENTS).sum();
+        let worth_a_write = match state.in_flight {
+            few if few < limits::SMALL_RUNS_IN_FLIGHT => 0,
+            some if some < limits::MIDDLE_RUNS_IN_FLIGHT => limits::RUN_BYTES_EAGER,
+            _ => limits::RUN_BYTES,
+        };
+        if queued < worth_a_write {
             return None;
         }
-        let room = self.room(&mut state)?;
-        let members = select(&mut state, room);
-        assert!(!members.is_empty(), "a slab has room for the first piece of anything queued");
-        state.in_flight += 1;
-        Some(self.build(&mut state, members))
+        self.run_of(&mut state, Stream::Index).or_else(|| self.run_of(&mut state, Stream::Data))
     }
 
-    /// Bytes for the next run in the open slab, or in a new one. None: the first in the queue has to wait for a slab.
-    fn room(&self, state: &mut State) -> Option<u64> {
+    fn run_of(&self, state: &mut State, stream: Stream) -> Option<Run> {
+        let room = self.room(state, stream)?;
+        let members = select(state, stream, room);
+        assert!(!members.is_empty(), "a slab has room for the first piece of anything queued");
+        state.in_flight += 1;
+        Some(self.build(state, stream, members))
+    }
+
+    /// Bytes for the next run in the stream's open slab, or in a new one. None: nothing is queued for it, or the first in
+    /// the queue has to wait for a slab.
+    fn room(&self, state: &mut State, stream: Stream) -> Option<u64> {
         let slab_bytes = self.config.geometry.slab_bytes;
-        let first = state.system.front().or(state.user.front())?;
-        let need = least_run_bytes(&first.item);
-        if let Some(open) = state.open {
+        let need = least_run_bytes(&state.queue(stream).front()?.item);
+        if let Some(open) = state.open[stream as usize] {
             if slab_bytes - open.at >= need {
                 return Some(slab_bytes - open.at);
             }
-            state.open = None;
-            self.alloc.borrow_mut().close(open.slab);
+            self.close_slab(state, stream);
         }
         assert!(need + limits::SECTOR <= slab_bytes, "a slab holds any single piece");
-        let keep = if state.system.is_empty() { self.config.keep_slabs } else { 0 };
+        let of_callers = stream == Stream::Data && state.system.is_empty();
+        let keep = if of_callers { self.config.keep_slabs } else { 0 };
         let (slab, epoch, used) = self.alloc.borrow_mut().open(keep)?;
         let mut stats = self.stats.borrow_mut();
         stats.slabs_opened += 1;
         stats.slabs_reused += u64::from(used);
         // `at` 0: the slab's header goes out together with its first run.
-        state.open = Some(OpenSlab { slab, epoch, at: 0, runs: 0, prev_sum: 0 });
+        state.open[stream as usize] = Some(OpenSlab { slab, epoch, at: 0, runs: 0, prev_sum: 0 });
+        drop(stats);
+        self.close_left_behind(state);
         Some(slab_bytes - limits::SECTOR)
     }
 
-    fn build(&self, state: &mut State, members: Vec<Queued>) -> Run {
-        let open = state.open.as_mut().expect("room() left a slab open");
+    fn close_slab(&self, state: &mut State, stream: Stream) {
+        if let Some(open) = state.open[stream as usize].take() {
+            self.alloc.borrow_mut().close(open.slab);
+        }
+    }
+
+    /// Closes the slab of a stream that hardly moves: recovery looks for the newest runs in the last slabs opened.
+    fn close_left_behind(&self, state: &mut State) {
+        for stream in [Stream::Data, Stream::Index] {
+            let Some(open) = state.open[stream as usize] else { continue };
+            if self.alloc.borrow().opened_after(open.epoch) + 1 >= limits::RECOVERY_SLABS_SCANNED {
+                self.close_slab(state, stream);
+            }
+        }
+    }
+
+    fn build(&self, state: &mut State, stream: Stream, members: Vec<Queued>) -> Run {
+        let open = state.open[stream as usize].as_mut().expect("room() left a slab open");
         let config = &self.config;
         let mut parts = Vec::new();
         let begins_at = open.at;
@@ -362,7 +442,8 @@ impl Writer {
             parts.push(member.item.data.clone());
         }
         let packed: usize = members.iter().filter(|m| !goes_as_it_is(&m.item)).map(|m| m.item.data.len()).sum();
-        let mut buf = AlignedBuf::zeroed(packed.next_multiple_of(limits::SECTOR as usize));
+        let mut buf = AlignedBuf::to_be_filled(packed.next_multiple_of(limits::SECTOR as usize));
+        buf[packed..].fill(0);
         let mut filled = 0;
         for (member, fragment) in members.iter().zip(&mut header.fragments).filter(|(m, _)| !goes_as_it_is(&m.item)) {
             let data = &member.item.data;
@@ -435,15 +516,17 @@ impl Writer {
             self.stats.borrow_mut().slabs_retired += 1;
         }
         let mut state = self.state.borrow_mut();
-        if state.open.is_some_and(|open| open.slab == run.slab) {
-            state.open = None;
+        for open in &mut state.open {
+            if open.is_some_and(|open| open.slab == run.slab) {
+                *open = None;
+            }
         }
         let mut given_up = Vec::new();
         for (mut queued, _) in run.members.into_iter().rev() {
             queued.tries += 1;
             match queued.tries > limits::PLACE_RETRIES {
                 true => given_up.push(queued),
-                false => state.system.push_front(queued),
+                false => state.push_front(queued),
             }
         }
         drop(state);
@@ -523,14 +606,11 @@ impl Fill {
 }
 
 /// Takes what the next run holds off the queues.
-fn select(state: &mut State, room: u64) -> Vec<Queued> {
+fn select(state: &mut State, stream: Stream, room: u64) -> Vec<Queued> {
     let mut members = Vec::new();
     let mut fill = Fill::default();
     while !fill.full() {
-        let queue = match !state.system.is_empty() {
-            true => &mut state.system,
-            false => &mut state.user,
-        };
+        let queue = state.queue(stream);
         let Some(first) = queue.front() else { break };
         if fill.with(&first.item).total() <= room {
             fill = fill.with(&first.item);
@@ -580,15 +660,18 @@ fn split(item: &Item, at: u64) -> Option<(Item, Item)> {
     Some((piece(item.offset, head, &item.sums[..blocks]), piece(at, rest, &item.sums[blocks..])))
 }
 
-/// Cuts `parts`, to be written at `at`, at multiples of `stripe_bytes`.
+/// Cuts `parts`, to be written at `at`, where the first whole full stripe begins and where the last one ends.
 fn cut_at_stripes(mut at: u64, parts: &[Bytes], stripe_bytes: u64) -> Vec<(u64, Vec<Bytes>)> {
+    let end = at + parts.iter().map(|part| part.len() as u64).sum::<u64>();
+    let cuts = [at.next_multiple_of(stripe_bytes), end / stripe_bytes * stripe_bytes];
     let mut writes: Vec<(u64, Vec<Bytes>)> = Vec::new();
     for part in parts {
         let mut rest = part.clone();
         while !rest.is_empty() {
-            let take = (stripe_bytes - at % stripe_bytes).min(rest.len() as u64) as usize;
+            let next_cut = cuts.into_iter().find(|cut| *cut > at).unwrap_or(end);
+            let take = (next_cut - at).min(rest.len() as u64) as usize;
             match writes.last_mut() {
-                Some((_, parts)) if !at.is_multiple_of(stripe_bytes) => parts.push(rest.split_to(take)),
+                Some((_, parts)) if !cuts.contains(&at) => parts.push(rest.split_to(take)),
                 _ => writes.push((at, vec![rest.split_to(take)])),
             }
             at += take as u64;
@@ -608,6 +691,19 @@ mod tests {
         let shape: Vec<(u64, usize)> =
             writes.iter().map(|(at, parts)| (*at, parts.iter().map(Bytes::len).sum())).collect();
         assert_eq!(shape, [(4096, 4096), (8192, 8192), (16384, 4096)]);
+    }
+
+    #[test]
+    fn whole_stripes_go_to_the_device_together_and_a_part_of_one_is_not_cut() {
+        let shape = |at, bytes: &[usize]| -> Vec<(u64, usize)> {
+            let parts: Vec<Bytes> = bytes.iter().map(|bytes| Bytes::from(vec![1; *bytes])).collect();
+            let writes = cut_at_stripes(at, &parts, 8192);
+            writes.iter().map(|(at, parts)| (*at, parts.iter().map(Bytes::len).sum())).collect()
+        };
+        assert_eq!(shape(4096, &[4096, 32768]), [(4096, 4096), (8192, 32768)]);
+        assert_eq!(shape(8192, &[4096, 16384]), [(8192, 16384), (24576, 4096)]);
+        assert_eq!(shape(8192, &[4096]), [(8192, 4096)]);
+        assert_eq!(shape(12288, &[4096]), [(12288, 4096)]);
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Table {
         let checkpoint = self.checkpoint.take().expect("a checkpoint runs");
         assert!(checkpoint.root_handed_out && checkpoint.in_flight == 0, "the checkpoint's root is written");
         self.release_retired(checkpoint.retired);
-        std::mem::take(&mut self.superseded).into_iter().collect()
+        self.superseded.take()
     }
 
     /// Gives the checkpoint up. Pages not written go into the next one; those written stay where they are.

@@ -21,6 +21,7 @@ pub mod limits;
 mod load;
 mod locations;
 mod page;
+mod places;
 mod range;
 mod relocate;
 mod row;

@@ -5,6 +5,11 @@ use super::page::{MissingPage, PageId, PageLocation};
 use super::tree::Table;
 
 impl Table {
+    /// Bytes of pages on the device that no checkpoint to come will name.
+    pub fn superseded_bytes(&self) -> u64 {
+        self.superseded.bytes() + self.leaving.bytes()
+    }
+
     /// Whether the bytes there are of the table, of its last durable checkpoint, or of the one that runs.
     pub fn is_live(&self, id: PageId, location: &PageLocation) -> bool {
         self.frames.get(id).is_some_and(|frame| frame.location == Some(*location))

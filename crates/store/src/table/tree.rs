@@ -1,7 +1,5 @@
 //! The table itself: finding, putting and deleting rows.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 
 use super::branch::Branch;
@@ -9,7 +7,8 @@ use super::checkpoint::Checkpoint;
 use super::codec;
 use super::frames::{Body, Frames, flag};
 use super::limits::{KEY_BYTES_MAX, LEAF_BYTES};
-use super::page::{MissingPage, PageId, PageLocation};
+use super::page::{MissingPage, PageId};
+use super::places::Places;
 use super::rows::Rows;
 
 /// An ordered table of keys and values. See the module's description.
@@ -20,9 +19,9 @@ pub struct Table {
     pub(super) changed: Vec<PageId>,
     pub(super) checkpoint: Option<Checkpoint>,
     /// Locations that the last durable checkpoint names and the running one no longer does.
-    pub(super) superseded: BTreeSet<PageLocation>,
+    pub(super) superseded: Places,
     /// Locations that only the checkpoint after the running one will no longer name.
-    pub(super) leaving: BTreeSet<PageLocation>,
+    pub(super) leaving: Places,
     /// Inner pages of a loaded table that are yet to be installed.
     pub(super) inners_out: usize,
     pub(super) clock_hand: u32,
@@ -55,8 +54,8 @@ impl Table {
             frames,
             changed: Vec::new(),
             checkpoint: None,
-            superseded: BTreeSet::new(),
-            leaving: BTreeSet::new(),
+            superseded: Places::default(),
+            leaving: Places::default(),
             inners_out,
             clock_hand: 0,
         }

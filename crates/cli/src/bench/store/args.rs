@@ -35,6 +35,9 @@ pub struct StoreArgs {
     /// Also measure after ageing: 85 % full, twice its capacity of random overwrites, a third of the files deleted
     #[arg(long)]
     pub age: bool,
+    /// Longest rest after ageing and before each repetition, while the cleaner works ahead (it ends when that is done)
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub rest: u64,
     /// Random overwrites of --age, in capacities of the store
     #[arg(long, default_value_t = 2.0, value_name = "N")]
     pub overwrites: f64,

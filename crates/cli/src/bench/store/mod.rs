@@ -13,7 +13,7 @@ mod site;
 
 pub use args::StoreArgs;
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use forebay_env::{Env, real};
 use forebay_store::Store;
@@ -44,13 +44,17 @@ pub fn run(args: &StoreArgs) -> CliResult {
     }
     if args.age {
         let aged = real::run(async |env| age(&env, &site, args).await)?;
-        let appends = aged.deleted_bytes / APPEND_BYTES / u64::from(args.repetitions);
+        let appends = aged.deleted_bytes / APPEND_BYTES / (u64::from(args.repetitions) + 1);
         rows.add("ageing", "MiB/s", aged.sample);
-        for number in 0..u64::from(args.repetitions) {
+        for number in 0..=u64::from(args.repetitions) {
             let raw = measure_raw(&site, args.appends(site.bytes) * APPEND_BYTES, args)?;
             let live = aged.live_bytes + number * appends * APPEND_BYTES;
-            let sample = real::run(async |env| again(&env, &site, args, number * appends, appends, live).await)?;
-            rows.add_pair("aged", raw, sample);
+            let part = Part { first: number * appends, appends, live, rests: number > 0 };
+            let (rested, sample) = real::run(async |env| again(&env, &site, args, part).await)?;
+            rows.add_pair(if part.rests { "aged" } else { "aged-at-once" }, raw, sample);
+            if let Some(rested) = rested {
+                rows.add("rest", "s", rested);
+            }
         }
         rows.add_aged_of_fresh();
     }
@@ -88,14 +92,18 @@ impl Rows {
         self.add(&format!("{age}-store-of-raw"), "%", ratio);
     }
 
+    fn values(&self, phase: &str) -> Vec<f64> {
+        let row = self.0.iter().find(|row| row.phase == phase);
+        row.map_or(Vec::new(), |row| row.samples.iter().map(|sample| sample.value).collect())
+    }
+
     /// Repetition by repetition, as they were run.
     fn add_aged_of_fresh(&mut self) {
-        let values = |phase: &str| -> Vec<f64> {
-            let row = self.0.iter().find(|row| row.phase == phase);
-            row.map_or(Vec::new(), |row| row.samples.iter().map(|sample| sample.value).collect())
-        };
-        for (aged, fresh) in values("aged-store").into_iter().zip(values("fresh-store")) {
-            self.add("aged-of-fresh", "%", Sample { value: 100.0 * aged / fresh, details: Vec::new() });
+        let fresh = self.values("fresh-store");
+        for age in ["aged-at-once", "aged"] {
+            for (aged, fresh) in self.values(&format!("{age}-store")).into_iter().zip(&fresh) {
+                self.add(&format!("{age}-of-fresh"), "%", Sample { value: 100.0 * aged / fresh, details: Vec::new() });
+            }
         }
     }
 }
@@ -117,12 +125,47 @@ async fn fresh(env: &Env, site: &Site, args: &StoreArgs) -> CliResult<Sample> {
     Ok(sample)
 }
 
-/// Opens the aged store again and appends to new objects.
-async fn again(env: &Env, site: &Site, args: &StoreArgs, first: u64, appends: u64, live: u64) -> CliResult<Sample> {
+/// A part of the room of deleted files, to be appended to.
+#[derive(Clone, Copy)]
+struct Part {
+    first: u64,
+    appends: u64,
+    /// Bytes that lived before.
+    live: u64,
+    /// The store may rest before.
+    rests: bool,
+}
+
+/// Opens the aged store again and appends to new objects; returns what the rest before took, and the rate.
+async fn again(env: &Env, site: &Site, args: &StoreArgs, part: Part) -> CliResult<(Option<Sample>, Sample)> {
     let store = site.open(env).await?;
-    let sample = append(env, store.clone(), args, first, appends, live).await?;
+    let before = posix::own_written_bytes();
+    let rested = if part.rests { Some(rest(env, &store, args.rest).await) } else { None };
+    let mut sample = append(env, store.clone(), args, part.first, part.appends, part.live).await?;
     store.close().await.doing(|| "cannot close the store".into())?;
-    Ok(sample)
+    let device_bytes = (posix::own_written_bytes() - before) as f64;
+    sample.details.push(("write_amplification_with_rest", device_bytes / (part.appends * APPEND_BYTES) as f64));
+    Ok((rested, sample))
+}
+
+/// Waits until the cleaner has nothing to do, `most_s` seconds at most.
+async fn rest(env: &Env, store: &Store, most_s: u64) -> Sample {
+    let meter = Meter::start(Some(store));
+    let begin_ns = posix::monotonic_ns();
+    let seconds = || (posix::monotonic_ns() - begin_ns) as f64 / 1e9;
+    let bar = progress::bar("resting while the cleaner works ahead", most_s, Counts::Things);
+    let (mut cleaned, mut still) = (store.stats().slabs_cleaned, 0);
+    // Still for a second: it has found nothing to do.
+    while still < 10 && seconds() < most_s as f64 {
+        env.sleep(Duration::from_millis(100)).await;
+        bar.set(seconds() as u64);
+        let now = store.stats().slabs_cleaned;
+        still = if now == cleaned { still + 1 } else { 0 };
+        cleaned = now;
+    }
+    let moved = store.stats().compacted_bytes - meter.cleaned_bytes;
+    let free = f64::from(store.space().slabs.free);
+    Sample { value: seconds(), details: vec![("cleaned_MiB", moved as f64 / MIB), ("free_slabs", free)] }
 }
 
 /// Measures appends number `first` and on; `live_bytes` were there before.

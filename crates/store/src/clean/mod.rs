@@ -1,0 +1,170 @@
+//! The cleaner: empties slabs in which much is garbage, and those that went bad.
+//!
+//! Several victims make a round: read whole, their live bytes moved side by side, then one checkpoint for all their index
+//! pages and one commit. It works ahead of need while callers are quiet, so that a burst finds room; when free slabs run
+//! short, or somebody waits, it goes on whatever callers do. A victim's run headers say what was written there; the index
+//! says what of it still lives. Tombstones are carried on while the device holds older bytes elsewhere.
+//!
+//! Invariant: a row is changed only if it is still what was moved.
+//! Not here: when an emptied slab may be opened again (see `slab::allocator`).
+
+mod image;
+mod moves;
+mod victims;
+
+use std::rc::Rc;
+
+pub(crate) use self::moves::piece_extent;
+use self::victims::{Need, Stuck, Victim};
+use crate::{StoreError, StoreErrorKind, StoreResult, core::Core};
+
+/// What the cleaner did since it began, and what came of it: bytes that pack badly must not be moved around for ever.
+#[derive(Default)]
+struct Effort {
+    most_free: u32,
+    grants: u64,
+    slabs_since: u32,
+}
+
+impl Effort {
+    /// True if as many slabs as there are were cleaned, no more are free than before, and nobody got room meanwhile.
+    fn is_fruitless(&mut self, core: &Core, cleaned: u32) -> bool {
+        let (free, grants) = (core.alloc.borrow().free_count(), core.promises.grants());
+        let progress = free > self.most_free || grants > self.grants;
+        self.slabs_since = if progress { 0 } else { self.slabs_since + cleaned };
+        (self.most_free, self.grants) =
+            if grants > self.grants { (free, grants) } else { (self.most_free.max(free), grants) };
+        self.slabs_since > core.geometry.slab_count
+    }
+}
+
+/// What a round came to.
+struct Round {
+    /// Victims looked at.
+    victims: u32,
+    /// Something was gained, or may be by going on.
+    gained: bool,
+}
+
+impl Core {
+    /// The cleaner's task.
+    pub(crate) async fn clean_loop(self: Rc<Self>) {
+        let mut stuck = Stuck::default();
+        let mut effort = Effort::default();
+        // What callers had done when working ahead came to nothing: until they do more, it would again.
+        let mut ahead_done_at = None;
+        loop {
+            let wake = self.wake_cleaner.notified();
+            if self.check_running().is_err() {
+                return;
+            }
+            let need = self.cleaning_need(&stuck, ahead_done_at);
+            match need {
+                Need::None => {
+                    effort = Effort::default();
+                    wake.await;
+                    continue;
+                }
+                Need::AheadIn(rest) => {
+                    let _woken = self.env.timeout(rest, wake).await;
+                    continue;
+                }
+                Need::Ahead | Need::Now => (),
+            }
+            match self.clean_round(need, &mut stuck).await {
+                Ok(round) if round.gained && !effort.is_fruitless(&self, round.victims) => (),
+                Ok(_) if need == Need::Ahead => {
+                    effort = Effort::default();
+                    ahead_done_at = Some(self.calls.get());
+                }
+                Ok(_) => {
+                    effort = Effort::default();
+                    let deaths = self.alloc.borrow().deaths();
+                    self.promises.set_hopeless(Some(deaths));
+                    self.writer_gives_up_if_stranded();
+                    self.progress.notify_waiters();
+                    wake.await;
+                }
+                Err(error) if matches!(error.kind, StoreErrorKind::Busy | StoreErrorKind::Full) => wake.await,
+                Err(error) => {
+                    self.stop(&error);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A caller reads, places or changes something: the cleaner does not work ahead for a while.
+    pub(crate) fn note_call(&self) {
+        self.calls.set(self.calls.get() + 1);
+        self.called_at.set(self.env.now());
+    }
+
+    /// Cleans some slabs side by side.
+    async fn clean_round(&self, need: Need, stuck: &mut Stuck) -> StoreResult<Round> {
+        let victims = self.choose_victims(need, stuck);
+        if victims.is_empty() {
+            return Ok(Round { victims: 0, gained: self.settle_emptied().await? });
+        }
+        let clean = |victim: Victim| {
+            let core = self.shared();
+            self.env.spawn(async move { core.clean(victim).await })
+        };
+        let tasks: Vec<_> = victims.iter().map(|victim| clean(*victim)).collect();
+        let mut outcomes = Vec::new();
+        for task in tasks {
+            let closed = || Err(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
+            outcomes.push(task.await.unwrap_or_else(closed));
+        }
+        let mut pages = false;
+        let mut whole = Vec::new();
+        for (victim, outcome) in victims.iter().zip(outcomes) {
+            let moved = match outcome {
+                // A damaged page of the index: what lives there cannot be told. It stays as it is; readers get errors.
+                Err(error) if matches!(error.kind, StoreErrorKind::Corrupt | StoreErrorKind::Medium) => {
+                    self.stats.borrow_mut().damaged_pieces += 1;
+                    let (name, slab) = (self.identity.target, victim.slab);
+                    self.env.log(&format!("{name}: slab {slab} cannot be cleaned: {}", error.message));
+                    false
+                }
+                Err(error) => return Err(error),
+                Ok(cleaned) => {
+                    pages |= cleaned.pages;
+                    !cleaned.damaged
+                }
+            };
+            whole.push(moved);
+        }
+        if pages {
+            self.checkpoint_now().await?;
+        }
+        for (victim, whole) in victims.iter().zip(whole) {
+            let left =
+                self.alloc.borrow().slab(victim.slab).is_some_and(|slab| slab.epoch == victim.epoch && slab.live() > 0);
+            if left || !whole {
+                stuck.add(*victim);
+            } else {
+                self.stats.borrow_mut().slabs_cleaned += 1;
+            }
+        }
+        self.settle_emptied().await?;
+        Ok(Round { victims: victims.len() as u32, gained: true })
+    }
+
+    /// Makes what was emptied free, which takes a commit.
+    async fn settle_emptied(&self) -> StoreResult<bool> {
+        let before = self.alloc.borrow().free_count();
+        if self.alloc.borrow().awaits_commit(self.committed_group()) {
+            self.sync().await?;
+        }
+        self.collect_slabs();
+        Ok(self.alloc.borrow().free_count() > before)
+    }
+
+    fn writer_gives_up_if_stranded(&self) {
+        if self.writer.user_waits() {
+            self.writer
+                .fail_user(&StoreError::full(format!("{} is full: no slab can be emptied", self.identity.target)));
+        }
+    }
+}

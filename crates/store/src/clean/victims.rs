@@ -1,0 +1,120 @@
+//! Which slabs are worth emptying, and when.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::{
+    core::Core,
+    limits,
+    slab::allocator::{Slab, SlabState},
+};
+
+/// A slab to be emptied, in one of its openings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Victim {
+    pub slab: u32,
+    pub epoch: u64,
+}
+
+/// Slabs the cleaner cannot empty, with the opening they failed in; damaged data waits there for repair.
+#[derive(Default)]
+pub(super) struct Stuck(BTreeSet<Victim>);
+
+impl Stuck {
+    pub(super) fn add(&mut self, victim: Victim) {
+        self.0.insert(victim);
+    }
+}
+
+/// Why the cleaner works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It does not.
+    None,
+    /// To be asked again when callers have been quiet.
+    AheadIn(Duration),
+    /// Callers are quiet and much is garbage: whoever comes next finds room.
+    Ahead,
+    /// Slabs are short, a bad one holds data, or somebody waits.
+    Now,
+}
+
+impl Core {
+    /// `ahead_done_at`: the count of calls when working ahead came to nothing; until there are more, it would again.
+    pub(super) fn cleaning_need(&self, stuck: &Stuck, ahead_done_at: Option<u64>) -> Need {
+        let alloc = self.alloc.borrow();
+        let bad = |(number, slab): (u32, &Slab)| is_bad_with_data(slab) && !stuck.0.contains(&victim(number, slab));
+        if self.promises.anybody_waits()
+            || self.writer.user_waits()
+            || self.short_of_slabs()
+            || (alloc.counts().bad > 0 && alloc.slabs().any(bad))
+        {
+            return Need::Now;
+        }
+        if ahead_done_at == Some(self.calls.get()) {
+            return Need::None;
+        }
+        let quiet = self.env.now().since(self.called_at.get());
+        if let Some(rest) = limits::QUIET.checked_sub(quiet).filter(|rest| !rest.is_zero()) {
+            return Need::AheadIn(rest);
+        }
+        if self.candidates(Need::Ahead, stuck).is_empty() { Need::None } else { Need::Ahead }
+    }
+
+    /// True if fewer slabs are free than the cleaner likes to have in hand.
+    fn short_of_slabs(&self) -> bool {
+        let in_hand = (self.geometry.slab_count / 16).clamp(2, limits::SLABS_IN_HAND);
+        self.alloc.borrow().free_count() < self.keep_slabs + in_hand
+    }
+
+    /// The victims of a round: as many as there is surely room for beside what checkpoints need, and one at least.
+    pub(super) fn choose_victims(&self, need: Need, stuck: &Stuck) -> Vec<Victim> {
+        let free = self.alloc.borrow().free_count();
+        let mut room = u64::from(free.saturating_sub(self.checkpoint_slabs)) * self.slab_usable();
+        let mut chosen = Vec::new();
+        for (victim, live) in self.candidates(need, stuck) {
+            let fits = live <= room;
+            if !chosen.is_empty() && (!fits || chosen.len() >= limits::VICTIMS_AT_ONCE) {
+                break;
+            }
+            room = room.saturating_sub(live);
+            chosen.push(victim);
+        }
+        chosen
+    }
+
+    /// Bad slabs with data first, then those with the least live weight, if emptying them gains anything.
+    fn candidates(&self, need: Need, stuck: &Stuck) -> Vec<(Victim, u64)> {
+        let alloc = self.alloc.borrow();
+        let usable = self.slab_usable();
+        let worth = match need {
+            // When somebody waits, whatever gains at all.
+            _ if self.promises.anybody_waits() => usable,
+            Need::Now => usable - usable / 8,
+            _ if self.short_of_room_ahead() => usable - usable / 4,
+            _ => usable / 2,
+        };
+        let is_candidate = |number: u32, slab: &Slab| {
+            let full = slab.state == SlabState::Full && slab.live() < worth;
+            let emptied = slab.is_empty() && !slab.tombstones;
+            let full = full && !emptied && (!slab.is_empty() || alloc.needs_carrying(number));
+            slab.pins == 0 && (full || is_bad_with_data(slab)) && !stuck.0.contains(&victim(number, slab))
+        };
+        let mut found: Vec<_> = alloc.slabs().filter(|(number, slab)| is_candidate(*number, slab)).collect();
+        found.sort_unstable_by_key(|(number, slab)| (slab.state != SlabState::Bad, slab.live(), *number));
+        found.into_iter().map(|(number, slab)| (victim(number, slab), slab.live())).collect()
+    }
+
+    /// True while less than a quarter of all slabs is free: then even a slab that is three quarters full is emptied in
+    /// quiet times; else only those of which half is gained.
+    fn short_of_room_ahead(&self) -> bool {
+        self.alloc.borrow().free_count() < self.geometry.slab_count / limits::FREE_AHEAD
+    }
+}
+
+fn victim(slab: u32, opening: &Slab) -> Victim {
+    Victim { slab, epoch: opening.epoch }
+}
+
+fn is_bad_with_data(slab: &Slab) -> bool {
+    slab.state == SlabState::Bad && slab.live() > 0
+}
