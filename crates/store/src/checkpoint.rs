@@ -65,9 +65,17 @@ impl Core {
         // stay few, or a start finds no slab to write to.
         let opened = self.alloc.borrow().opened_after(self.checkpoint_epoch.get());
         counts.wanted > counts.finished
+            || self.checkpoint_makes_sure()
             || self.journal.used_fraction() > 0.5
             || dirty > self.dirty_bytes_max
             || opened > self.geometry.slab_count as usize / limits::OPENED_SINCE_CHECKPOINT
+    }
+
+    /// True if few slabs would be free after a crash and more are free now: a checkpoint makes them sure.
+    pub(crate) fn checkpoint_makes_sure(&self) -> bool {
+        let alloc = self.alloc.borrow();
+        let (free, sure) = (alloc.free_count(), alloc.sure_free_count());
+        sure < free && sure <= self.keep_slabs + (free - sure) / 2
     }
 
     async fn checkpoint(&self) -> StoreResult<()> {
@@ -77,12 +85,13 @@ impl Core {
         self.demand_commit();
         let begun = self.until(|| self.commit.borrow_mut().snapshot.take()).await?;
         let root = self.write_pages().await?;
+        let known_before = self.alloc.borrow().next_epoch();
         let pieces = self.write_snapshot(&begun).await?;
         self.flush_data().await?;
         self.committed(begun.group).await?;
         let extra = snapshot::encode_extra(&pieces);
         self.journal.set_checkpoint(begun.at, Some(root_location(&root)), extra.into()).await?;
-        self.finish_checkpoint(pieces);
+        self.finish_checkpoint(pieces, known_before);
         Ok(())
     }
 
@@ -153,13 +162,14 @@ impl Core {
         slabs
     }
 
-    fn finish_checkpoint(&self, pieces: Vec<PageLocation>) {
+    fn finish_checkpoint(&self, pieces: Vec<PageLocation>, known_before: u64) {
         let freed = self.table.borrow_mut().finish_checkpoint();
         let old_pieces = self.snapshot_places.replace(pieces);
         let mut alloc = self.alloc.borrow_mut();
         for location in freed.iter().chain(&old_pieces) {
             alloc.remove_page(location_place(location), u64::from(location.bytes));
         }
+        alloc.checkpointed(known_before);
         drop(alloc);
         let mut counts = self.checkpoints.get();
         counts.finished = counts.begun;

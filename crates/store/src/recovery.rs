@@ -123,6 +123,9 @@ impl Recovery {
                 pins: 0,
                 freed_at: 0,
                 tombstones: row.tombstones,
+                tombstone_bytes: (!row.tombstones).then_some(0),
+                carried_at: 0,
+                sure: false,
             };
             self.alloc.restore(number, slab);
         }

@@ -150,7 +150,7 @@ impl Core {
 
     /// Device bytes that callers' data can take before a slab has to be cleaned.
     fn writable_bytes(&self) -> u64 {
-        let free = self.alloc.borrow().free_count().saturating_sub(self.keep_slabs);
+        let free = self.alloc.borrow().sure_free_count().saturating_sub(self.keep_slabs);
         u64::from(free) * self.slab_usable() + self.writer.open_rest().saturating_sub(BLOCK_BYTES)
     }
 
@@ -177,6 +177,7 @@ impl Core {
                 return Err(self.full_error(weight));
             }
             self.wake_cleaner.notify_one();
+            self.wake_checkpoint.notify_one();
             self.demand_commit_if_it_frees();
             progress.await;
         }

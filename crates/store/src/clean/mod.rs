@@ -14,8 +14,13 @@ mod victims;
 
 use std::rc::Rc;
 
+use forebay_env::Task;
+
 pub(crate) use self::moves::piece_extent;
-use self::victims::{Need, Stuck, Victim};
+use self::{
+    moves::Content,
+    victims::{Need, Stuck, Victim},
+};
 use crate::{StoreError, StoreErrorKind, StoreResult, core::Core};
 
 /// What the cleaner did since it began, and what came of it: bytes that pack badly must not be moved around for ever.
@@ -44,6 +49,16 @@ struct Round {
     victims: u32,
     /// Something was gained, or may be by going on.
     gained: bool,
+}
+
+/// Waits for all of `tasks`.
+async fn all<T>(tasks: Vec<Task<StoreResult<T>>>) -> Vec<StoreResult<T>> {
+    let mut outcomes = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let closed = || Err(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
+        outcomes.push(task.await.unwrap_or_else(closed));
+    }
+    outcomes
 }
 
 impl Core {
@@ -102,20 +117,26 @@ impl Core {
 
     /// Cleans some slabs side by side.
     async fn clean_round(&self, need: Need, stuck: &mut Stuck) -> StoreResult<Round> {
+        if self.checkpoint_makes_sure() {
+            self.checkpoint_now().await?;
+        }
         let victims = self.choose_victims(need, stuck);
         if victims.is_empty() {
             return Ok(Round { victims: 0, gained: self.settle_emptied().await? });
         }
-        let clean = |victim: Victim| {
-            let core = self.shared();
-            self.env.spawn(async move { core.clean(victim).await })
+        let read = |victim: &Victim| {
+            let (core, victim) = (self.shared(), *victim);
+            self.env.spawn(async move { core.read_victim(victim).await })
         };
-        let tasks: Vec<_> = victims.iter().map(|victim| clean(*victim)).collect();
-        let mut outcomes = Vec::new();
-        for task in tasks {
-            let closed = || Err(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
-            outcomes.push(task.await.unwrap_or_else(closed));
-        }
+        let contents: Vec<Content> =
+            all(victims.iter().map(read).collect()).await.into_iter().collect::<StoreResult<_>>()?;
+        // All of them before anything moves: a slab whose tombstones were found in another may be opened anew any time.
+        self.carry_tombstones(&contents).await?;
+        let clean = |content: Content| {
+            let core = self.shared();
+            self.env.spawn(async move { core.clean(&content).await })
+        };
+        let outcomes = all(contents.into_iter().map(clean).collect()).await;
         let mut pages = false;
         let mut whole = Vec::new();
         for (victim, outcome) in victims.iter().zip(outcomes) {

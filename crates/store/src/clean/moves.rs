@@ -3,6 +3,8 @@
 //! Live blocks are verified before they move, and keep write id, version and sums; cut pieces get new sums after the whole
 //! block was verified. Index pages move by way of the next checkpoint.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use forebay_proto::Fid;
 
@@ -27,6 +29,13 @@ struct Move {
     value: Vec<u8>,
 }
 
+/// A victim as it was read.
+pub(super) struct Content {
+    pub victim: Victim,
+    image: Image,
+    fragments: Vec<Descriptor>,
+}
+
 /// What is left in a victim.
 pub(super) struct Cleaned {
     /// Live data that cannot be moved.
@@ -36,33 +45,45 @@ pub(super) struct Cleaned {
 }
 
 impl Core {
-    /// Moves what lives in `victim`, but its index pages, which are only marked to be written anew.
-    pub(super) async fn clean(&self, victim: Victim) -> StoreResult<Cleaned> {
+    /// Reads a victim and what its run headers say was written there.
+    pub(super) async fn read_victim(&self, victim: Victim) -> StoreResult<Content> {
         let image = self.read_image(victim).await?;
         let runs = self.runs_of(&image).await?;
-        let fragments: Vec<Descriptor> = runs.into_iter().flat_map(|run| run.fragments).collect();
-        self.carry_tombstones(victim.slab, &fragments).await?;
-        let mut damaged = false;
-        for _ in 0..limits::COMPACT_ROUNDS {
-            damaged = self.move_data(victim, &image, &fragments).await?;
-            if self.alloc.borrow().slab(victim.slab).is_none_or(|slab| slab.data_live == 0) || damaged {
-                break;
-            }
-        }
-        let pages = self.relocate_pages(victim, &fragments).await?;
-        Ok(Cleaned { damaged, pages })
+        Ok(Content { victim, image, fragments: runs.into_iter().flat_map(|run| run.fragments).collect() })
     }
 
-    async fn carry_tombstones(&self, victim: u32, fragments: &[Descriptor]) -> StoreResult<()> {
-        let oldest = self.alloc.borrow().oldest_epoch_besides(victim);
-        let needed = fragments.iter().filter(|f| f.kind.is_tombstone() && oldest < f.origin_epoch);
-        let items: Vec<Item> = needed.map(tombstone_item).collect();
+    /// Writes the tombstones of the victims that are still needed elsewhere, each once: earlier copies of one may lie in
+    /// several slabs.
+    pub(super) async fn carry_tombstones(&self, contents: &[Content]) -> StoreResult<()> {
+        let mut seen = BTreeSet::new();
+        let mut items = Vec::new();
+        for Content { victim, fragments, .. } in contents {
+            let oldest = self.alloc.borrow().oldest_epoch_besides(victim.slab);
+            let needed = fragments.iter().filter(|f| f.kind.is_tombstone() && oldest < f.origin_epoch);
+            let new = needed.filter(|f| seen.insert((f.fid, f.offset, f.length, f.version, f.origin_epoch)));
+            items.extend(new.map(tombstone_item));
+        }
         if !items.is_empty() {
             self.writer.write(Class::System, items).await?;
             self.flush_data().await?;
         }
-        self.alloc.borrow_mut().tombstones_carried(victim);
+        let mut alloc = self.alloc.borrow_mut();
+        contents.iter().for_each(|content| alloc.tombstones_carried(content.victim.slab));
         Ok(())
+    }
+
+    /// Moves what lives in a victim, but its index pages, which are only marked to be written anew.
+    pub(super) async fn clean(&self, content: &Content) -> StoreResult<Cleaned> {
+        let Content { victim, image, fragments } = content;
+        let mut damaged = false;
+        for _ in 0..limits::COMPACT_ROUNDS {
+            damaged = self.move_data(*victim, image, fragments).await?;
+            if self.alloc.borrow().slab(victim.slab).is_none_or(|slab| slab.data_live == 0) || damaged {
+                break;
+            }
+        }
+        let pages = self.relocate_pages(*victim, fragments).await?;
+        Ok(Cleaned { damaged, pages })
     }
 
     /// Moves what lives of `fragments`, in batches. True if some of it is damaged.

@@ -68,7 +68,7 @@ impl Core {
 
     /// The victims of a round: as many as there is surely room for beside what checkpoints need, and one at least.
     pub(super) fn choose_victims(&self, need: Need, stuck: &Stuck) -> Vec<Victim> {
-        let free = self.alloc.borrow().free_count();
+        let free = self.alloc.borrow().sure_free_count();
         let mut room = u64::from(free.saturating_sub(self.checkpoint_slabs)) * self.slab_usable();
         let mut chosen = Vec::new();
         for (victim, live) in self.candidates(need, stuck) {
@@ -94,14 +94,16 @@ impl Core {
             _ => usable / 2,
         };
         let is_candidate = |number: u32, slab: &Slab| {
-            let full = slab.state == SlabState::Full && slab.live() < worth;
+            let full = slab.state == SlabState::Full && slab.burden() < worth;
             let emptied = slab.is_empty() && !slab.tombstones;
             let full = full && !emptied && (!slab.is_empty() || alloc.needs_carrying(number));
+            // Ahead of need nothing is touched of which it is not known that there is a gain.
+            let full = full && (need != Need::Ahead || !slab.tombstones || slab.tombstone_bytes.is_some());
             slab.pins == 0 && (full || is_bad_with_data(slab)) && !stuck.0.contains(&victim(number, slab))
         };
         let mut found: Vec<_> = alloc.slabs().filter(|(number, slab)| is_candidate(*number, slab)).collect();
-        found.sort_unstable_by_key(|(number, slab)| (slab.state != SlabState::Bad, slab.live(), *number));
-        found.into_iter().map(|(number, slab)| (victim(number, slab), slab.live())).collect()
+        found.sort_unstable_by_key(|(number, slab)| (slab.state != SlabState::Bad, slab.burden(), *number));
+        found.into_iter().map(|(number, slab)| (victim(number, slab), slab.burden())).collect()
     }
 
     /// True while less than a quarter of all slabs is free: then even a slab that is three quarters full is emptied in

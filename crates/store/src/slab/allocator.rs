@@ -50,6 +50,12 @@ pub(crate) struct Slab {
     pub freed_at: Group,
     /// It may hold tombstones: they have to be carried on, or to be needless, before it is free.
     pub tombstones: bool,
+    /// Bytes of their descriptors; none: it was written before this start, and nobody has looked.
+    pub tombstone_bytes: Option<u32>,
+    /// Its tombstones were carried on when this was the next epoch; 0 = they were not.
+    pub carried_at: u64,
+    /// It is free, and would be after a crash.
+    pub sure: bool,
 }
 
 impl Slab {
@@ -62,12 +68,21 @@ impl Slab {
     pub(crate) fn live(&self) -> u64 {
         self.data_live + self.page_live
     }
+
+    /// Bytes that emptying it would write elsewhere, as far as is known.
+    pub(crate) fn burden(&self) -> u64 {
+        self.live() + u64::from(self.tombstone_bytes.filter(|_| self.tombstones).unwrap_or(0))
+    }
 }
 
 /// The states of all slabs.
 pub(crate) struct Allocator {
     slabs: Vec<Slab>,
     free: VecDeque<u32>,
+    /// Free slabs that would be free after a crash too: the last durable checkpoint and the journal say so.
+    sure_free: u32,
+    /// What the last durable checkpoint knows was opened before this epoch.
+    sure_before: u64,
     emptied: BTreeSet<u32>,
     next_epoch: u64,
     data_live: u64,
@@ -91,8 +106,13 @@ impl Allocator {
             pins: 0,
             freed_at: 0,
             tombstones: false,
+            tombstone_bytes: Some(0),
+            carried_at: 0,
+            sure: true,
         };
         Self {
+            sure_free: count,
+            sure_before: 1,
             slabs: vec![never; count as usize],
             free: (0..count).collect(),
             emptied: BTreeSet::new(),
@@ -135,6 +155,28 @@ impl Allocator {
         self.free.len() as u32
     }
 
+    /// Number of free slabs that would be free after a crash too: what a restart can work with.
+    pub(crate) fn sure_free_count(&self) -> u32 {
+        self.sure_free
+    }
+
+    /// A checkpoint is durable that knows all slabs opened before `epoch`: those of them that are free are so for sure.
+    pub(crate) fn checkpointed(&mut self, epoch: u64) {
+        self.sure_before = epoch;
+        self.sure_free = 0;
+        for index in 0..self.free.len() {
+            let number = self.free[index];
+            let sure = self.is_sure(number);
+            self.slabs[number as usize].sure = sure;
+            self.sure_free += u32::from(sure);
+        }
+    }
+
+    fn is_sure(&self, number: u32) -> bool {
+        let slab = &self.slabs[number as usize];
+        slab.epoch < self.sure_before && (slab.carried_at == 0 || slab.carried_at < self.sure_before)
+    }
+
     /// Live weight of file data.
     pub(crate) fn data_live(&self) -> u64 {
         self.data_live
@@ -171,10 +213,10 @@ impl Allocator {
         self.by_epoch.iter().find(|(_, number)| **number != slab).map_or(u64::MAX, |(epoch, _)| *epoch)
     }
 
-    /// Opens the next free slab, if more than `keep` are free.
+    /// Opens the next free slab, if more than `keep` are free for sure, or `keep` is 0.
     /// Returns its number and its new epoch, and whether it had been used before.
     pub(crate) fn open(&mut self, keep: u32) -> Option<(u32, u64, bool)> {
-        if self.free_count() <= keep {
+        if keep > 0 && self.sure_free <= keep {
             return None;
         }
         let number = self.free.pop_front()?;
@@ -185,8 +227,11 @@ impl Allocator {
         let slab = &mut self.slabs[number as usize];
         assert!(slab.state == SlabState::Free && slab.is_empty(), "a free slab is empty");
         slab.state = SlabState::Open;
-        self.counts.set(None);
         slab.tombstones = false;
+        slab.tombstone_bytes = Some(0);
+        slab.carried_at = 0;
+        self.sure_free -= u32::from(std::mem::take(&mut slab.sure));
+        self.counts.set(None);
         Some((number, epoch, used))
     }
 
@@ -206,6 +251,8 @@ impl Allocator {
         let news = slab.state != SlabState::Bad;
         slab.state = SlabState::Bad;
         self.counts.set(None);
+        let slab = &mut self.slabs[number as usize];
+        self.sure_free -= u32::from(std::mem::take(&mut slab.sure));
         self.free.retain(|free| *free != number);
         self.emptied.remove(&number);
         news
@@ -276,7 +323,10 @@ impl Allocator {
                 self.emptied.insert(number);
                 continue;
             }
-            self.slabs[number as usize].state = SlabState::Free;
+            let sure = self.is_sure(number);
+            let slab = &mut self.slabs[number as usize];
+            (slab.state, slab.sure) = (SlabState::Free, sure);
+            self.sure_free += u32::from(sure);
             self.counts.set(None);
             self.free.push_back(number);
             freed += 1;
@@ -290,14 +340,18 @@ impl Allocator {
         slab.tombstones && self.oldest_epoch_besides(number) < slab.epoch
     }
 
-    /// A tombstone was written to the slab.
-    pub(crate) fn add_tombstone(&mut self, number: u32) {
-        self.slabs[number as usize].tombstones = true;
+    /// A tombstone, whose descriptor takes `bytes`, was written to the slab.
+    pub(crate) fn add_tombstone(&mut self, number: u32, bytes: u32) {
+        let slab = &mut self.slabs[number as usize];
+        slab.tombstones = true;
+        slab.tombstone_bytes = slab.tombstone_bytes.map(|so_far| so_far + bytes);
     }
 
     /// The slab's tombstones lie elsewhere now, durably.
     pub(crate) fn tombstones_carried(&mut self, number: u32) {
-        self.slabs[number as usize].tombstones = false;
+        let slab = &mut self.slabs[number as usize];
+        slab.tombstones = false;
+        slab.carried_at = self.next_epoch;
     }
 
     /// True if emptied slabs wait for a commit after `committed`.
@@ -329,15 +383,18 @@ impl Allocator {
         let mut empty: Vec<(u64, u32)> = Vec::new();
         for (number, slab) in (0..).zip(&mut self.slabs) {
             slab.freed_at = 0;
+            slab.sure = false;
             if slab.state == SlabState::Bad {
                 continue;
             }
             let free = slab.data_live == 0 && slab.page_live == 0 && !slab.tombstones;
             slab.state = if free { SlabState::Free } else { SlabState::Full };
             if free {
+                slab.sure = true;
                 empty.push((slab.epoch, number));
             }
         }
+        self.sure_free = empty.len() as u32;
         empty.sort_unstable();
         (0..self.slabs.len() as u32).for_each(|number| self.note_if_empty(number));
         self.free.extend(empty.into_iter().map(|(_, number)| number));
@@ -371,6 +428,7 @@ impl Allocator {
             self.counts.set(None);
         }
         slab.tombstones = true; // unless somebody knows better
+        slab.tombstone_bytes = None;
         self.set_epoch(number, epoch);
     }
 
@@ -436,6 +494,19 @@ mod tests {
     }
 
     #[test]
+    fn a_slab_opened_since_the_checkpoint_is_not_sure_to_be_free_after_a_crash() {
+        let mut allocator = Allocator::new(3);
+        let (slab, epoch, _) = allocator.open(0).unwrap();
+        allocator.close(slab);
+        assert_eq!(allocator.collect(0), 1);
+        assert_eq!((allocator.free_count(), allocator.sure_free_count()), (3, 2));
+        assert!(allocator.open(2).is_none());
+        allocator.checkpointed(epoch + 1);
+        assert_eq!(allocator.sure_free_count(), 3);
+        assert!(allocator.open(2).is_some());
+    }
+
+    #[test]
     fn redo_of_a_newer_opening_forgets_the_older_one() {
         let mut allocator = Allocator::new(1);
         let old = Slab {
@@ -446,6 +517,9 @@ mod tests {
             pins: 0,
             freed_at: 0,
             tombstones: false,
+            tombstone_bytes: None,
+            carried_at: 0,
+            sure: false,
         };
         allocator.restore(0, old);
         allocator.add_data(place(0, 6), 30);

@@ -500,7 +500,7 @@ impl Writer {
         for (queued, at) in run.members {
             let place = Place { slab: run.slab, epoch: run.epoch, at };
             if queued.item.kind.is_tombstone() {
-                self.alloc.borrow_mut().add_tombstone(run.slab);
+                self.alloc.borrow_mut().add_tombstone(run.slab, run::DESCRIPTOR_BYTES as u32);
             }
             queued.ticket.arrived(Piece { item: queued.item, place });
         }
