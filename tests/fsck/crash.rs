@@ -19,7 +19,7 @@ struct History {
 
 /// So few slabs that a freed one is opened again soon.
 fn format_options() -> FormatOptions {
-    FormatOptions { data_bytes: (64 << 10) + 14 * (128 << 10), journal_bytes: 72 << 10, ..tiny() }
+    FormatOptions { data_bytes: (64 << 10) + 15 * (128 << 10), journal_bytes: 72 << 10, ..tiny() }
 }
 
 /// Every other history commits seldom: then much dies, and slabs are emptied, by changes that are not committed.
