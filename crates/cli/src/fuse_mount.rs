@@ -28,6 +28,9 @@ pub async fn serve(
     let client = connect(env, mgs, mnt, &options).await?;
     let mut fuse = FuseOptions::new(source);
     fuse.read_only = options.read_only;
+    fuse.devices = options.devices;
+    fuse.set_ids = options.set_ids;
+    fuse.no_exec = options.no_exec;
     fuse.allow_other = options.allow_other || crate::posix::is_root();
     let mut mounted = forebay_fuse::mount(env, &client, mnt, &fuse).await.doing(|| format!("cannot mount at {mnt}"))?;
     println!("{source} is mounted at {mnt}");

@@ -91,12 +91,9 @@ fn main() -> ExitCode {
 
 /// Called as `lfs` it answers as lfs; called as `mount.forebay` (fstab) it mounts.
 fn arguments() -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
     let called = arguments.first().and_then(|name| Path::new(name).file_name()).map(ToOwned::to_owned);
-    if called.is_some_and(|name| name == "mount.forebay") {
-        arguments.insert(1, "mount".into());
-    }
-    arguments
+    if called.is_some_and(|name| name == "mount.forebay") { mount::as_helper(arguments) } else { arguments }
 }
 
 fn run(command: &Command) -> CliResult {

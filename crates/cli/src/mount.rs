@@ -4,7 +4,10 @@
 //! `umount` can wait until everything is durable and the process has ended.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // makes the mount point; what serves it is in `fuse_mount`
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use forebay_env::{Env, real};
@@ -28,7 +31,8 @@ pub struct MountArgs {
     /// Where: a directory
     #[arg(value_name = "MNT")]
     pub mnt: PathBuf,
-    /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, ro, allow_other
+    /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, ro, suid,
+    /// dev, noexec, allow_other
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Stay in the foreground
@@ -70,6 +74,27 @@ fn start(cluster: &str, mnt: &Path, options: &[String], log_dir: &Path) -> CliRe
     args.extend(["--".to_owned(), cluster.to_owned(), utf8(mnt)?]);
     let (name, run_dir) = (mounts::name_of(mnt), mounts::run_dir());
     Background { name: &name, args, run_dir: &run_dir, log_dir }.start()?.wait_ready().map(drop)
+}
+
+/// The arguments with which mount(8) calls its helpers (`mount.forebay SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]
+/// [-t TYPE]`), as this program has them. With -f nothing is to be mounted: `--help` is as good as any.
+pub fn as_helper(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut arguments = arguments.into_iter();
+    let mut ours: Vec<OsString> = arguments.next().into_iter().chain(["mount".into()]).collect();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("-t" | "-N") => drop(arguments.next()),
+            Some("-o") => ours.extend([argument].into_iter().chain(arguments.next())),
+            Some(flags) if is_helper_flag(flags) && flags.contains('f') => ours.push("--help".into()),
+            Some(flags) if is_helper_flag(flags) => {}
+            _ => ours.push(argument),
+        }
+    }
+    ours
+}
+
+fn is_helper_flag(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|flags| !flags.is_empty() && flags.chars().all(|flag| "sfnv".contains(flag)))
 }
 
 fn refuse_mounted(mnt: &Path) -> CliResult {
@@ -114,4 +139,21 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options) -> Cl
         );
     pid_file.remove();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn helper(line: &str) -> String {
+        let ours = as_helper(line.split(' ').map(OsString::from).collect());
+        ours.join(std::ffi::OsStr::new(" ")).into_string().expect("UTF-8")
+    }
+
+    #[test]
+    fn what_mount_8_passes_to_its_helper_is_understood() {
+        let line = "/sbin/mount.forebay 127.0.0.1:4500 /mnt/x -n -sv -o rw,_netdev -t forebay";
+        assert_eq!(helper(line), "/sbin/mount.forebay mount 127.0.0.1:4500 /mnt/x -o rw,_netdev");
+        assert_eq!(helper("mount.forebay a b -f"), "mount.forebay mount a b --help");
+    }
 }

@@ -21,19 +21,54 @@ pub struct Options {
     pub rpcs_in_flight: Option<usize>,
     /// No changes through this mount.
     pub read_only: bool,
+    /// Device files are devices.
+    pub devices: bool,
+    /// Programs run with their set-id bits.
+    pub set_ids: bool,
+    /// No program runs from it.
+    pub no_exec: bool,
     /// Other users may use it; the default when root mounts.
     pub allow_other: bool,
 }
 
-/// What fstab and mount(8) add, and means nothing to us.
-const IGNORED: &[&str] =
-    &["rw", "defaults", "auto", "noauto", "nofail", "_netdev", "suid", "dev", "exec", "async", "relatime"];
+/// What fstab and mount(8) add, and means nothing to us; also what is so anyway (access times move by hand only).
+const IGNORED: &[&str] = &[
+    "rw",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "nosuid",
+    "nodev",
+    "exec",
+    "async",
+    "relatime",
+    "norelatime",
+    "noatime",
+    "nodiratime",
+    "user",
+    "users",
+    "nouser",
+    "owner",
+    "group",
+    "lazytime",
+    "nolazytime",
+];
+
+/// Notes that fstab keeps for others.
+fn is_note(word: &str) -> bool {
+    word.starts_with("x-") || word.starts_with("comment=")
+}
 
 impl Options {
     /// From the words between commas.
     pub fn parse(words: &[String]) -> CliResult<Self> {
         let mut options = Self::default();
-        for word in words.iter().map(String::as_str).filter(|word| !word.is_empty() && !IGNORED.contains(word)) {
+        for word in words
+            .iter()
+            .map(String::as_str)
+            .filter(|word| !word.is_empty() && !IGNORED.contains(word) && !is_note(word))
+        {
             options.take(word).map_err(|why| CliError::usage(format!("-o {word}: {why}")))?;
         }
         Ok(options)
@@ -49,6 +84,11 @@ impl Options {
                 self.rpcs_in_flight = Some(count.ok_or("give a number from 1 to 64")?);
             }
             ("ro", "") => self.read_only = true,
+            ("dev", "") => self.devices = true,
+            ("suid", "") => self.set_ids = true,
+            // As mount(8) has it: rw, suid, dev, exec, auto, nouser, async.
+            ("defaults", "") => (self.devices, self.set_ids) = (true, true),
+            ("noexec", "") => self.no_exec = true,
             ("allow_other", "") => self.allow_other = true,
             _ => return Err("there is no such option; see `forebay mount --help`".into()),
         }
@@ -99,7 +139,8 @@ mod tests {
             (options.pin_bytes, options.rpc_bytes, options.rpcs_in_flight),
             (Some(64 << 20), Some(1 << 20), Some(4))
         );
-        assert!(options.read_only && !options.allow_other);
+        assert!(options.read_only && !options.allow_other && options.devices && options.set_ids);
+        assert!(parse("noexec,nosuid,x-systemd.automount").expect("options").no_exec);
         assert_eq!(parse("").expect("none"), Options::default());
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use forebay_env::Env;
 use forebay_proto::{
-    ClientId, Fid, Uuid, WriteId,
+    ClientId, Fid, LockList, Uuid, WriteId,
     message::{ClusterMap, CommitLevel, Operation},
 };
 use forebay_rpc::{Call, Called, RpcError};
@@ -31,6 +31,8 @@ pub(crate) struct Inner {
     pub files: RefCell<BTreeMap<Fid, Weak<FileState>>>,
     /// Open handles by number: what is reclaimed when the MDT restarts.
     pub handles: RefCell<BTreeMap<u64, Held>>,
+    /// Advisory locks this client holds.
+    pub locks: RefCell<BTreeMap<Fid, LockList<()>>>,
     pub next_handle: Cell<u64>,
     pub next_write: Cell<u64>,
     /// Acknowledged requests lost since the last `sync_all`.

@@ -244,7 +244,10 @@ impl Inner {
             file.lose(&lost.reason);
         }
         match target.kind {
-            forebay_proto::TargetKind::Mdt => self.reopen_all(),
+            forebay_proto::TargetKind::Mdt => {
+                self.lose_locks();
+                self.reopen_all();
+            }
             forebay_proto::TargetKind::Ost => {
                 let first = |file: &Rc<FileState>| file.layout().osts.first() == Some(&target.index);
                 self.open_files().iter().filter(|file| first(file)).for_each(|file| {

@@ -19,6 +19,7 @@ mod fids;
 mod file;
 mod fsync;
 pub mod limits;
+mod locks;
 pub mod mode;
 mod mount;
 mod names;
@@ -41,7 +42,10 @@ pub use attributes::{SetAttributes, SetTime};
 pub use client::Client;
 pub use config::MountOptions;
 pub use errors::{ClientError, ClientResult};
-pub use forebay_proto::message::{Attr, Caller, CommitLevel, DirEntry, LayoutSpec, open_flags};
+pub use forebay_proto::message::{
+    Attr, Caller, CommitLevel, DirEntry, LayoutSpec, LockSpec, lock_kind, lock_mode, open_flags,
+};
+pub use locks::LockOutcome;
 pub use names::DirPage;
 pub use open::{OpenFile, OpenMode};
 pub use payload::Payload;

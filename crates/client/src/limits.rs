@@ -1,5 +1,7 @@
 //! Bounds of the client.
 
+use std::time::Duration;
+
 /// Bytes pinned for replay, by default; writers wait beyond it.
 pub const PIN_BYTES: u64 = 512 << 20;
 /// Data in one request, by default.
@@ -14,6 +16,8 @@ pub const FIDS_AHEAD: u32 = 1 << 17;
 pub const STALE_ATTEMPTS: u32 = 100;
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.
 pub const READ_ATTEMPTS: u32 = 2;
+/// Pause before a lock is asked for again, where the MDT keeps no more waiting requests.
+pub const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// Symbolic links followed while a path is resolved, as Linux does.
 pub const SYMLINKS: u32 = 40;
 /// Names and attributes asked for at once while a directory is walked.

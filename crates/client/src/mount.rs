@@ -36,6 +36,7 @@ impl Client {
             fids: Default::default(),
             files: RefCell::default(),
             handles: RefCell::default(),
+            locks: RefCell::default(),
             next_handle: Cell::new(1),
             next_write: Cell::new(1),
             lost_requests: Cell::new(0),

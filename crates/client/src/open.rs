@@ -7,7 +7,7 @@ use std::{
 
 use forebay_proto::{
     Errno, Fid, Layout,
-    message::{Close, Open, OpenHandle, OpenReply, open_flags},
+    message::{Close, Open, OpenHandle, OpenReply, Reclaim, open_flags},
 };
 
 use crate::{Caller, Client, ClientError, ClientResult, client::Inner, file::FileState, tasks::detached};
@@ -70,6 +70,8 @@ pub(crate) struct OpenInner {
     pub wrote: Cell<bool>,
     /// The name is known to be durable (asked for by the first write of a `sync` handle).
     pub named: Cell<bool>,
+    /// A lock that was set through it is lost: it is good for nothing but its close.
+    lock_lost: Cell<bool>,
     /// Losses of the file that this handle has reported.
     reported: Cell<u64>,
 }
@@ -121,6 +123,10 @@ impl OpenFile {
     /// Fails if the handle is no longer good, or (once per loss) if acknowledged changes of the file were lost.
     pub(crate) fn check(&self) -> ClientResult<()> {
         match self.inner.stage.get() {
+            Stage::Open if self.has_lost_lock() => {
+                let words = format!("a lock of {} was lost with the MDT's session; open it again", self.fid());
+                Err(ClientError::new(Errno::EIO, words))
+            }
             Stage::Open => self.report(),
             Stage::Closed => Err(Errno::EBADF.into()),
             Stage::Gone => {
@@ -128,6 +134,14 @@ impl OpenFile {
                 Err(ClientError::new(Errno::ESTALE, words))
             }
         }
+    }
+
+    pub(crate) fn lose_lock(&self) {
+        self.inner.lock_lost.set(true);
+    }
+
+    pub(crate) fn has_lost_lock(&self) -> bool {
+        self.inner.lock_lost.get()
     }
 
     /// Fails if acknowledged changes were lost and this handle has not said so.
@@ -213,6 +227,7 @@ impl Client {
             stage: Cell::new(Stage::Open),
             wrote: Cell::new(false),
             named: Cell::new(false),
+            lock_lost: Cell::new(false),
             reported: Cell::new(state.losses()),
             state,
         });
@@ -243,9 +258,10 @@ impl Client {
 }
 
 impl Inner {
-    /// Handles to bring back after a restart of the MDT, ordered.
-    pub fn reclaim(&self) -> Vec<OpenHandle> {
-        self.handles.borrow().values().map(|held| held.open.clone()).collect()
+    /// What to bring back after a restart of the MDT, ordered.
+    pub fn reclaim(&self) -> Reclaim {
+        let handles = self.handles.borrow().values().map(|held| held.open.clone()).collect();
+        Reclaim { handles, locks: self.locks_to_reclaim() }
     }
 
     /// All handles somebody holds, ordered.

@@ -10,7 +10,7 @@ use std::{
 use forebay_env::{Address, Env, sync::Semaphore};
 use forebay_proto::{
     ClientId, Errno, TargetId,
-    message::{ClusterMap, GetMap, Operation},
+    message::{ClusterMap, GetMap, Operation, Reclaim},
 };
 use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions};
 
@@ -161,7 +161,10 @@ impl Peers {
         });
         let owner = self.owner.clone();
         if id == TargetId::mdt(0) {
-            session.set_reclaim(move || owner.upgrade().map(|inner| inner.reclaim()).unwrap_or_default());
+            session.set_reclaim(move || {
+                let nothing = Reclaim { handles: Vec::new(), locks: Vec::new() };
+                owner.upgrade().map_or(nothing, |inner| inner.reclaim())
+            });
         }
         Peer {
             session,

@@ -7,9 +7,11 @@ use fuser::{FileAttr, FileHandle, FopenFlags, Generation};
 
 use crate::{
     kernel::{
-        ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+        ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite,
+        ReplyXattr,
     },
     limits,
+    locks::Found,
     server::Server,
     xattrs::Sized,
 };
@@ -77,6 +79,7 @@ answers! {
     ReplyCreate(made: (FileAttr, FileHandle, FopenFlags)) => |self| {
         self.created(&limits::TTL, &made.0, GENERATION, made.1, made.2)
     };
+    ReplyLock(found: Found) => |self| self.locked(found.start, found.end, found.kind, found.pid);
     ReplyXattr(value: Sized) => |self| match value {
         Sized::Length(bytes) => self.size(bytes),
         Sized::Value(value) => self.data(&value),

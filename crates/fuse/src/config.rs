@@ -13,6 +13,8 @@ pub struct FuseOptions {
     pub devices: bool,
     /// Honour set-user-id and set-group-id bits.
     pub set_ids: bool,
+    /// Run no programs from it.
+    pub no_exec: bool,
     /// Fetch attributes with names. Worth it only once leases let the kernel keep them.
     pub readdirplus: bool,
 }
@@ -26,6 +28,7 @@ impl FuseOptions {
             read_only: false,
             devices: false,
             set_ids: false,
+            no_exec: false,
             readdirplus: false,
         }
     }
@@ -42,6 +45,7 @@ impl FuseOptions {
             either(self.read_only, Mount::RO, Mount::RW),
             either(self.devices, Mount::Dev, Mount::NoDev),
             either(self.set_ids, Mount::Suid, Mount::NoSuid),
+            either(self.no_exec, Mount::NoExec, Mount::Exec),
         ];
         config.acl = either_acl(self.allow_other);
         config

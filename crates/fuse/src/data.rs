@@ -55,12 +55,17 @@ impl Server {
         Ok(self.client.write(&open.file, offset, data).await? as u32)
     }
 
-    pub async fn flush(&self, handle: FileHandle) -> ClientResult<()> {
-        self.client.flush(&self.file(handle)?.file).await
+    /// close(2) of one descriptor of the process `owner`, which takes its locks of the file along.
+    pub async fn flush(&self, handle: FileHandle, owner: u64) -> ClientResult<()> {
+        let open = self.file(handle)?;
+        let flushed = self.client.flush(&open.file).await;
+        self.client.unlock_owner(&open.file, owner).await?;
+        flushed
     }
 
     pub async fn release(&self, handle: FileHandle) -> ClientResult<()> {
         let open = self.take_file(handle)?;
+        self.client.unlock_handle(&open.file).await?;
         self.client.close(open.file.clone()).await
     }
 

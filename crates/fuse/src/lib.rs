@@ -5,8 +5,9 @@
 //! Invariant: nothing is cached. Attributes and entries live 0 s in the kernel, data goes past its page cache
 //! (FOPEN_DIRECT_IO): leases come later. Only a shared mapping has pages of its own.
 //! Invariant: inode numbers are fids ([`forebay_proto::Fid::low`]), so FORGET has nothing to forget.
-//! Not here: interrupts (a process that waits for a server that is away cannot be killed; an unmount frees it), locks
-//! across mounts (the kernel keeps them within one), ioctl, SEEK_HOLE, copy_file_range (the kernel reads and writes).
+//! Not here: interrupts but of waits for locks (a process that waits for a server that is away cannot be killed; an
+//! unmount frees it), O_TMPFILE (the transport's library does not know the request), ioctl, copy_file_range (the kernel
+//! reads and writes).
 //!
 //! This crate is the transport between the kernel and a shard: it owns threads, and names `SystemTime` because `fuser`'s
 //! structures do.
@@ -23,6 +24,7 @@ mod growth;
 mod kernel;
 mod layout;
 pub mod limits;
+mod locks;
 mod mount;
 mod names;
 mod server;

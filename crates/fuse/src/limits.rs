@@ -12,6 +12,8 @@ pub const GROWTH_BYTES: u64 = 64 << 20;
 pub const ARENA_BYTES: usize = 4 << 20;
 /// Requests the kernel sends without a process waiting (asynchronous I/O, page faults ahead).
 pub const BACKGROUND_REQUESTS: u16 = 128;
+/// How often a thread that waits for a lock is asked whether it has a signal to see to.
+pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the kernel may believe attributes and entries: not at all, there are no leases yet.
 pub const TTL: Duration = Duration::ZERO;
 /// Names asked for at once from a directory.

@@ -15,9 +15,10 @@ use crate::{
     convert,
     kernel::{
         Device, Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-        ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+        ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     },
     limits,
+    locks::Wanted,
     server::Server,
 };
 
@@ -33,7 +34,10 @@ pub(crate) struct Greeting {
 }
 
 /// What is asked of the kernel where it can do it.
-const WANTED: [InitFlags; 4] = [
+const WANTED: [InitFlags; 6] = [
+    // Locks are the MDT's: they hold across mounts.
+    InitFlags::FUSE_POSIX_LOCKS,
+    InitFlags::FUSE_FLOCK_LOCKS,
     // O_TRUNC comes with the open: one request, and atomic.
     InitFlags::FUSE_ATOMIC_O_TRUNC,
     // Lookups and creates in one directory at the same time.
@@ -231,8 +235,8 @@ impl Filesystem for Transport {
         });
     }
 
-    fn flush(&self, _: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        self.serve(reply, async move |server: &Server| server.flush(fh).await);
+    fn flush(&self, _: &Request, _ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
+        self.serve(reply, async move |server: &Server| server.flush(fh, lock_owner.0).await);
     }
 
     fn release(
@@ -331,6 +335,41 @@ impl Filesystem for Transport {
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
         self.serve(reply, async move |server: &Server| server.removexattr(ino.0, &name).await);
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let (flock, thread) = (false, request.pid());
+        let wanted = Wanted { owner: lock_owner.0, start, end, kind: typ, flock, pid, thread };
+        self.serve(reply, async move |server: &Server| server.test_lock(fh, wanted).await);
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        flock: bool,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let wanted = Wanted { owner: lock_owner.0, start, end, kind: typ, flock, pid, thread: request.pid() };
+        self.serve(reply, async move |server: &Server| server.set_lock(fh, wanted, sleep).await);
     }
 
     fn fallocate(

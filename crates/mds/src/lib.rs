@@ -17,6 +17,7 @@ mod inode;
 mod keys;
 pub mod limits;
 mod load;
+mod locks;
 mod memory;
 #[cfg(test)]
 mod model;

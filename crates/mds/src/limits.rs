@@ -50,5 +50,15 @@ pub const INSIST_PAUSE: Duration = Duration::from_secs(1);
 pub const ROOM_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a client with leased sequences may be without a session before it is fenced and they are looked through.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
+/// Locks of one file: each request looks through all of them.
+pub const LOCKS_PER_FILE: usize = 16 << 10;
+/// Locks of all files, for the memory they take.
+pub const LOCKS: usize = 1 << 20;
+/// Requests of one session that wait here for a lock: they take slots, and the request that lets go needs one.
+pub const LOCK_WAITS: usize = 16;
+/// How long such a request waits before its client is told to ask again.
+pub const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How often a session that ended is looked at, until its rows are gone and its locks are let go of.
+pub const FORGOTTEN_INTERVAL: Duration = Duration::from_millis(20);
 /// How often that is looked at.
 pub const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);

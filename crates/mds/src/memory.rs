@@ -1,4 +1,5 @@
-//! What the server keeps in memory beside the table: all of it can be read from the rows again.
+//! What the server keeps in memory beside the table: all of it can be read from the rows again, but the locks, which
+//! clients bring back.
 //!
 //! Invariant: changed only right after the transaction that changes the rows was applied.
 
@@ -6,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_proto::{ClientId, Fid, FidSequence, message::LayoutSpec};
 
-use crate::{limits, opens::Opens, placement::Placement};
+use crate::{limits, locks::Locks, opens::Opens, placement::Placement};
 
 /// See the module.
 pub struct Memory {
@@ -18,6 +19,8 @@ pub struct Memory {
     pub default_layout: LayoutSpec,
     /// Open handles.
     pub opens: Opens,
+    /// Advisory locks.
+    pub locks: Locks,
     /// Tables of weights.
     pub placement: Placement,
     /// A new table is being committed; creates wait.
@@ -40,6 +43,7 @@ impl Memory {
             secret,
             default_layout: LayoutSpec { stripe_count: 1, stripe_bytes: limits::STRIPE_BYTES, ..LayoutSpec::inherit() },
             opens: Opens::default(),
+            locks: Locks::default(),
             placement: Placement::default(),
             placing: false,
             leases: BTreeMap::new(),

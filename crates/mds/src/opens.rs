@@ -91,6 +91,13 @@ impl Opens {
         sessions.into_iter().map(|session| (session, self.clients.get(&session).copied().unwrap_or_default())).collect()
     }
 
+    /// A session that is not `alive` has `fid` open for writing: it may not have been fenced yet.
+    pub fn has_lost_writer(&self, fid: Fid, alive: impl Fn(SessionId) -> bool) -> bool {
+        let writes = |(_, of, flags): &(u64, Fid, u32)| *of == fid && flags & open_flags::WRITE != 0;
+        let mut lost = self.clients.keys().filter(|session| !alive(**session));
+        self.has_writer(fid) && lost.any(|session| self.of_session(*session).iter().any(writes))
+    }
+
     /// Forgets whose a session was.
     pub fn forget_session(&mut self, session: SessionId) {
         self.clients.remove(&session);

@@ -113,6 +113,7 @@ impl Mds {
         let mut memory = self.memory.borrow_mut();
         memory.inodes = memory.inodes.saturating_add_signed(effects.inodes);
         effects.opens.iter().for_each(|change| memory.opens.follow(*change));
+        effects.locks.iter().for_each(|(session, fid, lock)| memory.locks.set(*session, *fid, lock));
         memory.truncating.extend(effects.truncate);
         if let Some((sequence, client)) = effects.lease {
             memory.leases.insert(sequence, client);
@@ -126,6 +127,11 @@ impl Mds {
     /// Tells those who wait in [`Mds::wait_until`].
     pub(crate) fn memory_changed(&self) {
         self.changed.notify_waiters();
+    }
+
+    /// Ends when memory changes after this call.
+    pub(crate) fn changed(&self) -> impl Future<Output = ()> + '_ {
+        self.changed.notified()
     }
 
     /// Waits until memory is as `wanted`.
@@ -181,6 +187,7 @@ impl Mds {
             Op::ListXattr => run!(read, ops::xattr::list_keys, ops::xattr::list),
             Op::RemoveXattr => run!(modify, ops::xattr::remove_keys, ops::xattr::remove),
             Op::SetLayout => run!(modify, ops::setlayout::keys, ops::setlayout::apply),
+            Op::Lock => self.lock(&ctx, &body).await,
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {
                 let message = format!("{} is not an operation of a metadata server", op.name());
@@ -241,12 +248,13 @@ impl Service for Mds {
     fn status(&self) -> String {
         let memory = self.memory.borrow();
         format!(
-            "{{\"inodes\": {}, \"open_handles\": {}, \"truncating\": {}, \"leased_sequences\": {}, \"collecting\": {}}}",
+            "{{\"inodes\": {}, \"open_handles\": {}, \"truncating\": {}, \"leased_sequences\": {}, \"collecting\": {}, \"locks\": {}}}",
             memory.inodes,
             memory.opens.handle_count(),
             memory.truncating.len(),
             memory.leases.len(),
             self.collecting.get(),
+            memory.locks.len(),
         )
     }
 }

@@ -5,7 +5,7 @@
 //! built on another session's uncommitted one, as commits are a prefix; its reply then leaves only after the commit.
 
 use bytes::Bytes;
-use forebay_proto::{ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno};
+use forebay_proto::{ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno, message::LockSpec};
 use forebay_store::{StoreErrorKind, StoreResult, Txn};
 
 use crate::{
@@ -81,6 +81,8 @@ pub struct Effects {
     pub destroys: bool,
     /// A truncate to be driven to the OSTs.
     pub truncate: Option<Fid>,
+    /// Locks that were brought back.
+    pub locks: Vec<(SessionId, Fid, LockSpec)>,
     /// A sequence was leased.
     pub lease: Option<(FidSequence, ClientId)>,
     /// Keys whose change other sessions must not see before it is committed.

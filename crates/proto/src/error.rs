@@ -66,6 +66,8 @@ errnos! {
     ERANGE = 34;
     /// Name too long.
     ENAMETOOLONG = 36;
+    /// No more locks.
+    ENOLCK = 37;
     /// Not implemented.
     ENOSYS = 38;
     /// Directory not empty.

@@ -8,6 +8,7 @@ pub mod error;
 pub mod ids;
 pub mod layout;
 pub mod limits;
+pub mod locks;
 pub mod message;
 pub mod uuid;
 
@@ -15,4 +16,5 @@ pub use codec::{Decode, DecodeError, Encode, Reader, Writer};
 pub use error::{Errno, ErrorReply};
 pub use ids::{ClientId, Fid, FidSequence, Incarnation, SessionId, TargetId, TargetKind, Transno, WriteId};
 pub use layout::{Layout, StripePiece};
+pub use locks::LockList;
 pub use uuid::Uuid;

@@ -36,6 +36,8 @@ pub const REPLAYS_IN_FLIGHT: usize = 32;
 pub const REPLAY_BYTES_IN_FLIGHT: u64 = 16 << 20;
 /// Handles in one Reclaim request (24 bytes each, and some).
 pub const RECLAIM_HANDLES: usize = 16 << 10;
+/// Locks in one Reclaim request (72 bytes each).
+pub const RECLAIM_LOCKS: usize = 8 << 10;
 
 /// How often a session with something under way looks at its clocks.
 pub const TICK: Duration = Duration::from_millis(250);

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    time::Duration,
 };
 
 use forebay_env::{Env, Listener, sync::Notify};
@@ -184,6 +185,16 @@ impl Target {
         if let Some(session) = self.core.session(session) {
             self.core.evict(&session, reason).await;
         }
+    }
+
+    /// Waits until a session that ended cannot come back, whatever crashes: its row is gone, durably. Looks every `interval`.
+    pub async fn wait_forgotten(&self, session: SessionId, interval: Duration) -> Result<(), ErrorReply> {
+        let key = rows::session_key(session);
+        while self.core.store.load(key.as_ref()).await.map_err(store_error)?.is_some() {
+            self.core.check_running()?;
+            self.core.env.sleep(interval).await;
+        }
+        self.core.store.sync().await.map_err(store_error)
     }
 
     /// The JSON object `forebay status` shows.

@@ -72,6 +72,7 @@ const WRITE_LOCKOWNER: u32 = 1 << 1;
 const RELEASE_FLUSH: u32 = 1;
 const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 const FSYNC_FDATASYNC: u32 = 1;
+const LK_FLOCK: u32 = 1;
 
 /// Which attributes a SETATTR sets.
 mod fattr {
@@ -202,8 +203,8 @@ filesystem! {
         ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, start: u64, end: u64, typ: i32, pid: u32; ReplyLock
     );
     setlk(
-        ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, start: u64, end: u64, typ: i32, pid: u32, sleep: bool;
-        ReplyEmpty
+        ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, start: u64, end: u64, typ: i32, pid: u32, flock: bool,
+        sleep: bool; ReplyEmpty
     );
     lseek(ino: INodeNo, fh: FileHandle, offset: i64, whence: i32; ReplyLseek);
     copy_file_range(
@@ -348,9 +349,10 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
         op::GETLK | op::SETLK | op::SETLKW => {
             let (handle, owner) = (FileHandle(args.u64()?), LockOwner(args.u64()?));
             let (start, end, kind, pid) = (args.u64()?, args.u64()?, args.i32()?, args.u32()?);
+            let flock = args.u32()? & LK_FLOCK != 0;
             match header.op {
                 op::GETLK => fs.getlk(from, node, handle, owner, start, end, kind, pid, reply!()),
-                op => fs.setlk(from, node, handle, owner, start, end, kind, pid, op == op::SETLKW, reply!()),
+                op => fs.setlk(from, node, handle, owner, start, end, kind, pid, flock, op == op::SETLKW, reply!()),
             }
         }
         op::LSEEK => {

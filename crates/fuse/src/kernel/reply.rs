@@ -204,7 +204,6 @@ impl ReplyXattr {
     }
 }
 
-#[allow(dead_code)] // answers of operations that the mount does not have yet
 impl ReplyLock {
     pub fn locked(self, start: u64, end: u64, kind: i32, pid: u32) {
         let mut out = Out::default();
@@ -213,7 +212,7 @@ impl ReplyLock {
     }
 }
 
-#[allow(dead_code)] // as above
+#[allow(dead_code)] // answers an operation that the mount does not have yet
 impl ReplyLseek {
     pub fn offset(self, offset: i64) {
         self.0.send(0, &[&offset.to_ne_bytes()]);

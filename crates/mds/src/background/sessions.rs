@@ -65,6 +65,7 @@ impl Mds {
             self.end_handle(ending.session, handle, fid, &glimpse).await?;
         }
         self.memory.borrow_mut().opens.forget_session(ending.session);
+        self.end_locks(ending.session).await?;
         if ending.evicted { Ok(()) } else { self.give_up(&self.sequences_of(ending.client)).await }
     }
 

@@ -1,4 +1,5 @@
-//! Recovery: a client names the handles it holds; each must be in the table.
+//! Recovery: a client names the handles it holds, which must be in the table, and the locks, which are in no table: what
+//! its clients say is all there is (nobody is given a lock before all have said it).
 
 use forebay_proto::{
     Errno, ErrorReply,
@@ -24,6 +25,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
         }
         open::add_handle(tx, held.fid, held.handle, held.flags);
     }
+    let session = tx.origin.session;
+    tx.effects.locks.extend(request.locks.iter().map(|held| (session, held.fid, held.lock.clone())));
     Ok(Empty {})
 }
 
@@ -37,7 +40,7 @@ mod tests {
     };
 
     fn reclaim(fid: Fid) -> Reclaim {
-        Reclaim { handles: vec![OpenHandle { fid, handle: 4, flags: open_flags::READ }] }
+        Reclaim { handles: vec![OpenHandle { fid, handle: 4, flags: open_flags::READ }], locks: Vec::new() }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use forebay_proto::{
     message::{
         Attr, Caller, Close, Create, Destroy, DirEntry, Empty, GetAttr, GetObject, LayoutSpec, LeaseSequence, Link,
         ListObjects, ListObjectsReply, Lookup, Make, ObjectRef, ObjectReply, Op, Open, OpenHandle, Operation,
-        OstStatFsReply, RaiseSize, ReadDir, Rename, Rmdir, TruncateObject, Unlink, open_flags,
+        OstStatFsReply, RaiseSize, ReadDir, Reclaim, Rename, Rmdir, TruncateObject, Unlink, open_flags,
     },
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
@@ -304,10 +304,9 @@ impl Client {
         let (handles, lost): (Handles, Rc<Cell<u64>>) = Default::default();
         let held = handles.clone();
         mdt.set_reclaim(move || {
-            held.borrow()
-                .iter()
-                .map(|(handle, (fid, flags))| OpenHandle { fid: *fid, handle: *handle, flags: *flags })
-                .collect()
+            let handle =
+                |(handle, (fid, flags)): (&u64, &(Fid, u32))| OpenHandle { fid: *fid, handle: *handle, flags: *flags };
+            Reclaim { handles: held.borrow().iter().map(handle).collect(), locks: Vec::new() }
         });
         let sink = lost.clone();
         mdt.set_lost(move |_| sink.set(sink.get() + 1));

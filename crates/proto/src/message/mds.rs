@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::HeldLock;
 use crate::{Fid, FidSequence, Layout, wire_struct};
 
 /// Bits of [`SetAttr::mask`].
@@ -398,10 +399,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Recovery: brings back handles whose open was committed, or replayed.
+    /// Recovery: brings back handles whose open was committed, or replayed, and locks. In as many requests as it takes.
     pub struct Reclaim {
-        /// All the session holds.
+        /// Handles the session holds.
         pub handles: Vec<OpenHandle>,
+        /// Locks the session holds.
+        pub locks: Vec<HeldLock>,
     }
 }
 

@@ -5,11 +5,13 @@
 
 mod common;
 mod frame;
+mod locks;
 mod mds;
 mod oss;
 
 pub use common::*;
 pub use frame::*;
+pub use locks::*;
 pub use mds::*;
 pub use oss::*;
 
@@ -130,6 +132,8 @@ operations! {
     SetLayout = 51, Modify, SetLayout -> EntryReply;
     /// Inodes used and free.
     MdtStatFs = 52, Read, MdtStatFs -> MdtStatFsReply;
+    /// Sets, lets go of, or waits for an advisory lock.
+    Lock = 53, Read, Lock -> LockReply;
 
     /// Writes bytes of one object.
     Write = 128, Modify, WriteObject -> WriteReply;

@@ -13,7 +13,7 @@ use forebay_env::{
 };
 use forebay_proto::{
     Fid, Incarnation, SessionId, Transno, Uuid,
-    message::{Disconnect, FrameHeader, FrameKind, OpenHandle, Operation, Ping},
+    message::{Disconnect, FrameHeader, FrameKind, Operation, Ping, Reclaim},
 };
 
 use super::{
@@ -31,7 +31,7 @@ use crate::{
 };
 
 pub(super) type LostHook = Rc<dyn Fn(Lost)>;
-pub(super) type ReclaimHook = Rc<dyn Fn() -> Vec<OpenHandle>>;
+pub(super) type ReclaimHook = Rc<dyn Fn() -> Reclaim>;
 
 /// What the tasks of a session share. No borrow of `state` is held over an await, a hook or a send of an outcome.
 pub(super) struct Inner {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use forebay_env::{Address, Env};
 use forebay_proto::{
     ClientId, Fid, Incarnation, TargetId, Transno, Uuid,
-    message::{CommitLevel, OpenHandle, Operation},
+    message::{CommitLevel, Operation, Reclaim},
 };
 
 use self::inner::Inner;
@@ -209,9 +209,9 @@ impl ClientSession {
         }
     }
 
-    /// MDT: tells the handles to bring back after a restart of the target. Called during recovery, after the replays.
-    pub fn set_reclaim(&self, handles: impl Fn() -> Vec<OpenHandle> + 'static) {
-        *self.inner().reclaim.borrow_mut() = Some(Rc::new(handles));
+    /// MDT: tells what to bring back after a restart of the target. Called during recovery, after the replays.
+    pub fn set_reclaim(&self, held: impl Fn() -> Reclaim + 'static) {
+        *self.inner().reclaim.borrow_mut() = Some(Rc::new(held));
     }
 
     /// Called once at each eviction, before the affected calls fail: fail the next call on these files with EIO, and

@@ -97,7 +97,7 @@ impl Inner {
     /// All replays of all clients are done: brings back handles, a request after another, then says so.
     pub fn reclaim_next(&self) {
         if !self.state.borrow().recovery.reclaiming {
-            let reclaims = self.handles_to_reclaim();
+            let reclaims = self.what_to_reclaim();
             let mut state = self.state.borrow_mut();
             (state.recovery.reclaims, state.recovery.reclaiming) = (reclaims, true);
         }
@@ -108,13 +108,16 @@ impl Inner {
         }
     }
 
-    fn handles_to_reclaim(&self) -> VecDeque<Reclaim> {
+    /// Handles, then locks, in requests that fit in a frame.
+    fn what_to_reclaim(&self) -> VecDeque<Reclaim> {
         let hook = self.reclaim.borrow().clone();
-        let handles = match hook {
-            Some(hook) if self.options.target.kind == TargetKind::Mdt => hook(),
-            _ => Vec::new(),
-        };
-        handles.chunks(limits::RECLAIM_HANDLES).map(|h| Reclaim { handles: h.to_vec() }).collect()
+        let Some(hook) = hook.filter(|_| self.options.target.kind == TargetKind::Mdt) else { return VecDeque::new() };
+        let held = hook();
+        let handles = held.handles.chunks(limits::RECLAIM_HANDLES);
+        let handles = handles.map(|handles| Reclaim { handles: handles.to_vec(), locks: Vec::new() });
+        let locks = held.locks.chunks(limits::RECLAIM_LOCKS);
+        let locks = locks.map(|locks| Reclaim { handles: Vec::new(), locks: locks.to_vec() });
+        handles.chain(locks).collect()
     }
 
     /// Calls are served: those without a reply first, in the order in which they were made.

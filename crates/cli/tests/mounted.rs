@@ -1,0 +1,169 @@
+//! Two mounts of one cluster, as programs use them. Needs root and /dev/fuse; says so and does nothing where they are not.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
+
+mod common;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Read,
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use common::{Scratch, forebay};
+
+/// A cluster with two mounts. Taken down, whatever the test did.
+struct Mounts {
+    scratch: Scratch,
+    first: PathBuf,
+    second: PathBuf,
+}
+
+impl Mounts {
+    /// `None` where nothing can be mounted.
+    fn new(name: &str) -> Option<Self> {
+        // SAFETY: a call without arguments that only tells.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        if !is_root || !Path::new("/dev/fuse").exists() {
+            eprintln!("nothing can be mounted here (not root, or no /dev/fuse): skipped");
+            return None;
+        }
+        let scratch = Scratch::new(name);
+        let base = PathBuf::from(scratch.path());
+        let at = |what: &str| base.join(what);
+        let mounts = Self { first: at("m1"), second: at("m2"), scratch };
+        let (cluster, first, second) = (mounts.cluster(), mounts.first.clone(), mounts.second.clone());
+        let sizes = ["--osts", "2", "--ost-size", "256MiB", "--mdt-size", "256MiB", "--mount"];
+        run(forebay().args(["up", &cluster]).args(sizes).arg(&first));
+        // As mount(8) calls its helper.
+        let helper = at("mount.forebay");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forebay"), &helper).expect("a link is made");
+        run(Command::new(&helper).arg(&cluster).arg(&second).args([
+            "-n",
+            "-o",
+            "rw,_netdev,defaults",
+            "-t",
+            "forebay",
+        ]));
+        Some(mounts)
+    }
+
+    fn cluster(&self) -> String {
+        format!("{}/c", self.scratch.path())
+    }
+
+    /// Every server dies and comes back.
+    fn kill_servers(&self) {
+        let status = common::json(forebay().args(["status", &self.cluster(), "--json"]));
+        let pid = status["targets"][0]["pid"].as_u64().expect("a pid").to_string();
+        run(Command::new("kill").args(["-9", &pid]));
+        run(forebay().args(["up", &self.cluster()]));
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        let _ = forebay().args(["umount", "--lazy"]).arg(&self.second).output();
+        let _ = forebay().args(["down", &self.cluster(), "--force"]).output();
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it opens")
+}
+
+fn flock(file: &File, how: i32) -> bool {
+    // SAFETY: a descriptor that is open.
+    unsafe { libc::flock(file.as_raw_fd(), how) == 0 }
+}
+
+/// fcntl(2) with a lock of `[start, start + length)`; what the kernel left in it, or the error.
+fn fcntl(file: &File, command: i32, kind: i32, start: i64, length: i64) -> Result<libc::flock, i32> {
+    // SAFETY: all zeros are a lock.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence, lock.l_start, lock.l_len) = (kind as i16, libc::SEEK_SET as i16, start, length);
+    // SAFETY: a descriptor that is open, and a lock that outlives the call.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) };
+    if done == 0 { Ok(lock) } else { Err(std::io::Error::last_os_error().raw_os_error().expect("an errno")) }
+}
+
+#[test]
+fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a_signal() {
+    let Some(mounts) = Mounts::new("locks") else { return };
+    let (a, b) = (open(&mounts.first.join("f")), open(&mounts.second.join("f")));
+    let (set, ofd, get) = (libc::F_SETLK, libc::F_OFD_SETLK, libc::F_GETLK);
+    let (write, read, none) = (libc::F_WRLCK, libc::F_RDLCK, libc::F_UNLCK);
+
+    assert!(flock(&a, libc::LOCK_EX) && !flock(&b, libc::LOCK_EX | libc::LOCK_NB));
+    assert!(fcntl(&b, set, write, 0, 0).is_ok(), "flock and fcntl do not meet");
+    assert!(fcntl(&a, set, read, 5, 1).is_err());
+    let holder = fcntl(&a, get, read, 5, 1).expect("it tells");
+    assert_eq!((holder.l_type, holder.l_pid as u32), (write as i16, std::process::id()));
+    assert!(fcntl(&b, set, none, 10, 10).is_ok());
+    assert!(fcntl(&a, set, write, 10, 10).is_ok() && fcntl(&a, set, write, 9, 1).is_err());
+
+    mounts.kill_servers();
+    assert!(!flock(&b, libc::LOCK_SH | libc::LOCK_NB), "flock after the restart");
+    assert!(fcntl(&b, set, write, 19, 1).is_err() && fcntl(&b, set, write, 20, 1).is_ok());
+
+    // Another descriptor of the same file, closed by this process, takes its fcntl locks along, but not its flock.
+    drop(open(&mounts.first.join("f")));
+    assert!(fcntl(&b, set, write, 10, 10).is_ok());
+    assert!(!flock(&b, libc::LOCK_SH | libc::LOCK_NB));
+
+    // Locks of open file descriptions stay with theirs.
+    let c = open(&mounts.first.join("g"));
+    let (d, again) = (open(&mounts.second.join("g")), open(&mounts.first.join("g")));
+    assert!(fcntl(&c, ofd, write, 0, 100).is_ok());
+    assert!(fcntl(&again, ofd, read, 0, 1).is_err() && fcntl(&d, ofd, read, 99, 1).is_err());
+    drop(again);
+    assert!(fcntl(&d, ofd, read, 99, 1).is_err());
+    drop(c);
+    assert!(fcntl(&d, ofd, read, 99, 1).is_ok());
+
+    // flock(1) waits; a signal ends it, and so does the lock's end.
+    let waiter = |command: &[&str]| {
+        let mut flock = Command::new("flock");
+        flock.arg(mounts.second.join("f")).args(command).stdout(Stdio::piped());
+        flock.spawn().expect("flock(1) is part of util-linux")
+    };
+    let mut waits = waiter(&["true"]);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(waits.try_wait().expect("it is asked").is_none(), "it waits");
+    run(Command::new("kill").args(["-TERM", &waits.id().to_string()]));
+    let begun = Instant::now();
+    assert!(!waits.wait().expect("it ends").success());
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let mut gets = waiter(&["echo", "got it"]);
+    std::thread::sleep(Duration::from_millis(300));
+    drop(a);
+    let mut said = String::new();
+    gets.stdout.take().expect("it is piped").read_to_string(&mut said).expect("it reads");
+    assert!(gets.wait().expect("it ends").success() && said == "got it\n");
+}
+
+#[test]
+fn a_mount_by_its_helper_has_the_options_of_fstab() {
+    let Some(mounts) = Mounts::new("helper") else { return };
+    let table = fs::read_to_string("/proc/self/mounts").expect("it reads");
+    let options = |mnt: &Path| {
+        let mnt = mnt.to_string_lossy().into_owned();
+        let line = table.lines().find(|line| line.split(' ').nth(1) == Some(&mnt)).expect("it is mounted");
+        line.split(' ').nth(3).expect("options").to_owned()
+    };
+    assert!(options(&mounts.first).contains("nosuid") && options(&mounts.first).contains("nodev"));
+    assert!(!options(&mounts.second).contains("nosuid") && !options(&mounts.second).contains("nodev"));
+    run(Command::new("mount").args(["-o", "remount,ro"]).arg(&mounts.second));
+    let refused = OpenOptions::new().write(true).create(true).mode(0o600).open(mounts.second.join("x"));
+    assert_eq!(refused.expect_err("it is read-only").raw_os_error(), Some(libc::EROFS));
+    run(Command::new("mount").args(["-o", "remount,rw"]).arg(&mounts.second));
+    fs::write(mounts.second.join("x"), b"y").expect("it is writable again");
+    assert_eq!(fs::read(mounts.first.join("x")).expect("the other mount sees it"), b"y");
+}

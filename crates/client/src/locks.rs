@@ -1,0 +1,147 @@
+//! Advisory locks of files: asked for at the MDT, remembered here to be brought back when it restarts.
+//!
+//! Invariant: what is remembered is what the MDT has granted, less what is being let go of.
+//! Invariant: a lock that is lost (the MDT ended the session) is never lost silently: every later use of the handle it was
+//! set through fails.
+
+use std::rc::Rc;
+
+use forebay_proto::{
+    Errno, Fid,
+    message::{HeldLock, Lock, LockReply, LockSpec, lock_how, lock_kind, lock_mode},
+};
+
+use crate::{Client, ClientResult, OpenFile, client::Inner, limits, tasks::detached};
+
+/// What became of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockOutcome {
+    /// It is set.
+    Granted,
+    /// Somebody has one that excludes it.
+    Denied,
+}
+
+impl Client {
+    /// Sets a lock (or lets go of one: mode `NONE`), if nobody is in the way. Runs to its end even if it is dropped.
+    ///
+    /// `lock.handle` is taken from `file`.
+    pub async fn try_lock(&self, file: &OpenFile, lock: LockSpec) -> ClientResult<LockOutcome> {
+        file.check_lock()?;
+        let (client, fid) = (self.clone(), file.fid());
+        let lock = LockSpec { handle: file.handle(), ..lock };
+        detached(self.env(), async move { client.set_lock(fid, lock).await }).await
+    }
+
+    /// Returns when the lock might be set now. Changes nothing; may be dropped at any time.
+    pub async fn wait_for_lock(&self, file: &OpenFile, lock: &LockSpec) -> ClientResult<()> {
+        let request = Lock { fid: file.fid(), how: lock_how::WAIT, lock: lock.clone() };
+        file.check_lock()?;
+        let begun = self.env().now();
+        if !self.mdt(file.fid(), &request).await?.granted && self.env().now().since(begun) < limits::LOCK_PAUSE {
+            // The MDT has enough waiting requests of this client: it answered at once.
+            self.env().sleep(limits::LOCK_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Sets a lock as soon as nobody is in the way. Given up by dropping it between two attempts only: see
+    /// [`Client::try_lock`].
+    pub async fn lock(&self, file: &OpenFile, lock: LockSpec) -> ClientResult<()> {
+        while self.try_lock(file, lock.clone()).await? == LockOutcome::Denied {
+            self.wait_for_lock(file, &lock).await?;
+        }
+        Ok(())
+    }
+
+    /// A lock that keeps `lock` from being set, if there is one (F_GETLK).
+    pub async fn test_lock(&self, file: &OpenFile, lock: LockSpec) -> ClientResult<Option<LockSpec>> {
+        let request = Lock { fid: file.fid(), how: lock_how::TEST, lock };
+        Ok(self.mdt(file.fid(), &request).await?.holder)
+    }
+
+    /// A process has closed a descriptor of the file: its fcntl locks of it go, whichever descriptor they were set through.
+    pub async fn unlock_owner(&self, file: &OpenFile, owner: u64) -> ClientResult<()> {
+        self.unlock(file.fid(), |lock| lock.kind == lock_kind::FCNTL && lock.owner == owner).await
+    }
+
+    /// An open file description ends: what was set through it goes.
+    pub async fn unlock_handle(&self, file: &OpenFile) -> ClientResult<()> {
+        self.unlock(file.fid(), |lock| lock.handle == file.handle()).await
+    }
+
+    async fn unlock(&self, fid: Fid, which: impl Fn(&LockSpec) -> bool) -> ClientResult<()> {
+        let held: Vec<LockSpec> = self.inner.locks_of(fid).into_iter().filter(which).collect();
+        for lock in held {
+            self.set_lock(fid, LockSpec { mode: lock_mode::NONE, ..lock }).await?;
+        }
+        Ok(())
+    }
+
+    async fn set_lock(&self, fid: Fid, lock: LockSpec) -> ClientResult<LockOutcome> {
+        let session = &self.inner.peers.mdt().session;
+        let lets_go = lock.mode == lock_mode::NONE;
+        if lets_go {
+            // First: if the MDT restarts, what is let go of must not be brought back.
+            self.inner.remember_lock(fid, &lock);
+        }
+        loop {
+            let before = (session.incarnation(), session.stats().evictions);
+            let LockReply { granted, .. } =
+                self.mdt(fid, &Lock { fid, how: lock_how::TRY, lock: lock.clone() }).await?;
+            if !granted {
+                return Ok(LockOutcome::Denied);
+            }
+            if lets_go {
+                return Ok(LockOutcome::Granted);
+            }
+            // An MDT that has restarted, or begun another session, knows nothing of the lock: it is asked again.
+            if (session.incarnation(), session.stats().evictions) == before {
+                self.inner.remember_lock(fid, &lock);
+                return Ok(LockOutcome::Granted);
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn locks_of(&self, fid: Fid) -> Vec<LockSpec> {
+        let locks = self.locks.borrow();
+        locks.get(&fid).into_iter().flat_map(|list| list.iter()).map(|((), lock)| lock.clone()).collect()
+    }
+
+    fn remember_lock(&self, fid: Fid, lock: &LockSpec) {
+        let mut locks = self.locks.borrow_mut();
+        let list = locks.entry(fid).or_default();
+        list.set((), lock);
+        if list.is_empty() {
+            locks.remove(&fid);
+        }
+    }
+
+    /// Locks to bring back after a restart of the MDT, ordered.
+    pub fn locks_to_reclaim(&self) -> Vec<HeldLock> {
+        let locks = self.locks.borrow();
+        let of_file = |(fid, list): (&Fid, &forebay_proto::LockList<()>)| {
+            list.iter().map(|((), lock)| HeldLock { fid: *fid, lock: lock.clone() }).collect::<Vec<_>>()
+        };
+        locks.iter().flat_map(of_file).collect()
+    }
+
+    /// The MDT has ended the session, and with it all locks: the handles they were set through are good for nothing more.
+    pub fn lose_locks(self: &Rc<Self>) {
+        let lost = self.locks.take();
+        for handle in lost.values().flat_map(|list| list.iter()).map(|((), lock)| lock.handle) {
+            if let Some(file) = self.open_handles().into_iter().find(|file| file.handle() == handle) {
+                file.lose_lock();
+            }
+        }
+    }
+}
+
+impl OpenFile {
+    /// A lock is of no use through a handle that lost one.
+    fn check_lock(&self) -> ClientResult<()> {
+        if self.has_lost_lock() { Err(Errno::EIO.into()) } else { Ok(()) }
+    }
+}

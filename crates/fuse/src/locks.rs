@@ -1,0 +1,136 @@
+//! flock(2), fcntl(2) locks and locks of open file descriptions: to the MDT, so that they hold across mounts.
+//!
+//! Whether a signal waits for the thread that waits for a lock is asked of /proc: interrupts do not come with the requests. A
+//! wait ends at once then, with EINTR, as nothing was changed yet.
+//!
+//! A lock goes with the descriptor of the process that set it (FLUSH names the owner) or with the open file description
+//! (RELEASE), whichever comes first.
+
+use std::fs;
+
+use forebay_client::{ClientResult, LockOutcome, LockSpec, lock_kind, lock_mode};
+use forebay_proto::Errno;
+use fuser::FileHandle;
+
+use crate::{limits, server::Server};
+
+/// A request for a lock, as the kernel words it.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub owner: u64,
+    pub start: u64,
+    pub end: u64,
+    /// F_RDLCK, F_WRLCK, F_UNLCK.
+    pub kind: i32,
+    /// By flock(2), which never meets fcntl(2).
+    pub flock: bool,
+    /// The process, as lockers are told.
+    pub pid: u32,
+    /// The thread that waits for the answer.
+    pub thread: u32,
+}
+
+/// A lock in the way, as F_GETLK tells it; kind F_UNLCK: none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub start: u64,
+    pub end: u64,
+    pub kind: i32,
+    pub pid: u32,
+}
+
+/// Last byte of a lock of the whole file.
+const WHOLE_FILE_END: u64 = i64::MAX as u64;
+
+impl Wanted {
+    fn spec(&self) -> ClientResult<LockSpec> {
+        let kind = if self.flock { lock_kind::FLOCK } else { lock_kind::FCNTL };
+        let mode = match self.kind {
+            libc::F_RDLCK => lock_mode::SHARED,
+            libc::F_WRLCK => lock_mode::EXCLUSIVE,
+            libc::F_UNLCK => lock_mode::NONE,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        let (owner, start, end, pid) = (self.owner, self.start, self.end.min(WHOLE_FILE_END), self.pid);
+        Ok(LockSpec { kind, owner, mode, start, end, pid, handle: 0 })
+    }
+}
+
+impl Server {
+    /// `wait`: until nobody is in the way. Errors: EAGAIN, EINTR, ENOLCK.
+    pub async fn set_lock(&self, handle: FileHandle, wanted: Wanted, wait: bool) -> ClientResult<()> {
+        let open = self.file(handle)?;
+        let lock = wanted.spec()?;
+        while self.client.try_lock(&open.file, lock.clone()).await? == LockOutcome::Denied {
+            if !wait {
+                return Err(Errno::EAGAIN.into());
+            }
+            self.wait_or_signal(&open.file, &lock, wanted.thread).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn test_lock(&self, handle: FileHandle, wanted: Wanted) -> ClientResult<Found> {
+        let open = self.file(handle)?;
+        let holder = self.client.test_lock(&open.file, wanted.spec()?).await?;
+        Ok(holder.map_or(Found { start: 0, end: 0, kind: libc::F_UNLCK, pid: 0 }, |lock| Found {
+            start: lock.start,
+            end: lock.end,
+            kind: if lock.mode == lock_mode::EXCLUSIVE { libc::F_WRLCK } else { libc::F_RDLCK },
+            pid: lock.pid,
+        }))
+    }
+
+    /// Waits until the lock may be free, or the thread has a signal to see to (EINTR).
+    async fn wait_or_signal(&self, file: &forebay_client::OpenFile, lock: &LockSpec, thread: u32) -> ClientResult<()> {
+        let mut wait = std::pin::pin!(self.client.wait_for_lock(file, lock));
+        loop {
+            if let Ok(ended) = self.env.timeout(limits::SIGNAL_INTERVAL, wait.as_mut()).await {
+                return ended;
+            }
+            if is_interrupted(thread) {
+                return Err(Errno::EINTR.into());
+            }
+        }
+    }
+}
+
+/// A thread that is gone, or has a signal pending that it does not block.
+fn is_interrupted(thread: u32) -> bool {
+    fs::read_to_string(format!("/proc/{thread}/status")).map_or(true, |status| has_signal(&status))
+}
+
+fn has_signal(status: &str) -> bool {
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    };
+    (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") & !mask("SigIgn:") != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pending_signal_counts_unless_it_is_blocked_or_ignored() {
+        let status = |pending: &str, shared: &str, blocked: &str, ignored: &str| {
+            format!("Name:\tx\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\n")
+        };
+        assert!(!has_signal(&status("0", "0", "0", "0")));
+        assert!(has_signal(&status("0000000000000002", "0", "0", "0")));
+        assert!(has_signal(&status("0", "0000000000004000", "0000000000000001", "0")));
+        assert!(!has_signal(&status("2", "0", "2", "0")));
+        assert!(!has_signal(&status("0", "2", "0", "2")));
+        assert!(is_interrupted(u32::MAX), "who is gone waits for nothing");
+    }
+
+    #[test]
+    fn locks_are_worded_as_the_protocol_has_them() {
+        let wanted = Wanted { owner: 5, start: 0, end: u64::MAX, kind: libc::F_WRLCK, flock: true, pid: 6, thread: 7 };
+        let spec = wanted.spec().expect("a lock");
+        assert_eq!(spec.kind, lock_kind::FLOCK);
+        assert_eq!((spec.mode, spec.end, spec.owner, spec.pid), (lock_mode::EXCLUSIVE, WHOLE_FILE_END, 5, 6));
+        assert!(Wanted { kind: 77, ..wanted }.spec().is_err());
+    }
+}

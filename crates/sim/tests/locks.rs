@@ -1,0 +1,225 @@
+//! Advisory locks across clients: held by one at a time, through crashes of the MDT, and let go of when their client dies.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use forebay_client::{
+    Caller, Client, CommitLevel, LayoutSpec, LockOutcome, LockSpec, OpenFile, OpenMode, lock_kind, lock_mode,
+};
+use forebay_env::{
+    Env,
+    sim::{NodeId, Sim},
+};
+use forebay_proto::Fid;
+use forebay_sim::{Cluster, ClusterOptions};
+
+const RANGES: usize = 3;
+const RANGE_BYTES: u64 = 64 << 10;
+const EXCLUSIVE: u32 = lock_mode::EXCLUSIVE;
+
+/// Who holds which range, as programs believe.
+#[derive(Default)]
+struct Oracle {
+    holders: RefCell<[Vec<(u64, u32)>; RANGES]>,
+    /// Increments acknowledged under the range's exclusive lock.
+    increments: RefCell<[u64; RANGES]>,
+}
+
+impl Oracle {
+    fn granted(&self, range: usize, worker: u64, mode: u32) {
+        let holders = &mut self.holders.borrow_mut()[range];
+        let excluded = holders.iter().any(|(_, held)| mode == EXCLUSIVE || *held == EXCLUSIVE);
+        assert!(!excluded, "range {range}: worker {worker} was given mode {mode} beside {holders:?}");
+        holders.push((worker, mode));
+    }
+
+    fn let_go(&self, range: usize, worker: u64) {
+        self.holders.borrow_mut()[range].retain(|(who, _)| *who != worker);
+    }
+
+    fn died(&self, worker: u64) {
+        (0..RANGES).for_each(|range| self.let_go(range, worker));
+    }
+}
+
+struct World {
+    sim: Sim,
+    cluster: Rc<Cluster>,
+    oracle: Rc<Oracle>,
+    done: Rc<Cell<usize>>,
+}
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+fn spec(owner: u64, mode: u32, range: usize) -> LockSpec {
+    let start = range as u64 * RANGE_BYTES;
+    LockSpec { kind: lock_kind::FCNTL, owner, mode, start, end: start + RANGE_BYTES - 1, pid: 1, handle: 0 }
+}
+
+async fn open(client: &Client) -> OpenFile {
+    let layout = LayoutSpec { stripe_count: 2, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+    let opened = client.create(&caller(), Fid::ROOT, b"shared", 0o644, OpenMode::READ_WRITE, layout).await;
+    opened.expect("the file opens").1
+}
+
+/// Reads a range's counter and writes it back, one more.
+async fn increment(client: &Client, file: &OpenFile, range: usize) {
+    let offset = range as u64 * RANGE_BYTES;
+    let bytes = client.read(file, offset, 8).await.expect("it reads");
+    let mut counter = [0; 8];
+    counter[..bytes.len()].copy_from_slice(&bytes);
+    let next = (u64::from_le_bytes(counter) + 1).to_le_bytes().to_vec();
+    client.write(file, offset, next).await.expect("it writes");
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let sim = Sim::new(seed);
+        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
+        cluster.boot_all();
+        Self { sim, cluster, oracle: Rc::default(), done: Rc::default() }
+    }
+
+    /// A client's machine with workers that lock, count and let go.
+    fn station(&self, name: &str, first_worker: u64, workers: u64, rounds: u64) -> NodeId {
+        let node = self.sim.add_node(name);
+        let (cluster, oracle, done) = (self.cluster.clone(), self.oracle.clone(), self.done.clone());
+        self.sim.start(node, move |env| async move {
+            let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            for worker in first_worker..first_worker + workers {
+                let (client, oracle, done, shard) = (client.clone(), oracle.clone(), done.clone(), env.clone());
+                env.spawn(async move {
+                    work(&shard, &client, &oracle, worker, rounds).await;
+                    done.set(done.get() + 1);
+                });
+            }
+        });
+        node
+    }
+
+    fn run_until_done(&self, workers: usize, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            if self.done.get() == workers {
+                return;
+            }
+            self.sim.run_for(Duration::from_millis(100));
+        }
+        panic!("seed {}: {} of {workers} workers are done", self.sim.seed(), self.done.get());
+    }
+
+    /// What the file holds in the end.
+    fn counters(&self) -> Vec<u64> {
+        let node = self.sim.add_node("auditor");
+        self.sim.block_on(async {
+            let client = self.cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            let file = open(&client).await;
+            let mut counters = Vec::new();
+            for range in 0..RANGES {
+                let bytes = client.read(&file, range as u64 * RANGE_BYTES, 8).await.expect("it reads");
+                counters.push(u64::from_le_bytes(bytes[..].try_into().expect("a counter")));
+            }
+            counters
+        })
+    }
+}
+
+async fn work(env: &Env, client: &Client, oracle: &Oracle, worker: u64, rounds: u64) {
+    let file = open(client).await;
+    for _ in 0..rounds {
+        let range = (env.random_u64() % RANGES as u64) as usize;
+        let mode = if env.random_u64() % 3 == 0 { lock_mode::SHARED } else { EXCLUSIVE };
+        let lock = spec(worker, mode, range);
+        if env.random_u64() % 2 == 0 {
+            client.lock(&file, lock.clone()).await.expect("it waits for the lock");
+        } else if client.try_lock(&file, lock.clone()).await.expect("it tries") == LockOutcome::Denied {
+            continue;
+        }
+        oracle.granted(range, worker, mode);
+        env.sleep(Duration::from_millis(env.random_u64() % 20)).await;
+        if mode == EXCLUSIVE {
+            increment(client, &file, range).await;
+            oracle.increments.borrow_mut()[range] += 1;
+        }
+        oracle.let_go(range, worker);
+        let release = LockSpec { mode: lock_mode::NONE, ..lock };
+        client.try_lock(&file, release).await.expect("it lets go");
+    }
+    client.close(file).await.expect("it closes");
+}
+
+/// lock, MDT |SIGKILL, power| reclaim, reset | nobody is given what another holds, no increment is lost
+#[test]
+fn locks_of_three_clients_exclude_each_other_through_restarts_of_the_mdt() {
+    for seed in 0..40 {
+        let world = World::new(seed);
+        let nodes: Vec<_> = (0..3).map(|n| world.station(&format!("client{n}"), n * 2, 2, 25)).collect();
+        for _ in 0..5 {
+            world.sim.run_for(Duration::from_millis(50 + world.sim.random_below(200)));
+            let mdt = world.cluster.servers[0].node;
+            match world.sim.random_below(3) {
+                0 => world.sim.crash(mdt),
+                1 => world.sim.power_cut(mdt),
+                _ => world.sim.reset_connections(nodes[world.sim.random_below(3) as usize], mdt),
+            }
+            world.sim.run_for(Duration::from_millis(world.sim.random_below(100)));
+            world.cluster.boot_all();
+        }
+        world.run_until_done(6, 120);
+        assert_eq!(world.counters(), *world.oracle.increments.borrow(), "seed {seed}");
+    }
+}
+
+/// lock, client |SIGKILL|, MDT |SIGKILL or not| | its locks come free, and nothing it wrote comes later
+#[test]
+fn locks_of_a_client_that_dies_come_free() {
+    for seed in 0..16 {
+        let world = World::new(seed);
+        let dying = world.station("dying", 0, 2, u64::MAX);
+        world.station("living", 2, 2, 30);
+        world.sim.run_for(Duration::from_millis(200 + world.sim.random_below(300)));
+        world.sim.crash(dying);
+        if seed % 2 == 0 {
+            world.sim.crash(world.cluster.servers[0].node);
+            world.cluster.boot_all();
+        }
+        // What the dead believed to hold may still be held for them: nobody else has it.
+        world.oracle.died(0);
+        world.oracle.died(1);
+        world.run_until_done(2, 200);
+        let (counters, acknowledged) = (world.counters(), world.oracle.increments.borrow());
+        for (counter, acknowledged) in counters.iter().zip(acknowledged.iter()) {
+            let in_doubt = *acknowledged..=*acknowledged + 2;
+            assert!(in_doubt.contains(counter), "seed {seed}: {counters:?}, acknowledged {acknowledged:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wait_may_be_given_up_and_leaves_nothing() {
+    let world = World::new(1);
+    let (a, b) = (world.sim.add_node("a"), world.sim.add_node("b"));
+    world.sim.block_on(async {
+        let first = world.cluster.mount(a, CommitLevel::Data).await.expect("it mounts");
+        let second = world.cluster.mount(b, CommitLevel::Data).await.expect("it mounts");
+        let (mine, theirs) = (open(&first).await, open(&second).await);
+        assert_eq!(first.try_lock(&mine, spec(1, EXCLUSIVE, 0)).await, Ok(LockOutcome::Granted));
+        let env = world.sim.env(b);
+        let wanted = spec(2, EXCLUSIVE, 0);
+        let wait = second.wait_for_lock(&theirs, &wanted);
+        assert!(env.timeout(Duration::from_secs(1), wait).await.is_err(), "it waits");
+        let holder = second.test_lock(&theirs, spec(2, lock_mode::SHARED, 0)).await.expect("it asks");
+        assert_eq!(holder.map(|lock| (lock.owner, lock.mode)), Some((1, EXCLUSIVE)));
+        // The descriptor's end lets go; so does the process's close of any other of the file.
+        first.unlock_owner(&mine, 2).await.expect("another's close");
+        assert_eq!(second.try_lock(&theirs, spec(2, EXCLUSIVE, 0)).await, Ok(LockOutcome::Denied));
+        first.unlock_owner(&mine, 1).await.expect("its close");
+        assert_eq!(second.try_lock(&theirs, spec(2, EXCLUSIVE, 0)).await, Ok(LockOutcome::Granted));
+        second.unlock_handle(&theirs).await.expect("its end");
+        assert_eq!(first.try_lock(&mine, spec(1, EXCLUSIVE, 0)).await, Ok(LockOutcome::Granted));
+    });
+}
