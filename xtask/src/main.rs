@@ -1,7 +1,8 @@
-//! Chores of the project: `cargo run --release -p xtask -- figures [--quick]`.
+//! Chores of the project: `cargo run --release -p xtask -- figures [--quick]`, `... -- suites [--quick]`.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod figures;
+mod suites;
 
 use std::process::ExitCode;
 
@@ -9,7 +10,12 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match args.split_first() {
         Some((task, rest)) if task == "figures" => figures::run(rest),
-        _ => Err("usage: cargo run --release -p xtask -- figures [--quick] [--dir DIR] [--only NAME,NAME]".into()),
+        Some((task, rest)) if task == "suites" => suites::run(rest),
+        _ => Err(format!(
+            "usage: cargo run --release -p xtask -- figures [--quick] [--dir DIR] [--only NAME,NAME]\n       \
+             cargo run --release -p xtask -- {}",
+            suites::USAGE
+        )),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,12 +6,12 @@
 mod cluster;
 mod document;
 mod ext4;
-mod forebay;
+pub mod forebay;
 mod machine;
 mod memory;
 mod mount;
 mod namespace;
-mod process;
+pub mod process;
 mod store;
 mod summary;
 mod syscalls;

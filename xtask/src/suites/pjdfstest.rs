@@ -1,0 +1,53 @@
+//! `pjdfstest` as root: every feature that applies, remounts among them.
+
+use std::{fs, process::Command};
+
+use super::{
+    Plan,
+    cluster::Cluster,
+    tools::{PJDFSTEST, tool},
+};
+use crate::figures::{Outcome, process::output};
+
+/// Features of the suite that Linux has; the rest are BSD's.
+const CONFIGURATION: &str = r#"
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+stat_st_birthtime = {}
+utime_now = {}
+utimensat = {}
+[settings]
+naptime = 0.01
+allow_remount = true
+[dummy_auth]
+entries = [["nobody", "GROUP"], ["daemon", "daemon"]]
+"#;
+
+/// Runs it.
+pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
+    let program = tool(PJDFSTEST)?;
+    let group = output(Command::new("id").args(["-gn", "nobody"]))?;
+    let configuration = plan.dir.join("pjdfstest.toml");
+    let place = cluster.first.join("pjdfstest");
+    let other = plan.dir.join("other");
+    let write = || {
+        fs::write(&configuration, CONFIGURATION.replace("GROUP", group.trim()))?;
+        fs::create_dir_all(&place)?;
+        fs::create_dir_all(&other)
+    };
+    write().map_err(|error: std::io::Error| format!("cannot prepare: {error}"))?;
+    // Another file system, for what must not cross from one to the other.
+    output(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&other))?;
+    let mut suite = Command::new(program);
+    let result = suite.arg("-c").arg(&configuration).arg("-p").arg(&place).arg("-s").arg(&other).output();
+    output(Command::new("umount").arg(&other))?;
+    let said = result.map_err(|error| format!("pjdfstest: {error}"))?;
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let summary = text.lines().rev().find(|line| line.starts_with("Summary:")).unwrap_or("no summary").to_owned();
+    if said.status.success() && summary.starts_with("Summary: 0 failed") {
+        return Ok(summary);
+    }
+    eprintln!("{text}{}", String::from_utf8_lossy(&said.stderr));
+    Err(summary)
+}

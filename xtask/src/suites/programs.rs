@@ -1,0 +1,175 @@
+//! Real programs, before and after every server was killed and brought back.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{Plan, cluster::Cluster};
+use crate::figures::{Outcome, forebay::root, process::output};
+
+/// Files of the toolchain's documentation that are copied with --quick.
+const QUICK_TREE: &str = "std/collections";
+
+/// Runs all of them.
+pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
+    let mut done = Vec::new();
+    let all: [(&str, Program); 4] = [("tree", trees), ("git", git), ("sqlite3", sqlite), ("make", c_project)];
+    for (name, program) in all {
+        eprintln!("   {name}");
+        match program(cluster, plan).map_err(|error| format!("{name}: {error}"))? {
+            Some(words) => done.push(words),
+            None => eprintln!("   {name} is not installed: passed over"),
+        }
+    }
+    Ok(done.join("; "))
+}
+
+type Program = fn(&Cluster<'_>, &Plan) -> Outcome<Option<String>>;
+
+fn is_installed(name: &str) -> bool {
+    Command::new("sh").args(["-c", &format!("command -v {name}")]).output().is_ok_and(|out| out.status.success())
+}
+
+/// A shell's words, in `dir`; any that fails ends them.
+fn sh(dir: &Path, words: &str) -> Outcome<String> {
+    output(Command::new("sh").args(["-euc", words]).current_dir(dir))
+}
+
+/// A tree copied with cp, tar and rsync is the same as its origin, before and after the servers died.
+fn trees(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
+    let docs = PathBuf::from(output(Command::new("rustc").args(["--print", "sysroot"]))?.trim());
+    let docs = docs.join("share/doc/rust/html").join(if plan.quick { QUICK_TREE } else { "std" });
+    let tree = if docs.exists() { docs } else { root().join("crates") };
+    let (from, to) = (tree.display(), &cluster.first);
+    let mut copies = vec!["cp"];
+    sh(to, &format!("cp -a {from} cp"))?;
+    sh(to, &format!("tar -C {from} -cf tree.tar . && mkdir tar && tar -C tar -xpf tree.tar"))?;
+    copies.push("tar");
+    if is_installed("rsync") {
+        sh(to, &format!("rsync -a {from}/ rsync/"))?;
+        copies.push("rsync");
+    }
+    let compare = |mnt: &Path| {
+        copies.iter().try_for_each(|copy| {
+            sh(mnt, &format!("diff -r --no-dereference {from} {copy}"))?;
+            let list = "find . -mindepth 1 -printf '%P %y %m %U %G %T@ %l\\n' | sort";
+            let (theirs, ours) = (sh(&tree, list)?, sh(&mnt.join(copy), list)?);
+            let differs = theirs.lines().zip(ours.lines()).find(|(a, b)| a != b);
+            match differs {
+                Some((a, b)) => Err(format!("{copy}: {a} became {b}")),
+                None if theirs.len() != ours.len() => Err(format!("{copy}: names are missing")),
+                None => Ok(()),
+            }
+        })
+    };
+    compare(&cluster.first)?;
+    cluster.kill_servers()?;
+    compare(&cluster.first)?;
+    compare(&cluster.second)?;
+    let files = sh(&tree, "find . | wc -l")?;
+    sh(to, "rm -rf cp tar tree.tar rsync")?;
+    Ok(Some(format!("{} of {} names", copies.join(", "), files.trim())))
+}
+
+/// Clone, collect garbage, verify; and once more after the servers died.
+fn git(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<Option<String>> {
+    if !is_installed("git") || !root().join(".git").exists() {
+        return Ok(None);
+    }
+    let from = root();
+    let words =
+        format!("git -c safe.directory='*' clone -q --no-local {} clone && cd clone && git status -s", from.display());
+    sh(&cluster.first, &words)?;
+    let clone = cluster.first.join("clone");
+    sh(&clone, "git gc -q --aggressive --prune=now && git fsck --full --strict")?;
+    let head = sh(&clone, "git rev-parse HEAD")?;
+    cluster.kill_servers()?;
+    let check =
+        "git fsck --full --strict && git checkout -q --detach && git diff --exit-code HEAD && git rev-parse HEAD";
+    let after =
+        sh(&cluster.second.join("clone"), &format!("git config --global --get-all safe.directory || true; {check}"));
+    let after = after.or_else(|_| sh(&clone, check))?;
+    if !after.ends_with(&head) {
+        return Err(format!("the head was {head}, it is {after}"));
+    }
+    sh(&cluster.first, "rm -rf clone")?;
+    Ok(Some("git clone, gc, fsck".into()))
+}
+
+/// Two processes write one database, with a rollback journal and with a write-ahead log.
+fn sqlite(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
+    if !is_installed("sqlite3") {
+        return Ok(None);
+    }
+    let rounds = if plan.quick { 50 } else { 300 };
+    for (mode, other) in [("delete", &cluster.second), ("wal", &cluster.first)] {
+        let db = format!("{mode}.db");
+        let make = format!("sqlite3 {db} 'pragma journal_mode={mode}; create table t(who, n integer);' > /dev/null");
+        sh(&cluster.first, &make)?;
+        // A write-ahead log needs the shared memory of one machine: there both are on one mount.
+        let writer = |who: &str| {
+            format!(
+                "for n in $(seq {rounds}); do sqlite3 -cmd '.timeout 60000' {db} \
+                 \"begin immediate; insert into t values('{who}', (select count(*) from t)); commit;\"; done"
+            )
+        };
+        let mut second = Command::new("sh");
+        second.args(["-euc", &writer("b")]).current_dir(other);
+        let mut second = second.spawn().map_err(|error| format!("sh: {error}"))?;
+        let first = sh(&cluster.first, &writer("a"));
+        let status = second.wait().map_err(|error| format!("sh: {error}"))?;
+        first?;
+        if !status.success() {
+            return Err(format!("{mode}: the second writer: {status}"));
+        }
+        if mode == "delete" {
+            cluster.kill_servers()?;
+        }
+        let ask = "select count(*), count(distinct n), max(n) from t; pragma integrity_check;";
+        let found = sh(&cluster.first, &format!("sqlite3 {db} '{ask}'"))?;
+        let expected = format!("{0}|{0}|{1}\nok\n", 2 * rounds, 2 * rounds - 1);
+        if found != expected {
+            return Err(format!("{mode}: {found:?}, not {expected:?}"));
+        }
+        sh(&cluster.first, &format!("rm -f {db} {db}-wal {db}-shm"))?;
+    }
+    Ok(Some(format!("SQLite with two writers of {rounds} transactions")))
+}
+
+/// A small C project is configured, built twice (the second time there is nothing to do), and tests itself.
+fn c_project(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<Option<String>> {
+    if !is_installed("make") || !is_installed("cc") {
+        return Ok(None);
+    }
+    let dir = cluster.first.join("project");
+    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let parts = 40;
+    let write =
+        |name: String, text: String| fs::write(dir.join(&name), text).map_err(|error| format!("{name}: {error}"));
+    for part in 0..parts {
+        write(
+            format!("part{part}.c"),
+            format!("#include \"config.h\"\nint part{part}(void) {{ return {part} * FACTOR; }}\n"),
+        )?;
+    }
+    let names = |show: fn(u32) -> String| (0..parts).map(show).collect::<Vec<_>>().join(" ");
+    let calls = (0..parts).map(|part| format!("int part{part}(void); sum += part{part}();\n")).collect::<String>();
+    write("main.c".into(), format!("int main(void) {{ int sum = 0;\n{calls} return sum == 1560 ? 0 : 1; }}\n"))?;
+    write("configure".into(), "#!/bin/sh\nset -e\necho 'int main(void){return 0;}' > t.c\ncc t.c -o t\n./t\nrm t t.c\necho '#define FACTOR 2' > config.h\n".into())?;
+    let objects = names(|part| format!("part{part}.o"));
+    let makefile = format!(
+        "all: main\nmain: main.o libparts.a\n\tcc -o $@ main.o libparts.a\nlibparts.a: {objects}\n\tar rcs $@ $^\n%.o: %.c config.h\n\tcc -O1 -c -o $@ $<\n"
+    );
+    write("Makefile".into(), makefile)?;
+    sh(&dir, "chmod +x configure && ./configure && make -s -j4 && ./main")?;
+    let again = sh(&dir, "make")?;
+    if !again.contains("Nothing to be done") {
+        return Err(format!("a second make did something: {again}"));
+    }
+    cluster.kill_servers()?;
+    sh(&cluster.second.join("project"), "./main && make -q")?;
+    sh(&cluster.first, "rm -rf project")?;
+    Ok(Some("a C project configured and built".into()))
+}
