@@ -6,7 +6,10 @@ mod common;
 use std::{
     fs::{self, File, OpenOptions},
     io::Read,
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -161,9 +164,81 @@ fn a_mount_by_its_helper_has_the_options_of_fstab() {
     assert!(options(&mounts.first).contains("nosuid") && options(&mounts.first).contains("nodev"));
     assert!(!options(&mounts.second).contains("nosuid") && !options(&mounts.second).contains("nodev"));
     run(Command::new("mount").args(["-o", "remount,ro"]).arg(&mounts.second));
-    let refused = OpenOptions::new().write(true).create(true).mode(0o600).open(mounts.second.join("x"));
+    let refused = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(mounts.second.join("x"));
     assert_eq!(refused.expect_err("it is read-only").raw_os_error(), Some(libc::EROFS));
     run(Command::new("mount").args(["-o", "remount,rw"]).arg(&mounts.second));
     fs::write(mounts.second.join("x"), b"y").expect("it is writable again");
     assert_eq!(fs::read(mounts.first.join("x")).expect("the other mount sees it"), b"y");
+}
+
+#[test]
+fn holes_are_told_by_lseek_and_by_the_blocks_of_stat() {
+    let Some(mounts) = Mounts::new("holes") else { return };
+    run(forebay().args(["setstripe", "-c", "2", "-S", "64KiB"]).arg(&mounts.first));
+    let file = open(&mounts.first.join("f"));
+    file.write_all_at(&[1; 100_000], 1 << 20).expect("it writes");
+    file.set_len(8 << 20).expect("it grows");
+    // SAFETY: a descriptor that is open.
+    let seek = |file: &File, offset: i64, whence: i32| unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
+    let end = (1 << 20) + 100_000;
+    for (offset, whence, expected) in [
+        (0, libc::SEEK_DATA, 1 << 20),
+        (0, libc::SEEK_HOLE, 0),
+        (1 << 20, libc::SEEK_HOLE, end),
+        ((1 << 20) + 70_000, libc::SEEK_HOLE, end),
+        (end, libc::SEEK_DATA, -1),
+        (end, libc::SEEK_HOLE, end),
+        (8 << 20, libc::SEEK_HOLE, -1),
+        (0, libc::SEEK_END, 8 << 20),
+    ] {
+        assert_eq!(seek(&file, offset, whence), expected, "{offset} {whence}");
+    }
+    drop(file);
+    let blocks = |mnt: &Path| fs::metadata(mnt.join("f")).expect("it is there").blocks();
+    let expected = 100_000_u64.div_ceil(512);
+    assert_eq!((blocks(&mounts.first), blocks(&mounts.second)), (expected, expected));
+    // cp(1) finds the holes by itself.
+    run(Command::new("cp").arg("--sparse=always").arg(mounts.second.join("f")).arg(mounts.first.join("g")));
+    assert!(fs::metadata(mounts.first.join("g")).expect("it is there").blocks() < 400);
+    run(Command::new("cmp").arg(mounts.first.join("f")).arg(mounts.second.join("g")));
+}
+
+/// owner rwx, user `uid` rwx, group r-x, mask rwx, others ---: as the bytes of a list
+fn list_for(uid: u32) -> Vec<u8> {
+    let entries = [(1u16, 7u16, u32::MAX), (2, 7, uid), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
+    let words = entries
+        .map(|(tag, bits, id)| [&tag.to_le_bytes()[..], &bits.to_le_bytes()[..], &id.to_le_bytes()[..]].concat());
+    [&2u32.to_le_bytes()[..], &words.concat()[..]].concat()
+}
+
+fn set_list(path: &Path, name: &std::ffi::CStr, list: &[u8]) {
+    let path = std::ffi::CString::new(path.to_str().expect("UTF-8")).expect("a path");
+    // SAFETY: strings and a value that outlive the call.
+    let done = unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), list.as_ptr().cast(), list.len(), 0) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn access_control_lists_admit_whom_they_name_and_are_inherited() {
+    let Some(mounts) = Mounts::new("lists") else { return };
+    let (file, dir) = (mounts.first.join("f"), mounts.first.join("d"));
+    fs::write(&file, b"secret").expect("it is written");
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is private");
+    fs::create_dir(&dir).expect("it is made");
+    let as_user = |uid: u32, words: &str| {
+        // It becomes the user where it stands: the way there may be closed to others.
+        let user = uid.to_string();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "sh", "-c", words]);
+        command.current_dir(&mounts.second).stderr(Stdio::null()).status().expect("it runs").success()
+    };
+    assert!(!as_user(4242, "cat f"));
+    set_list(&file, c"system.posix_acl_access", &list_for(4242));
+    assert_eq!(fs::metadata(mounts.second.join("f")).expect("it is there").mode() & 0o777, 0o770);
+    assert!(as_user(4242, "cat f >/dev/null && echo more >> f") && !as_user(4243, "cat f"));
+    // What is made in a directory with a default list has it, whatever the umask.
+    run(Command::new("chmod").arg("711").arg(&dir));
+    set_list(&dir, c"system.posix_acl_default", &list_for(4242));
+    run(Command::new("sh").args(["-c", "umask 077; mkdir e; echo x > e/g"]).current_dir(&dir));
+    assert!(as_user(4242, "cat d/e/g >/dev/null && echo y >> d/e/g") && !as_user(4243, "cat d/e/g"));
 }

@@ -1,12 +1,16 @@
 //! fallocate(2).
 
-use forebay_proto::{Errno, limits::FILE_BYTES, message::Punch};
+use forebay_proto::{
+    Errno,
+    limits::{FILE_BYTES, PUNCH_BYTES},
+    message::Punch,
+};
 use forebay_rpc::Call;
 
 use crate::{
     Client, ClientResult, OpenFile,
     errors::Trouble,
-    plan::plan_whole,
+    plan::{WholeRange, plan_whole},
     tasks::{detached, try_all},
 };
 
@@ -48,6 +52,7 @@ impl Client {
         detached(self.env(), async move {
             let _busy = file.state().busy();
             file.inner.wrote.set(true);
+            file.state().make_sparse();
             client.fresh(file.state(), async || client.allocate_once(&file, offset, length, what).await).await?;
             if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
         })
@@ -57,7 +62,8 @@ impl Client {
     async fn allocate_once(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> Result<(), Trouble> {
         let at = file.state().snapshot();
         if what.punches() {
-            let punches = plan_whole(&at.layout, offset, length).into_iter().map(|range| {
+            let ranges = plan_whole(&at.layout, offset, length).into_iter().flat_map(steps);
+            let punches = ranges.map(|range| {
                 let (client, file, at) = (self.clone(), file.clone(), at.clone());
                 let (offset, length) = (range.offset, range.length);
                 async move {
@@ -74,5 +80,29 @@ impl Client {
             self.raise(file.state(), &at, offset + length, self.level(false)).await?;
         }
         Ok(())
+    }
+}
+
+/// A range of an object in steps that one request takes.
+fn steps(range: WholeRange) -> impl Iterator<Item = WholeRange> {
+    let begins = (range.offset..range.offset + range.length).step_by(PUNCH_BYTES as usize);
+    let end = range.offset + range.length;
+    begins.map(move |offset| WholeRange { offset, length: PUNCH_BYTES.min(end - offset), ..range })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_of_any_length_is_made_in_steps_that_cover_it() {
+        for length in [1, PUNCH_BYTES, PUNCH_BYTES + 1, 5 * PUNCH_BYTES - 3] {
+            let all: Vec<_> = steps(WholeRange { ost: 1, offset: 77, length }).collect();
+            assert!(all.iter().all(|step| (1..=PUNCH_BYTES).contains(&step.length)));
+            assert_eq!(all.iter().map(|step| step.length).sum::<u64>(), length);
+            assert!(
+                all.windows(2).all(|pair| pair[0].offset + pair[0].length == pair[1].offset) && all[0].offset == 77
+            );
+        }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct FileState {
     raised_at: Cell<Transno>,
     in_flight: Cell<usize>,
     idle: Notify,
+    /// This client has written beyond the end, or made a hole.
+    sparse: Cell<bool>,
     losses: Cell<u64>,
     loss: RefCell<String>,
     owner: Weak<Inner>,
@@ -68,6 +70,7 @@ impl FileState {
             raised_at: Cell::new(Transno(0)),
             in_flight: Cell::new(0),
             idle: Notify::new(),
+            sparse: Cell::new(false),
             losses: Cell::new(0),
             loss: RefCell::default(),
             owner: Rc::downgrade(owner),
@@ -126,6 +129,16 @@ impl FileState {
         while self.in_flight.get() > 0 {
             self.idle.notified().await;
         }
+    }
+
+    /// What this client does may leave a hole.
+    pub fn make_sparse(&self) {
+        self.sparse.set(true);
+    }
+
+    /// This client may have left a hole.
+    pub fn is_sparse(&self) -> bool {
+        self.sparse.get()
     }
 
     /// Acknowledged changes are lost: every handle reports it once.

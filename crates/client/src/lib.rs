@@ -20,6 +20,7 @@ mod file;
 mod fsync;
 pub mod limits;
 mod locks;
+mod map;
 pub mod mode;
 mod mount;
 mod names;

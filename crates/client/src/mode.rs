@@ -11,9 +11,17 @@ pub const S_IFLNK: u32 = 0o120_000;
 /// Permissions, set-id bits and the sticky bit.
 pub const PERMISSIONS: u32 = 0o7777;
 
-/// Permissions of `mode`, as of type `kind`.
+/// A umask that is still to be applied (unless the directory has a default access control list).
+pub const UMASK: u32 = 0o777 << forebay_proto::message::UMASK_SHIFT;
+
+/// `mode` with a umask to be applied by the server.
+pub fn with_umask(mode: u32, umask: u32) -> u32 {
+    mode | umask << forebay_proto::message::UMASK_SHIFT & UMASK
+}
+
+/// Permissions (and umask) of `mode`, as of type `kind`.
 pub fn with_type(mode: u32, kind: u32) -> u32 {
-    mode & PERMISSIONS | kind
+    mode & (PERMISSIONS | UMASK) | kind
 }
 
 /// True for a directory.

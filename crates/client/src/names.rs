@@ -27,7 +27,7 @@ impl Client {
 
     /// Makes a regular file and opens it; opens the one that is there unless `open.exclusive`.
     ///
-    /// `mode`: permission bits, umask applied. `layout`: what is asked for, or the directory's default.
+    /// `mode`: permission bits, umask applied or in it ([`mode::with_umask`]). `layout`: what is asked for, or the directory's default.
     pub async fn create(
         &self,
         caller: &Caller,
@@ -69,7 +69,7 @@ impl Client {
             parent,
             name: Bytes::copy_from_slice(name),
             fid: self.new_fid().await?,
-            mode: mode & mode::PERMISSIONS,
+            mode: mode & (mode::PERMISSIONS | mode::UMASK),
             flags: crate::open_flags::EXCLUSIVE,
             handle: 0,
             layout: LayoutSpec::inherit(),

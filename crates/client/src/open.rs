@@ -249,6 +249,7 @@ impl Client {
             truncate_epoch: size.epoch(),
             mtime_ns,
             attr_epoch,
+            sparse: file.is_sparse(),
         };
         let closed = self.mdt(file.fid, &request).await;
         // Only now: while the MDT may not have executed it, the handle is reclaimed after a restart.

@@ -49,6 +49,9 @@ impl Client {
     ) -> ClientResult<usize> {
         let _busy = file.state().busy();
         file.inner.wrote.set(true);
+        if offset > file.state().size.borrow().seen() {
+            file.state().make_sparse();
+        }
         let written = self.fresh(file.state(), async || self.write_once(file, offset, length, data).await).await?;
         if file.mode().sync {
             self.make_name_durable(file).await?;

@@ -7,8 +7,8 @@ use fuser::{FileAttr, FileHandle, FopenFlags, Generation};
 
 use crate::{
     kernel::{
-        ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite,
-        ReplyXattr,
+        ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
+        ReplyWrite, ReplyXattr,
     },
     limits,
     locks::Found,
@@ -80,6 +80,7 @@ answers! {
         self.created(&limits::TTL, &made.0, GENERATION, made.1, made.2)
     };
     ReplyLock(found: Found) => |self| self.locked(found.start, found.end, found.kind, found.pid);
+    ReplyLseek(offset: i64) => |self| self.offset(offset);
     ReplyXattr(value: Sized) => |self| match value {
         Sized::Length(bytes) => self.size(bytes),
         Sized::Value(value) => self.data(&value),

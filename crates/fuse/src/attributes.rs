@@ -9,7 +9,7 @@ impl Server {
     /// `handle`: through which the process asks, if it does; a handle that is gone by now does not matter.
     pub async fn getattr(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<FileAttr> {
         let open = handle.and_then(|handle| self.file(handle).ok());
-        Ok(self.entry(&self.client.getattr(self.fid(ino), open.as_ref().map(|open| &open.file)).await?))
+        self.exact(&self.client.getattr(self.fid(ino), open.as_ref().map(|open| &open.file)).await?).await
     }
 
     pub async fn setattr(
@@ -20,7 +20,7 @@ impl Server {
     ) -> ClientResult<FileAttr> {
         let open = handle.and_then(|handle| self.file(handle).ok());
         let file = open.as_ref().map(|open| &open.file);
-        Ok(self.entry(&self.client.setattr(&decided(), self.fid(ino), changes, file).await?))
+        self.exact(&self.client.setattr(&decided(), self.fid(ino), changes, file).await?).await
     }
 
     /// Drops set-id bits, if there are any, before somebody without CAP_FSETID changes the content.

@@ -13,7 +13,7 @@ use std::fs;
 use forebay_client::{Caller, ClientError, ClientResult};
 use forebay_proto::Errno;
 
-const S_ISGID: u32 = 0o2000;
+pub(crate) const S_ISGID: u32 = 0o2000;
 
 /// The kernel has decided: what it asks for is allowed.
 pub(crate) fn decided() -> Caller {

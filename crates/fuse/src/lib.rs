@@ -21,6 +21,7 @@ mod convert;
 mod data;
 mod directories;
 mod growth;
+mod holes;
 mod kernel;
 mod layout;
 pub mod limits;

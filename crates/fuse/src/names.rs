@@ -14,7 +14,7 @@ use crate::{
 
 impl Server {
     pub async fn lookup(&self, parent: u64, name: &[u8]) -> ClientResult<FileAttr> {
-        Ok(self.entry(&self.client.lookup(&decided(), self.fid(parent), name).await?))
+        self.exact(&self.client.lookup(&decided(), self.fid(parent), name).await?).await
     }
 
     /// Here the server checks permissions too: the file may have come into being after the kernel looked.

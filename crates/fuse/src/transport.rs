@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, rc::Rc, time::SystemTime};
 
 use bytes::Bytes;
-use forebay_client::{ClientResult, DirEntry, SetAttributes};
+use forebay_client::{ClientResult, DirEntry, SetAttributes, mode::with_umask};
 use fuser::{
     BsdFileFlags, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
     RenameFlags, TimeOrNow, WriteFlags,
@@ -15,7 +15,7 @@ use crate::{
     convert,
     kernel::{
         Device, Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-        ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+        ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     },
     limits,
     locks::Wanted,
@@ -34,7 +34,10 @@ pub(crate) struct Greeting {
 }
 
 /// What is asked of the kernel where it can do it.
-const WANTED: [InitFlags; 6] = [
+const WANTED: [InitFlags; 8] = [
+    // Access control lists; the umask counts only where a directory has no default one, which the server knows.
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DONT_MASK,
     // Locks are the MDT's: they hold across mounts.
     InitFlags::FUSE_POSIX_LOCKS,
     InitFlags::FUSE_FLOCK_LOCKS,
@@ -133,16 +136,16 @@ impl Filesystem for Transport {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (asker, name) = (Asker::of(request), owned(name));
+        let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
         self.serve(reply, async move |server: &Server| server.mknod(asker, parent.0, &name, mode, rdev).await);
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let (asker, name) = (Asker::of(request), owned(name));
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
         self.serve(reply, async move |server: &Server| server.mkdir(asker, parent.0, &name, mode).await);
     }
 
@@ -188,11 +191,11 @@ impl Filesystem for Transport {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (asker, name) = (Asker::of(request), owned(name));
+        let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
         self.serve(reply, async move |server: &Server| server.create(asker, parent.0, &name, mode, flags).await);
     }
 
@@ -328,13 +331,18 @@ impl Filesystem for Transport {
         self.serve(reply, async move |server: &Server| server.getxattr(ino.0, &name, size).await);
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.serve(reply, async move |server: &Server| server.listxattr(ino.0, size).await);
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let asker = Asker::of(request);
+        self.serve(reply, async move |server: &Server| server.listxattr(asker, ino.0, size).await);
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
         self.serve(reply, async move |server: &Server| server.removexattr(ino.0, &name).await);
+    }
+
+    fn lseek(&self, _: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        self.serve(reply, async move |server: &Server| server.lseek(fh, offset, whence).await);
     }
 
     fn getlk(

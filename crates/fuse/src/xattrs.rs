@@ -5,7 +5,7 @@ use forebay_client::ClientResult;
 use forebay_proto::Errno;
 
 use crate::{
-    caller::{Asker, decided},
+    caller::{Asker, S_ISGID, decided},
     layout,
     server::Server,
 };
@@ -26,9 +26,14 @@ fn sized(value: Bytes, room: u32) -> ClientResult<Sized> {
     }
 }
 
-/// Access control lists are not supported; `ls -l` asks for them, for every file.
+/// POSIX access control lists; the kernel hands them over as attributes.
+fn is_acl(name: &[u8]) -> bool {
+    name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
+}
+
+/// Of what the system keeps there are access control lists only.
 fn is_supported(name: &[u8]) -> bool {
-    !name.starts_with(b"system.")
+    !name.starts_with(b"system.") || is_acl(name)
 }
 
 impl Server {
@@ -42,9 +47,11 @@ impl Server {
         sized(self.client.getxattr(&decided(), self.fid(ino), name).await?, room)
     }
 
-    pub async fn listxattr(&self, ino: u64, room: u32) -> ClientResult<Sized> {
+    /// Names under `trusted.` are shown to user 0 only, as their values are.
+    pub async fn listxattr(&self, asker: Asker, ino: u64, room: u32) -> ClientResult<Sized> {
         let names = self.client.listxattr(self.fid(ino)).await?;
-        sized(names.iter().flat_map(|name| name.iter().copied().chain([0])).collect(), room)
+        let shown = names.iter().filter(|name| asker.is_root() || !name.starts_with(b"trusted."));
+        sized(shown.flat_map(|name| name.iter().copied().chain([0])).collect(), room)
     }
 
     pub async fn setxattr(&self, asker: Asker, ino: u64, name: &[u8], value: &[u8], flags: i32) -> ClientResult<()> {
@@ -54,7 +61,14 @@ impl Server {
         if name == layout::NAME {
             return self.set_layout(asker, ino, value).await;
         }
-        self.client.setxattr(&decided(), self.fid(ino), name, value, flags as u32).await
+        let fid = self.fid(ino);
+        if is_acl(name) {
+            // Whether set-group-id stays is decided by the groups of who asks.
+            return asker
+                .make(S_ISGID, async |caller| self.client.setxattr(caller, fid, name, value, flags as u32).await)
+                .await;
+        }
+        self.client.setxattr(&decided(), fid, name, value, flags as u32).await
     }
 
     pub async fn removexattr(&self, ino: u64, name: &[u8]) -> ClientResult<()> {

@@ -3,6 +3,7 @@
 use forebay_proto::{DecodeError, Fid, Reader, Transno};
 
 use crate::{
+    acl::Acls,
     dirent,
     inode::{Body, Directory, Inode, S_IFDIR},
     keys,
@@ -40,6 +41,9 @@ fn root(secret: u64, now_ns: i64) -> Inode {
         written: false,
         mtime_set: false,
         xattrs: false,
+        sparse: false,
+        has_acl: false,
+        acls: Acls::default(),
         body: Body::Dir(Directory {
             parent: Fid::ROOT,
             seed: dirent::seed(secret, Fid::ROOT),

@@ -7,10 +7,10 @@
 use bytes::Bytes;
 use forebay_proto::{
     DecodeError, Fid, Layout, Reader, Transno, limits,
-    message::{Attr, LayoutSpec},
+    message::{Attr, LayoutSpec, attr_flags},
 };
 
-use crate::varint;
+use crate::{acl::Acls, varint};
 
 const VERSION: u8 = 1;
 
@@ -52,7 +52,9 @@ mod field {
     pub const WRITTEN: u16 = 1024;
     pub const MTIME_SET: u16 = 2048;
     pub const XATTRS: u16 = 4096;
-    pub const ALL: u16 = 8191;
+    pub const SPARSE: u16 = 8192;
+    pub const ACL: u16 = 16384;
+    pub const ALL: u16 = 32767;
 }
 
 /// An inode.
@@ -88,6 +90,12 @@ pub struct Inode {
     pub mtime_set: bool,
     /// It has extended attributes.
     pub xattrs: bool,
+    /// It may have holes.
+    pub sparse: bool,
+    /// Among its extended attributes are access control lists.
+    pub has_acl: bool,
+    /// Those lists, once they were read (`Tx::find_inode`): no part of the row.
+    pub acls: Acls,
     /// What depends on the type.
     pub body: Body,
 }
@@ -163,7 +171,7 @@ impl Inode {
             btime_ns: self.btime_ns,
             truncate_epoch: self.truncate_epoch,
             attr_epoch: self.attr_epoch,
-            flags,
+            flags: flags | (if self.sparse { attr_flags::SPARSE } else { 0 }),
         }
     }
 
@@ -187,6 +195,8 @@ impl Inode {
             (self.written, field::WRITTEN),
             (self.mtime_set, field::MTIME_SET),
             (self.xattrs, field::XATTRS),
+            (self.sparse, field::SPARSE),
+            (self.has_acl, field::ACL),
         ]
         .iter()
         .fold(0, |bits, (there, bit)| if *there { bits | bit } else { bits })
@@ -262,6 +272,9 @@ impl Inode {
             written: has(field::WRITTEN),
             mtime_set: has(field::MTIME_SET),
             xattrs: has(field::XATTRS),
+            sparse: has(field::SPARSE),
+            has_acl: has(field::ACL),
+            acls: Acls::default(),
             body: decode_body(mode, has(field::DEFAULT_LAYOUT), &mut r)?,
         })
     }
@@ -352,6 +365,9 @@ pub(crate) mod tests {
             written: true,
             mtime_set: false,
             xattrs: false,
+            sparse: false,
+            has_acl: false,
+            acls: Acls::default(),
             body: Body::File(Layout { generation: 1, stripe_bytes: 1 << 20, osts: vec![2] }),
         }
     }
@@ -379,6 +395,8 @@ pub(crate) mod tests {
             truncate_epoch: 9,
             attr_epoch: 1,
             xattrs: true,
+            sparse: true,
+            has_acl: true,
             ..file.clone()
         });
         round_trip(&Inode { mode: S_IFDIR | 0o1777, nlink: 2, body: Body::Dir(dir), ..file.clone() });

@@ -8,6 +8,7 @@
 //! from the log after its commit, whoever dies (`background`).
 //! Not here: sessions, replay, reply rows (crate `target`); file data (crate `oss`).
 
+mod acl;
 mod background;
 mod bootstrap;
 mod directory;

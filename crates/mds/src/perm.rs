@@ -23,6 +23,9 @@ pub fn access(caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> 
     if caller.uid == 0 {
         return Ok(());
     }
+    if let Some(list) = &inode.acls.access {
+        return list.access(caller, inode, wanted);
+    }
     let shift = if caller.uid == inode.uid {
         6
     } else if in_group(caller, inode.gid) {

@@ -14,6 +14,7 @@ use crate::{
     keys::{self, Key},
     memory::Memory,
     opens::OpenChange,
+    ops,
 };
 
 /// Rows that can be read and changed together.
@@ -154,7 +155,11 @@ impl<'a> Tx<'a> {
         let key = keys::inode(fid);
         self.share(key);
         let Some(row) = self.row(key)? else { return Ok(None) };
-        Inode::decode(&row).map(Some).map_err(|error| corrupt(key.as_ref(), error))
+        let mut inode = Inode::decode(&row).map_err(|error| corrupt(key.as_ref(), error))?;
+        if inode.has_acl {
+            inode.acls = ops::read_acls(self, fid, &inode)?;
+        }
+        Ok(Some(inode))
     }
 
     /// The inode of `fid`. Errors: ESTALE.

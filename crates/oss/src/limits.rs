@@ -8,6 +8,8 @@ pub const DESTROYED_FIDS: usize = 65_536;
 pub const DESTROY_FIDS: usize = 1024;
 /// Most objects of one listing.
 pub const LIST_OBJECTS: u32 = 4096;
+/// Extents looked at in one step of a map: a leaf or two of the index.
+pub const MAP_EXTENTS: usize = 256;
 /// Bytes of read-ahead kept for all objects together.
 pub const READ_AHEAD_BYTES: usize = 64 << 20;
 /// Bytes read ahead of one sequential reader.

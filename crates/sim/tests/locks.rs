@@ -132,15 +132,17 @@ async fn work(env: &Env, client: &Client, oracle: &Oracle, worker: u64, rounds: 
     let file = open(client).await;
     for _ in 0..rounds {
         let range = (env.random_u64() % RANGES as u64) as usize;
-        let mode = if env.random_u64() % 3 == 0 { lock_mode::SHARED } else { EXCLUSIVE };
+        let mode = if env.random_u64().is_multiple_of(3) { lock_mode::SHARED } else { EXCLUSIVE };
         let lock = spec(worker, mode, range);
-        if env.random_u64() % 2 == 0 {
+        if env.random_u64().is_multiple_of(2) {
             client.lock(&file, lock.clone()).await.expect("it waits for the lock");
         } else if client.try_lock(&file, lock.clone()).await.expect("it tries") == LockOutcome::Denied {
             continue;
         }
         oracle.granted(range, worker, mode);
-        env.sleep(Duration::from_millis(env.random_u64() % 20)).await;
+        // Some are held for as long as a restart of the MDT takes.
+        let longest_ms = if env.random_u64().is_multiple_of(4) { 2000 } else { 20 };
+        env.sleep(Duration::from_millis(env.random_u64() % longest_ms)).await;
         if mode == EXCLUSIVE {
             increment(client, &file, range).await;
             oracle.increments.borrow_mut()[range] += 1;
@@ -183,7 +185,7 @@ fn locks_of_a_client_that_dies_come_free() {
         world.station("living", 2, 2, 30);
         world.sim.run_for(Duration::from_millis(200 + world.sim.random_below(300)));
         world.sim.crash(dying);
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             world.sim.crash(world.cluster.servers[0].node);
             world.cluster.boot_all();
         }

@@ -20,6 +20,7 @@ mod identity;
 #[cfg_attr(not(test), expect(dead_code, reason = "reports of recovery that only tests read"))]
 mod journal;
 pub mod limits;
+mod map;
 mod place;
 mod read;
 mod recovery;

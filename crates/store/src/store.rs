@@ -192,6 +192,10 @@ impl Store {
         Txn::new(self.core.clone())
     }
 
+    pub(crate) fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
     /// Brings the index of `range` of an object to memory: it stays until the caller's next await.
     pub async fn prefetch_extents(&self, fid: Fid, range: Range<u64>) -> StoreResult<()> {
         self.core.journal_admits().await?;

@@ -30,7 +30,8 @@ mod field {
     pub const DEFAULT_LAYOUT: u16 = 512;
     pub const WRITTEN: u16 = 1024;
     pub const XATTRS: u16 = 4096;
-    pub const ALL: u16 = 8191;
+    pub const ACL: u16 = 16384;
+    pub const ALL: u16 = 32767;
 }
 
 /// What fsck needs of an inode.
@@ -108,6 +109,9 @@ impl Inode {
         }
         let (body, entries_at) = decode_body(mode, has(field::DEFAULT_LAYOUT), value.len(), &mut r)?;
         let (written, xattrs) = (has(field::WRITTEN), has(field::XATTRS));
+        if has(field::ACL) && !xattrs {
+            return Err(DecodeError::new("an inode with access control lists and without extended attributes"));
+        }
         Ok(Self { mode, nlink, size, truncate_epoch, transno, written, xattrs, body, entries_at })
     }
 

@@ -212,7 +212,6 @@ impl ReplyLock {
     }
 }
 
-#[allow(dead_code)] // answers an operation that the mount does not have yet
 impl ReplyLseek {
     pub fn offset(self, offset: i64) {
         self.0.send(0, &[&offset.to_ne_bytes()]);

@@ -90,6 +90,8 @@ impl Mds {
                 return Ok(());
             };
             learn(&mut inode, glimpse);
+            // What it wrote may have holes, and it can tell nobody any more.
+            inode.sparse |= glimpse.size.is_some();
             if !tx.drop_handle(fid, session, handle, &inode)? {
                 tx.put_inode(fid, &mut inode);
             }

@@ -24,6 +24,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Empty> {
         let size = (request.truncate_epoch == inode.truncate_epoch).then_some(request.size);
         let mtime_ns = (request.attr_epoch == inode.attr_epoch).then_some(request.mtime_ns);
         learn(&mut inode, size, mtime_ns);
+        inode.sparse |= request.sparse;
     }
     let ended = tx.drop_handle(request.fid, session, request.handle, &inode)?;
     if !ended && inode != before {
@@ -52,7 +53,16 @@ mod tests {
     use forebay_proto::{Fid, SessionId};
 
     fn close(fid: Fid, handle: u64) -> Close {
-        Close { fid, handle, wrote: true, size: 4096, truncate_epoch: 0, mtime_ns: i64::MAX / 2, attr_epoch: 0 }
+        Close {
+            fid,
+            handle,
+            wrote: true,
+            size: 4096,
+            truncate_epoch: 0,
+            mtime_ns: i64::MAX / 2,
+            attr_epoch: 0,
+            sparse: false,
+        }
     }
 
     fn opened(world: &mut World, name: &str) -> Fid {

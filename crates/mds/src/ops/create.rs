@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno, Fid, Layout,
-    message::{Create, LayoutSpec, OpenReply, open_flags},
+    message::{Create, LayoutSpec, OpenReply, UMASK_SHIFT, open_flags},
 };
 
 use super::{entry::NewInode, open};
@@ -40,6 +40,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
         caller: &request.caller,
         fid: request.fid,
         mode: S_IFREG | request.mode & 0o7777,
+        umask: request.mode >> UMASK_SHIFT & 0o777,
         body: Body::File(layout),
         written: writes,
     };

@@ -5,7 +5,9 @@ use forebay_proto::{
     message::{Caller, EntryReply, OpenReply, attr_flags},
 };
 
+use super::xattr;
 use crate::{
+    acl::Acls,
     directory::Found,
     dirent::Entry,
     halt::Step,
@@ -22,6 +24,8 @@ pub struct NewInode<'a> {
     pub fid: Fid,
     /// Type and permission bits asked for.
     pub mode: u32,
+    /// What the mode loses, unless the directory has a default access control list.
+    pub umask: u32,
     /// What depends on the type.
     pub body: Body,
     /// It may get objects from now on.
@@ -103,8 +107,12 @@ impl Tx<'_> {
             written: new.written,
             mtime_set: false,
             xattrs: false,
+            sparse: false,
+            has_acl: false,
+            acls: Acls::default(),
             body: new.body,
         };
+        xattr::inherit_acls(self, dir, new.fid, &mut inode, new.umask);
         let name = bytes::Bytes::copy_from_slice(name);
         self.add_name(found, Entry { fid: new.fid, mode: mode & S_IFMT, name })?;
         self.put_inode_touched(new.fid, &mut inode);

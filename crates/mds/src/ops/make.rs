@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     Errno, ErrorReply,
-    message::{EntryReply, Make},
+    message::{EntryReply, Make, UMASK_SHIFT},
 };
 
 use super::entry::NewInode;
@@ -34,8 +34,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &Make) -> Step<EntryReply> {
     tx.may_add(&request.caller, &dir)?;
     tx.check_new_fid(request.fid)?;
     let body = body(tx, request, &dir)?;
-    let new =
-        NewInode { caller: &request.caller, fid: request.fid, mode: request.mode & 0o177_777, body, written: false };
+    let umask = request.mode >> UMASK_SHIFT & 0o777;
+    let (caller, mode) = (&request.caller, request.mode & 0o177_777);
+    let new = NewInode { caller, fid: request.fid, mode, umask, body, written: false };
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
     Ok(tx.entry_reply(request.fid, &inode))
 }

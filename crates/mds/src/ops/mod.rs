@@ -27,3 +27,4 @@ mod truncate;
 
 pub use orphan::reap;
 pub use truncate::TruncateLog;
+pub use xattr::read_acls;

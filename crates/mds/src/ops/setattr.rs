@@ -5,6 +5,7 @@ use forebay_proto::{
     message::{EntryReply, SetAttr, open_flags, set_attr},
 };
 
+use super::xattr;
 use crate::{halt::Step, inode::Inode, keys, keys::Key, perm, tx::Tx};
 
 /// Rows worth prefetching together.
@@ -23,6 +24,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
     }
     if has(set_attr::MODE) {
         inode.mode = inode.mode & !0o7777 | perm::chmod(&request.caller, inode.gid, request.mode);
+        xattr::chmod_acl(tx, request.fid, &mut inode)?;
     }
     if has(set_attr::SIZE) {
         tx.resize(request.fid, &mut inode, request.size, request.caller.uid == 0)?;

@@ -62,6 +62,9 @@ impl Tx<'_> {
         };
         // Who wrote may have died with the size: then the OSTs have bytes of which nobody here knows.
         let nothing_there = size == 0 && inode.size == 0 && !inode.written;
+        // Cut to nothing it has no holes any more; made longer it has one.
+        let has_writer = self.memory.opens.has_writer(fid);
+        inode.sparse = size != 0 && (inode.sparse || has_writer || size > inode.size);
         inode.size = size;
         inode.mtime_ns = self.origin.now_ns;
         inode.ctime_ns = self.origin.now_ns;

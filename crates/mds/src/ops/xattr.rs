@@ -1,4 +1,6 @@
-//! Extended attributes: `user.`, `trusted.` and `security.`; ACLs are not supported yet.
+//! Extended attributes: `user.`, `trusted.`, `security.`, and of `system.` the access control lists.
+//!
+//! An access list changes the mode with it; one that says no more than a mode can becomes that mode (`crate::acl`).
 //!
 //! All of an inode's lie in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row.
 
@@ -9,8 +11,9 @@ use forebay_proto::{
 };
 
 use crate::{
+    acl::{self, Acl, Acls},
     halt::{Step, corrupt},
-    inode::{Inode, S_ISVTX},
+    inode::{Inode, S_IFDIR, S_IFLNK, S_IFMT, S_ISVTX},
     keys,
     keys::Key,
     perm,
@@ -77,6 +80,11 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     }
     tx.need_room()?;
     let mut list = read(tx, request.fid, &inode)?;
+    if is_acl(&request.name) && !set_acl(request, &mut inode)? {
+        list.retain(|(name, _)| *name != request.name);
+        write(tx, request.fid, &mut inode, &list);
+        return Ok(Empty {});
+    }
     match (find(&list, &request.name), request.flags) {
         (Ok(_), CREATE) => return Err(Errno::EEXIST.into()),
         (Err(_), REPLACE) => return Err(Errno::ENODATA.into()),
@@ -116,6 +124,7 @@ fn check(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Result<()
     match namespace {
         _ if name.len() <= namespace.len() + 1 => Err(Errno::EOPNOTSUPP),
         b"user" => check_user(caller, inode, change, denied),
+        b"system" if is_acl(name) => check_acl(caller, inode, name, change),
         b"trusted" if is_root => Ok(()),
         b"trusted" => Err(denied),
         b"security" if is_root || !change => Ok(()),
@@ -135,6 +144,84 @@ fn check_user(caller: &Caller, inode: &Inode, change: bool, denied: Errno) -> Re
     perm::access(caller, inode, if change { perm::WRITE } else { perm::READ })
 }
 
+fn is_acl(name: &[u8]) -> bool {
+    name == acl::ACCESS || name == acl::DEFAULT
+}
+
+/// A list is anybody's to read and the owner's to change; links have none, and only directories a default.
+fn check_acl(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Result<(), Errno> {
+    match inode.mode & S_IFMT {
+        S_IFLNK => Err(Errno::EOPNOTSUPP),
+        _ if !change => Ok(()),
+        S_IFDIR => perm::owner(caller, inode),
+        _ if name == acl::DEFAULT => Err(Errno::EACCES),
+        _ => perm::owner(caller, inode),
+    }
+}
+
+/// Takes over an access list's mode. False if the attribute is not to be kept: the mode says it all.
+fn set_acl(request: &SetXattr, inode: &mut Inode) -> Result<bool, Errno> {
+    if request.value.is_empty() {
+        return Ok(false);
+    }
+    let list = Acl::parse(&request.value)?;
+    if request.name == acl::DEFAULT {
+        return Ok(true);
+    }
+    // Who is not of the group loses set-group-id, as with chmod.
+    let bits = perm::chmod(&request.caller, inode.gid, inode.mode & 0o7000 | list.mode());
+    inode.mode = inode.mode & S_IFMT | bits;
+    Ok(list.is_extended())
+}
+
+/// The lists of an inode that has some.
+pub fn read_acls(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Acls> {
+    let list = read(tx, fid, inode)?;
+    let decode = |name: &[u8]| {
+        let value = find(&list, name).ok().map(|at| &list[at].1);
+        value.map(|value| Acl::decode(value)).transpose().map_err(|error| corrupt(keys::xattrs(fid).as_ref(), error))
+    };
+    Ok(Acls { access: decode(acl::ACCESS)?, default: decode(acl::DEFAULT)? })
+}
+
+/// chmod(2) has given an inode with an access list its mode: the list follows.
+pub fn chmod_acl(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode) -> Step<()> {
+    let Some(mut access) = inode.acls.access.take() else { return Ok(()) };
+    access.chmod(inode.mode);
+    let mut list = read(tx, fid, inode)?;
+    if let Ok(at) = find(&list, acl::ACCESS) {
+        list[at].1 = access.encode();
+    }
+    tx.put_with(keys::xattrs(fid), |out| encode(&list, out));
+    inode.acls.access = Some(access);
+    Ok(())
+}
+
+/// What is made in a directory with a default list has lists from its beginning. `inode` has its mode yet to be cut by the
+/// umask, which counts only where there is no default list.
+pub fn inherit_acls(tx: &mut Tx<'_>, dir: &Inode, fid: Fid, inode: &mut Inode, umask: u32) {
+    if inode.mode & S_IFMT == S_IFLNK {
+        return;
+    }
+    let Some(default) = &dir.acls.default else {
+        inode.mode &= !umask;
+        return;
+    };
+    let (access, mode) = default.inherited(inode.mode);
+    inode.mode = mode;
+    let mut list = List::new();
+    if access.is_extended() {
+        list.push((Bytes::from_static(acl::ACCESS), access.encode()));
+    }
+    if inode.is_dir() {
+        list.push((Bytes::from_static(acl::DEFAULT), default.encode()));
+    }
+    if !list.is_empty() {
+        tx.put_with(keys::xattrs(fid), |out| encode(&list, out));
+        (inode.xattrs, inode.has_acl) = (true, true);
+    }
+}
+
 /// Names and values, sorted by name.
 type List = Vec<(Bytes, Bytes)>;
 
@@ -151,6 +238,7 @@ fn write(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, list: &List) {
         tx.put_with(keys::xattrs(fid), |out| encode(list, out));
     }
     inode.xattrs = !list.is_empty();
+    inode.has_acl = list.iter().any(|(name, _)| is_acl(name));
     inode.ctime_ns = tx.origin.now_ns;
     tx.put_inode_touched(fid, inode);
 }
@@ -241,7 +329,8 @@ mod tests {
         let mut world = World::new();
         let fid = world.file(Fid::ROOT, "a");
         for (name, errno) in [
-            ("system.posix_acl_access", Errno::EOPNOTSUPP),
+            ("system.posix_acl_access", Errno::EPERM),
+            ("system.nfs4_acl", Errno::EOPNOTSUPP),
             ("plain", Errno::EOPNOTSUPP),
             ("user.", Errno::EOPNOTSUPP),
             ("trusted.x", Errno::EPERM),
@@ -251,6 +340,88 @@ mod tests {
             let request = SetXattr { caller: user(7), ..put(fid, name, 1, 0) };
             assert_eq!(world.errno(|tx| set(tx, &request)), errno, "{name}");
         }
+    }
+
+    /// owner rwx, user 7 rw-, group r-x, mask rwx, others ---
+    fn acl_of_user_7() -> Bytes {
+        let entries = [(1u16, 7u16, u32::MAX), (2, 6, 7), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
+        let mut value = 2u32.to_le_bytes().to_vec();
+        for (tag, bits, id) in entries {
+            value.extend([tag.to_le_bytes(), bits.to_le_bytes()].concat());
+            value.extend(id.to_le_bytes());
+        }
+        value.into()
+    }
+
+    fn set_list(world: &mut World, fid: Fid, name: &[u8], value: Bytes) {
+        let request = SetXattr { caller: root(), fid, name: Bytes::copy_from_slice(name), value, flags: 0 };
+        world.run(|tx| set(tx, &request));
+    }
+
+    #[test]
+    fn an_access_list_is_the_mode_and_chmod_is_the_list() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        set_list(&mut world, fid, acl::ACCESS, acl_of_user_7());
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!((inode.mode & 0o777, inode.has_acl), (0o770, true));
+        assert_eq!(perm::access(&user(7), &inode, perm::READ | perm::WRITE), Ok(()));
+        assert_eq!(perm::access(&user(8), &inode, perm::READ), Err(Errno::EACCES));
+        let mask = forebay_proto::message::set_attr::MODE;
+        let chmod = forebay_proto::message::SetAttr {
+            caller: root(),
+            fid,
+            mask,
+            mode: 0o740,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            handle: 0,
+        };
+        world.run(|tx| crate::ops::setattr::apply(tx, &chmod));
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!(perm::access(&user(7), &inode, perm::READ), Ok(()));
+        assert_eq!(perm::access(&user(7), &inode, perm::WRITE), Err(Errno::EACCES), "the mask is r--");
+        assert_ne!(value(&mut world, fid, "system.posix_acl_access"), Ok(acl_of_user_7()));
+        // Taken away, the mode stays.
+        set_list(&mut world, fid, acl::ACCESS, Bytes::new());
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!((inode.mode & 0o777, inode.has_acl, world.count(keys::XATTR)), (0o740, false, 0));
+    }
+
+    #[test]
+    fn a_default_list_is_inherited_instead_of_the_umask() {
+        let mut world = World::new();
+        let dir = world.mkdir(Fid::ROOT, "d");
+        set_list(&mut world, dir, acl::DEFAULT, acl_of_user_7());
+        let mut request = world.create(&root(), dir, "f", 0);
+        request.mode = 0o664 | 0o022 << 16;
+        let file = world.run(|tx| crate::ops::create::apply(tx, &request)).attr;
+        assert_eq!(file.mode & 0o777, 0o660);
+        let inode = world.run(|tx| tx.inode(file.fid));
+        assert_eq!(perm::access(&user(7), &inode, perm::WRITE), Ok(()));
+        let below = world.mkdir(dir, "e");
+        assert_eq!(value(&mut world, below, "system.posix_acl_default"), Ok(acl_of_user_7()));
+        // Without a default list the umask counts.
+        let mut request = world.create(&root(), Fid::ROOT, "g", 0);
+        request.mode = 0o664 | 0o022 << 16;
+        assert_eq!(world.run(|tx| crate::ops::create::apply(tx, &request)).attr.mode & 0o777, 0o644);
+    }
+
+    #[test]
+    fn lists_belong_to_their_owner_and_a_default_to_directories() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        let mut request =
+            SetXattr { caller: user(7), fid, name: Bytes::from_static(acl::ACCESS), value: acl_of_user_7(), flags: 0 };
+        assert_eq!(world.errno(|tx| set(tx, &request)), Errno::EPERM);
+        (request.caller, request.name) = (root(), Bytes::from_static(acl::DEFAULT));
+        assert_eq!(world.errno(|tx| set(tx, &request)), Errno::EACCES);
+        (request.name, request.value) = (Bytes::from_static(acl::ACCESS), Bytes::from_static(b"\x02\0\0\0x"));
+        assert_eq!(world.errno(|tx| set(tx, &request)), Errno::EINVAL);
+        assert_eq!(value(&mut world, fid, "system.posix_acl_access"), Err(Errno::ENODATA.into()));
     }
 
     /// The golden bytes of docs/format-mdt.md.

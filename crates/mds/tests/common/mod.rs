@@ -360,6 +360,7 @@ impl Client {
             truncate_epoch: 0,
             mtime_ns: 1_800_000_000_000_000_000,
             attr_epoch: 0,
+            sparse: false,
         };
         self.ask(&close).await.map(drop)
     }

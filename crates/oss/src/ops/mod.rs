@@ -5,6 +5,7 @@ mod change;
 mod destroy;
 mod get_object;
 mod list;
+mod map;
 mod punch;
 mod raise_size;
 mod read;
@@ -32,6 +33,7 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::GetObject => get_object::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::OstStatFs => Ok(statfs::run(oss)),
+        Op::MapObject => map::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::ListObjects => list::run(oss, Decode::from_bytes(body)?).await,
         other => Err(ErrorReply::new(Errno::EOPNOTSUPP, format!("an OST does not do {}", other.name()))),
     }

@@ -1,13 +1,10 @@
 //! Punch: a hole in an object.
 
-use forebay_proto::{Errno, ErrorReply, message::Punch};
+use forebay_proto::{Errno, ErrorReply, limits::PUNCH_BYTES, message::Punch};
 use forebay_target::{Answer, Context, store_error};
 
 use super::change::{Change, describe, is_superseded};
 use crate::Oss;
-
-/// Longest hole of one request: its extents must fit one transaction.
-const PUNCH_BYTES: u64 = 256 << 20;
 
 /// Runs a punch. The size stays.
 pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, ErrorReply> {

@@ -32,6 +32,8 @@ pub mod attr_flags {
     /// With [`SIZE_ON_OST`]: nobody but the asking session has it open for writing, so what that session has been told of
     /// size and times by the OSTs is all there is to know.
     pub const SOLE_WRITER: u32 = 2;
+    /// It may have holes: the targets know what it takes.
+    pub const SPARSE: u32 = 4;
 }
 
 /// Bits of [`Open::flags`] and [`Create::flags`].
@@ -45,6 +47,10 @@ pub mod open_flags {
     /// Cut to zero bytes.
     pub const TRUNCATE: u32 = 8;
 }
+
+/// Where the umask stands in [`Create::mode`] and [`Make::mode`]: it is applied unless the directory has a default access
+/// control list. 0: it was applied.
+pub const UMASK_SHIFT: u32 = 16;
 
 wire_struct! {
     /// On whose behalf a request is.
@@ -197,7 +203,7 @@ wire_struct! {
         pub name: Bytes,
         /// The new file's fid, from a sequence leased to the client.
         pub fid: Fid,
-        /// Permission bits, umask applied.
+        /// Permission bits; above them the umask ([`UMASK_SHIFT`]).
         pub mode: u32,
         /// [`open_flags`].
         pub flags: u32,
@@ -231,7 +237,7 @@ wire_struct! {
         pub name: Bytes,
         /// The new inode's fid, from a sequence leased to the client.
         pub fid: Fid,
-        /// Type and permission bits, umask applied.
+        /// Type and permission bits; above them the umask ([`UMASK_SHIFT`]).
         pub mode: u32,
         /// Device number of a special file.
         pub rdev: u64,
@@ -383,6 +389,8 @@ wire_struct! {
         pub mtime_ns: i64,
         /// Attribute epoch it belongs to.
         pub attr_epoch: u64,
+        /// What was written may have left holes.
+        pub sparse: bool,
     }
 }
 

@@ -155,4 +155,6 @@ operations! {
     OstStatFs = 136, Read, OstStatFs -> OstStatFsReply;
     /// Objects in a range of fids (the collection).
     ListObjects = 137, Read, ListObjects -> ListObjectsReply;
+    /// Where an object has bytes and where holes.
+    MapObject = 138, Read, MapObject -> MapReply;
 }

@@ -220,3 +220,33 @@ wire_struct! {
         pub end: bool,
     }
 }
+
+/// Values of [`MapObject::what`].
+pub mod map_what {
+    /// The next byte that is there.
+    pub const DATA: u32 = 0;
+    /// The next byte that is not.
+    pub const HOLE: u32 = 1;
+    /// How many bytes there are.
+    pub const USED: u32 = 2;
+}
+
+wire_struct! {
+    /// Asks where an object has bytes and where holes.
+    pub struct MapObject {
+        /// What.
+        pub object: ObjectRef,
+        /// From here on.
+        pub offset: u64,
+        /// [`map_what`].
+        pub what: u32,
+    }
+}
+
+wire_struct! {
+    /// Where, or how many.
+    pub struct MapReply {
+        /// Object offset of the next byte, u64::MAX if there is none; or the number of bytes.
+        pub bytes: u64,
+    }
+}

@@ -1,0 +1,34 @@
+//! Holes as programs ask for them: lseek(2) and `st_blocks`.
+
+use forebay_client::{Attr, ClientResult, mode};
+use forebay_proto::Errno;
+use fuser::{FileAttr, FileHandle};
+
+use crate::server::Server;
+
+/// Bytes of a block of `st_blocks`.
+const BLOCK: u64 = 512;
+
+impl Server {
+    /// SEEK_DATA and SEEK_HOLE; the kernel does the rest itself.
+    pub async fn lseek(&self, handle: FileHandle, offset: i64, whence: i32) -> ClientResult<i64> {
+        let open = self.file(handle)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        let found = match whence {
+            libc::SEEK_DATA => self.client.seek_data(&open.file, offset).await?,
+            libc::SEEK_HOLE => self.client.seek_hole(&open.file, offset).await?,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        Ok(found as i64)
+    }
+
+    /// Attributes for stat(2): `st_blocks` is what the file takes.
+    pub async fn exact(&self, attr: &Attr) -> ClientResult<FileAttr> {
+        let entry = self.entry(attr);
+        if !mode::is_file(attr.mode) {
+            return Ok(entry);
+        }
+        let used = self.client.used_bytes(attr).await?;
+        Ok(FileAttr { blocks: used.div_ceil(BLOCK), ..entry })
+    }
+}

@@ -1,0 +1,86 @@
+//! Where a file has bytes and where holes, against a table of bytes; over several stripes, through restarts.
+
+use std::time::Duration;
+
+use forebay_client::{Allocate, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_env::sim::Sim;
+use forebay_proto::{Errno, Fid};
+use forebay_sim::{Cluster, ClusterOptions};
+
+const FILE_BYTES: usize = 700_000;
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// Compares what lseek and stat tell with the table.
+async fn compare(client: &Client, file: &OpenFile, table: &[bool], offset: usize, seed: u64) {
+    let next = |there: bool| (offset..table.len()).find(|at| table[*at] == there).map(|at| at as u64);
+    let beyond = offset >= table.len();
+    let data = client.seek_data(file, offset as u64).await.map_err(|error| error.errno);
+    assert_eq!(data, next(true).ok_or(Errno::ENXIO), "seed {seed}: data from {offset} of {}", table.len());
+    let hole = client.seek_hole(file, offset as u64).await.map_err(|error| error.errno);
+    let expected = if beyond { Err(Errno::ENXIO) } else { Ok(next(false).unwrap_or(table.len() as u64)) };
+    assert_eq!(hole, expected, "seed {seed}: hole from {offset} of {}", table.len());
+}
+
+async fn used(client: &Client, fid: Fid) -> u64 {
+    let attr = client.getattr(fid, None).await.expect("it is there");
+    client.used_bytes(&attr).await.expect("the OSTs tell")
+}
+
+#[test]
+fn seek_and_used_bytes_are_what_was_written_and_not_punched_or_cut() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
+        cluster.boot_all();
+        let node = sim.add_node("client");
+        sim.block_on(async {
+            let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            let stripes = 1 + (seed % 3) as u32;
+            let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
+            let (attr, file) = made.expect("it is made");
+            let mut table: Vec<bool> = Vec::new();
+            for step in 0..40 {
+                let offset = sim.random_below(FILE_BYTES as u64) as usize;
+                let length = 1 + sim.random_below([100, 70_000, 200_000][sim.random_below(3) as usize]) as usize;
+                let end = offset + length;
+                match sim.random_below(6) {
+                    0..=2 => {
+                        client.write(&file, offset as u64, vec![1; length]).await.expect("it writes");
+                        table.resize(table.len().max(end), false);
+                        table[offset..end].fill(true);
+                    }
+                    3 => {
+                        let punched = client.fallocate(&file, offset as u64, length as u64, Allocate::Punch).await;
+                        punched.expect("it punches");
+                        let cut = |at: usize| at.min(table.len());
+                        let range = cut(offset)..cut(end);
+                        table[range].fill(false);
+                    }
+                    4 => {
+                        let size = SetAttributes { size: Some(offset as u64), ..Default::default() };
+                        client.setattr(&caller(), attr.fid, size, Some(&file)).await.expect("it cuts");
+                        table.resize(offset, false);
+                    }
+                    _ => {
+                        let ost = 1 + (step % 3) as usize;
+                        sim.crash(cluster.servers[ost].node);
+                        cluster.boot_all();
+                    }
+                }
+                compare(&client, &file, &table, sim.random_below(FILE_BYTES as u64) as usize, seed).await;
+            }
+            compare(&client, &file, &table, 0, seed).await;
+            let expected = table.iter().filter(|there| **there).count() as u64;
+            assert_eq!(used(&client, attr.fid).await, expected, "seed {seed}");
+            client.close(file).await.expect("it closes");
+            // Another client hears of it from the MDT.
+            let other = cluster.mount(sim.add_node("other"), CommitLevel::Data).await.expect("it mounts");
+            assert_eq!(used(&other, attr.fid).await, expected, "seed {seed}, another client");
+        });
+        sim.run_for(Duration::from_millis(1));
+    }
+}
