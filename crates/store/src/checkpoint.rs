@@ -17,6 +17,7 @@ use crate::{
     journal::RootLocation,
     limits,
     slab::{
+        allocator::Known,
         run::FragmentKind,
         writer::{Class, Item, Piece},
     },
@@ -85,13 +86,13 @@ impl Core {
         self.demand_commit();
         let begun = self.until(|| self.commit.borrow_mut().snapshot.take()).await?;
         let root = self.write_pages().await?;
-        let known_before = self.alloc.borrow().next_epoch();
+        let known = self.alloc.borrow().known_now();
         let pieces = self.write_snapshot(&begun).await?;
         self.flush_data().await?;
         self.committed(begun.group).await?;
         let extra = snapshot::encode_extra(&pieces);
         self.journal.set_checkpoint(begun.at, Some(root_location(&root)), extra.into()).await?;
-        self.finish_checkpoint(pieces, known_before);
+        self.finish_checkpoint(pieces, known);
         Ok(())
     }
 
@@ -162,14 +163,14 @@ impl Core {
         slabs
     }
 
-    fn finish_checkpoint(&self, pieces: Vec<PageLocation>, known_before: u64) {
+    fn finish_checkpoint(&self, pieces: Vec<PageLocation>, known: Known) {
         let freed = self.table.borrow_mut().finish_checkpoint();
         let old_pieces = self.snapshot_places.replace(pieces);
         let mut alloc = self.alloc.borrow_mut();
         for location in freed.iter().chain(&old_pieces) {
             alloc.remove_page(location_place(location), u64::from(location.bytes));
         }
-        alloc.checkpointed(known_before);
+        alloc.checkpointed(known);
         drop(alloc);
         let mut counts = self.checkpoints.get();
         counts.finished = counts.begun;

@@ -52,7 +52,7 @@ pub(crate) struct Slab {
     pub tombstones: bool,
     /// Bytes of their descriptors; none: it was written before this start, and nobody has looked.
     pub tombstone_bytes: Option<u32>,
-    /// Its tombstones were carried on when this was the next epoch; 0 = they were not.
+    /// Which carrying-on of tombstones took its own; 0 = none did.
     pub carried_at: u64,
     /// It is free, and would be after a crash.
     pub sure: bool,
@@ -75,14 +75,25 @@ impl Slab {
     }
 }
 
+/// Up to where a checkpoint knows what happened to slabs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Slabs opened before this epoch.
+    next_epoch: u64,
+    /// Tombstones carried on up to this one.
+    carried: u64,
+}
+
 /// The states of all slabs.
 pub(crate) struct Allocator {
     slabs: Vec<Slab>,
     free: VecDeque<u32>,
     /// Free slabs that would be free after a crash too: the last durable checkpoint and the journal say so.
     sure_free: u32,
-    /// What the last durable checkpoint knows was opened before this epoch.
-    sure_before: u64,
+    /// What the last durable checkpoint knows.
+    known: Known,
+    /// Slabs whose tombstones were carried on so far.
+    carried: u64,
     emptied: BTreeSet<u32>,
     next_epoch: u64,
     data_live: u64,
@@ -112,7 +123,8 @@ impl Allocator {
         };
         Self {
             sure_free: count,
-            sure_before: 1,
+            known: Known { next_epoch: 1, carried: 0 },
+            carried: 0,
             slabs: vec![never; count as usize],
             free: (0..count).collect(),
             emptied: BTreeSet::new(),
@@ -160,9 +172,14 @@ impl Allocator {
         self.sure_free
     }
 
-    /// A checkpoint is durable that knows all slabs opened before `epoch`: those of them that are free are so for sure.
-    pub(crate) fn checkpointed(&mut self, epoch: u64) {
-        self.sure_before = epoch;
+    /// What a checkpoint that takes its slab snapshot now knows.
+    pub(crate) fn known_now(&self) -> Known {
+        Known { next_epoch: self.next_epoch, carried: self.carried }
+    }
+
+    /// The checkpoint that knows this is durable: slabs that are free in its eyes are so for sure.
+    pub(crate) fn checkpointed(&mut self, known: Known) {
+        self.known = known;
         self.sure_free = 0;
         for index in 0..self.free.len() {
             let number = self.free[index];
@@ -174,7 +191,7 @@ impl Allocator {
 
     fn is_sure(&self, number: u32) -> bool {
         let slab = &self.slabs[number as usize];
-        slab.epoch < self.sure_before && (slab.carried_at == 0 || slab.carried_at < self.sure_before)
+        slab.epoch < self.known.next_epoch && slab.carried_at <= self.known.carried
     }
 
     /// Live weight of file data.
@@ -349,9 +366,10 @@ impl Allocator {
 
     /// The slab's tombstones lie elsewhere now, durably.
     pub(crate) fn tombstones_carried(&mut self, number: u32) {
+        self.carried += 1;
         let slab = &mut self.slabs[number as usize];
         slab.tombstones = false;
-        slab.carried_at = self.next_epoch;
+        slab.carried_at = self.carried;
     }
 
     /// True if emptied slabs wait for a commit after `committed`.
@@ -501,7 +519,9 @@ mod tests {
         assert_eq!(allocator.collect(0), 1);
         assert_eq!((allocator.free_count(), allocator.sure_free_count()), (3, 2));
         assert!(allocator.open(2).is_none());
-        allocator.checkpointed(epoch + 1);
+        let known = allocator.known_now();
+        assert!(epoch < known.next_epoch);
+        allocator.checkpointed(known);
         assert_eq!(allocator.sure_free_count(), 3);
         assert!(allocator.open(2).is_some());
     }
