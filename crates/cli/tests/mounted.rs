@@ -109,6 +109,28 @@ fn soon(what: impl Fn() -> bool) -> bool {
 }
 
 #[test]
+fn what_is_asked_through_a_descriptor_after_a_sync_is_what_arrives() {
+    let Some(mounts) = Mounts::new("descriptor") else { return };
+    let path = mounts.first.join("f");
+    let file = File::create_new(&path).expect("a file");
+    for round in 0..20u32 {
+        // Bytes that would show up as modes, owners and times if a request were read from where they lay.
+        file.write_all_at(&vec![0xff; 8192], u64::from(round) * 8192).expect("written");
+        file.sync_data().expect("synced");
+        let mode = 0o600 + (round % 8);
+        // SAFETY: calls on a descriptor that is open.
+        let outcomes = unsafe { [libc::fchmod(file.as_raw_fd(), mode), libc::fchown(file.as_raw_fd(), round, 7)] };
+        assert_eq!(outcomes, [0, 0]);
+        let times =
+            fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::new(1_000_000 + u64::from(round), 5));
+        file.set_times(times).expect("times are set");
+        let meta = fs::metadata(mounts.second.join("f")).expect("seen from the other mount");
+        assert_eq!((meta.mode() & 0o7777, meta.uid(), meta.gid()), (mode, round, 7));
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_000_000 + i64::from(round), 5));
+    }
+}
+
+#[test]
 fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a_signal() {
     let Some(mounts) = Mounts::new("locks") else { return };
     let (a, b) = (open(&mounts.first.join("f")), open(&mounts.second.join("f")));

@@ -69,6 +69,13 @@ impl Arena {
         unsafe { std::slice::from_raw_parts_mut(self.chunk.memory.as_ptr().add(self.used), len) }
     }
 
+    /// The first `len` bytes of the last [`Arena::room`], as they are now. Pieces that went meanwhile change nothing.
+    pub fn last(&self, len: usize) -> &[u8] {
+        assert!(len <= self.chunk.bytes - self.used, "no more than there was room for");
+        // SAFETY: within the chunk, initialised, and behind all pieces handed out.
+        unsafe { std::slice::from_raw_parts(self.chunk.memory.as_ptr().add(self.used), len) }
+    }
+
     /// Hands out the first `len` bytes of the last [`Arena::room`], as they are now.
     pub fn take(&mut self, len: usize) -> Bytes {
         assert!(len <= self.chunk.bytes - self.used, "no more than there was room for");
@@ -95,6 +102,17 @@ mod tests {
             assert!((piece.as_ptr() as usize).is_multiple_of(SECTOR_BYTES));
             assert!(piece.len() == 1 + i * 977 && piece.iter().all(|byte| usize::from(*byte) == i));
         }
+    }
+
+    #[test]
+    fn what_arrived_in_the_last_room_is_found_there_though_all_pieces_went_meanwhile() {
+        let mut arena = Arena::new(1 << 20);
+        arena.room(8192)[..8192].fill(1);
+        let piece = arena.take(8192);
+        arena.room(8192)[..100].fill(2);
+        drop(piece);
+        assert!(arena.last(100).iter().all(|byte| *byte == 2));
+        assert!(arena.take(100).iter().all(|byte| *byte == 2));
     }
 
     #[test]

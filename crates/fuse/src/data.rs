@@ -19,9 +19,6 @@ impl Server {
         let mode = convert::open_mode(flags);
         let file = self.client.open(&decided(), self.fid(ino), mode).await?;
         let handle = self.add_file(file);
-        if mode.truncate {
-            self.growth.told(ino, 0);
-        }
         if mode.truncate && !asker.is_root() && self.file(handle)?.has_set_ids.replace(false) {
             self.drop_set_ids(ino).await?;
         }

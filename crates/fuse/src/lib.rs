@@ -20,7 +20,6 @@ mod config;
 mod convert;
 mod data;
 mod directories;
-mod growth;
 mod holes;
 mod kernel;
 mod layout;

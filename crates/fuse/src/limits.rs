@@ -4,10 +4,8 @@ use std::time::Duration;
 
 /// Most bytes of one write or read of the kernel; also the unit in which appends are atomic.
 pub const REQUEST_BYTES: u32 = 1 << 20;
-/// Reads and writes being served; beyond it no more requests are taken from the kernel, and programs wait.
+/// Requests being served; beyond it no more are read from the kernel, and their programs wait.
 pub const OPEN_REQUESTS: usize = 1024;
-/// By how much the kernel is told that a file with several writers may grow: at a GiB per second, 16 times a second.
-pub const GROWTH_BYTES: u64 = 64 << 20;
 /// Memory that requests are read to, at a time: what is left of it is of no use when less than a request fits.
 pub const ARENA_BYTES: usize = 4 << 20;
 /// Requests the kernel sends without a process waiting (asynchronous I/O, page faults ahead).

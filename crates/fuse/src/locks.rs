@@ -6,7 +6,7 @@
 //! A lock goes with the descriptor of the process that set it (FLUSH names the owner) or with the open file description
 //! (RELEASE), whichever comes first.
 
-use std::fs;
+use std::{fs, io};
 
 use forebay_client::{ClientResult, LockOutcome, LockSpec, lock_kind, lock_mode};
 use forebay_proto::Errno;
@@ -95,9 +95,18 @@ impl Server {
     }
 }
 
-/// A thread that is gone, or has a signal pending that it does not block.
+/// A thread that is gone, or has a signal pending that it does not block. Of one that cannot be seen from here (0: in another
+/// pid namespace) nothing is known.
 fn is_interrupted(thread: u32) -> bool {
-    fs::read_to_string(format!("/proc/{thread}/status")).map_or(true, |status| has_signal(&status))
+    let Ok(thread @ 1..) = i32::try_from(thread) else { return false };
+    match fs::read_to_string(format!("/proc/{thread}/status")) {
+        Ok(status) => has_signal(&status),
+        Err(_) => {
+            // SAFETY: signal 0 is none; it only asks whether the thread exists.
+            let outcome = unsafe { libc::kill(thread, 0) };
+            outcome != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+        }
+    }
 }
 
 fn has_signal(status: &str) -> bool {
@@ -122,7 +131,8 @@ mod tests {
         assert!(has_signal(&status("0", "0000000000004000", "0000000000000001", "0")));
         assert!(!has_signal(&status("2", "0", "2", "0")));
         assert!(!has_signal(&status("0", "2", "0", "2")));
-        assert!(is_interrupted(u32::MAX), "who is gone waits for nothing");
+        assert!(is_interrupted(i32::MAX as u32), "who is gone waits for nothing");
+        assert!(!is_interrupted(0), "nothing is known of who cannot be seen");
     }
 
     #[test]

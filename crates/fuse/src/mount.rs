@@ -20,8 +20,7 @@ use forebay_proto::Errno;
 use fuser::{Session, SessionUnmounter};
 
 use crate::{
-    FuseOptions,
-    kernel::{self, Device},
+    FuseOptions, kernel,
     server::Server,
     transport::{Greeting, Transport},
 };
@@ -59,11 +58,10 @@ pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOption
         Err(_) => return Err(ClientError::new(Errno::EIO, format!("mounting {point} ended without a word"))),
     };
     let descriptor = Descriptor::new(descriptor).map_err(|error| ClientError::new(Errno::EIO, error.message))?;
-    let device = Device::new(descriptor);
-    let transport = Transport { server: Rc::new(Server::new(env, client)), device: device.clone() };
+    let transport = Transport { server: Rc::new(Server::new(env, client)) };
     let (log, path) = (env.clone(), point.to_owned());
     drop(env.spawn(async move {
-        if let Err(error) = kernel::serve(device, transport).await {
+        if let Err(error) = kernel::serve(descriptor, transport).await {
             log.log(&format!("the mount at {path} ended: {error}"));
         }
         drop(served);

@@ -11,13 +11,12 @@ use forebay_env::Env;
 use forebay_proto::{Errno, Fid};
 use fuser::{FileAttr, FileHandle};
 
-use crate::{convert, directories::Directory, growth::Growth};
+use crate::{convert, directories::Directory};
 
 /// One mount's state: handles, and fids whose high word is not zero.
 pub(crate) struct Server {
     pub env: Env,
     pub client: Client,
-    pub growth: Growth,
     files: RefCell<BTreeMap<u64, Rc<Open>>>,
     directories: RefCell<BTreeMap<u64, Rc<Directory>>>,
     next_directory: Cell<u64>,
@@ -37,7 +36,6 @@ impl Server {
         Self {
             env: env.clone(),
             client: client.clone(),
-            growth: Growth::default(),
             files: RefCell::default(),
             directories: RefCell::default(),
             next_directory: Cell::new(1),
@@ -60,15 +58,11 @@ impl Server {
     /// Attributes as the kernel wants them.
     pub fn entry(&self, attr: &Attr) -> FileAttr {
         self.remember(attr.fid);
-        self.growth.told(attr.fid.low, attr.size);
         convert::file_attr(attr)
     }
 
     pub fn add_file(&self, file: OpenFile) -> FileHandle {
         let handle = file.handle();
-        if file.mode().write {
-            self.growth.opened(file.fid().low);
-        }
         let has_set_ids = convert::without_set_ids(file.permissions()) != file.permissions();
         let open = Open { file, has_set_ids: Cell::new(has_set_ids) };
         self.files.borrow_mut().insert(handle, Rc::new(open));
@@ -80,11 +74,7 @@ impl Server {
     }
 
     pub fn take_file(&self, handle: FileHandle) -> ClientResult<Rc<Open>> {
-        let open = self.files.borrow_mut().remove(&handle.0).ok_or(Errno::EBADF)?;
-        if open.file.mode().write {
-            self.growth.closed(open.file.fid().low);
-        }
-        Ok(open)
+        Ok(self.files.borrow_mut().remove(&handle.0).ok_or(Errno::EBADF)?)
     }
 
     pub fn add_directory(&self, directory: Directory) -> FileHandle {

@@ -14,8 +14,8 @@ use crate::{
     caller::Asker,
     convert,
     kernel::{
-        Device, Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-        ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+        Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+        ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     },
     limits,
     locks::Wanted,
@@ -25,7 +25,6 @@ use crate::{
 /// The kernel's side of a mount.
 pub(crate) struct Transport {
     pub server: Rc<Server>,
-    pub device: Rc<Device>,
 }
 
 /// What is asked of the kernel when the mount begins.
@@ -230,9 +229,6 @@ impl Filesystem for Transport {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if let Some(bytes) = self.server.growth.written(ino.0, offset.saturating_add(data.len() as u64)) {
-            self.device.announce_size(ino, bytes);
-        }
         self.serve(reply, async move |server: &Server| {
             server.write(ino.0, fh, offset, data, write_flags, flags.0).await
         });

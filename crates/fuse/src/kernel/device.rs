@@ -8,7 +8,6 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{Arena, real::Descriptor, sync::Notify};
-use fuser::INodeNo;
 
 use super::{
     Filesystem,
@@ -16,56 +15,28 @@ use super::{
 };
 use crate::limits;
 
-/// `FUSE_NOTIFY_STORE` of linux/fuse.h.
-const NOTIFY_STORE: u32 = 4;
-/// Its header, its argument (node, offset, bytes of data), and one byte.
-const NOTICE_BYTES: usize = 16 + 24 + 1;
-/// At least as small as the kernel's pages.
-const PAGE_BYTES: u64 = 4096;
-
 /// The mount's descriptor, and what is to be answered over it.
-pub(crate) struct Device {
+pub(super) struct Device {
     descriptor: Descriptor,
     open_requests: Cell<usize>,
     answered: Notify,
 }
 
 impl Device {
-    /// Over a descriptor whose greeting is done.
-    pub fn new(descriptor: Descriptor) -> Rc<Self> {
-        Rc::new(Self { descriptor, open_requests: Cell::new(0), answered: Notify::new() })
-    }
-
-    /// Tells the kernel that a file may be `bytes` long. It changes nothing but how writes of several programs wait.
-    pub fn announce_size(&self, ino: INodeNo, bytes: u64) {
-        // "Stores" the last byte of the last page, which raises the kernel's idea of the size. A page of which only that is
-        // known is read from us before anybody sees it.
-        let last = bytes.next_multiple_of(PAGE_BYTES) - 1;
-        let mut message = [0; NOTICE_BYTES];
-        message[..4].copy_from_slice(&(NOTICE_BYTES as u32).to_ne_bytes());
-        message[4..8].copy_from_slice(&NOTIFY_STORE.to_ne_bytes());
-        message[16..24].copy_from_slice(&ino.0.to_ne_bytes());
-        message[24..32].copy_from_slice(&last.to_ne_bytes());
-        message[32..36].copy_from_slice(&1u32.to_ne_bytes());
-        self.send(&[IoSlice::new(&message)]);
-    }
-
     /// Sends an answer. An error means that nobody waits for it any more: the request was given up, or the mount is gone.
-    pub(super) fn send(&self, slices: &[IoSlice<'_>]) {
+    pub fn send(&self, slices: &[IoSlice<'_>]) {
         drop(self.descriptor.write(slices));
     }
 
-    pub(super) fn begin(&self) {
+    pub fn begin(&self) {
         self.open_requests.set(self.open_requests.get() + 1);
     }
 
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.open_requests.set(self.open_requests.get() - 1);
         self.answered.notify_one();
     }
 
-    /// Reads and writes need nothing but the servers to end, so waiting for them is no deadlock; a lock may wait for a
-    /// request that is not read yet.
     async fn room_for_one_more(&self) {
         while self.open_requests.get() >= limits::OPEN_REQUESTS {
             self.answered.notified().await;
@@ -74,7 +45,8 @@ impl Device {
 }
 
 /// Serves requests until the mount is taken away.
-pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem) -> io::Result<()> {
+pub(crate) async fn serve(descriptor: Descriptor, filesystem: impl Filesystem) -> io::Result<()> {
+    let device = Rc::new(Device { descriptor, open_requests: Cell::new(0), answered: Notify::new() });
     let mut arena = Arena::new(limits::ARENA_BYTES);
     let mut head = [0; WRITE_HEADER_BYTES];
     loop {
@@ -100,7 +72,7 @@ pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem) -> io
         } else if header.is_destroy() {
             return Ok(());
         } else {
-            let args: Bytes = [args, &arena.room(more)[..more]].concat().into();
+            let args: Bytes = [args, arena.last(more)].concat().into();
             dispatch::request(&device, &filesystem, &header, &args);
         }
     }

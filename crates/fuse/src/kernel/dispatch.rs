@@ -141,7 +141,7 @@ impl Header {
     }
 
     fn reply<R: From<Reply>>(&self, device: &Rc<Device>) -> R {
-        Reply::new(device, self.unique, matches!(self.op, op::READ | op::WRITE)).into()
+        Reply::new(device, self.unique).into()
     }
 }
 
@@ -319,7 +319,7 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
         op::OPENDIR => fs.opendir(from, node, OpenFlags(args.i32()?), reply!()),
         op::READDIR | op::READDIRPLUS => {
             let (handle, offset, room) = (FileHandle(args.u64()?), args.u64()?, args.u32()? as usize);
-            let reply = Reply::new(device, header.unique, false);
+            let reply = Reply::new(device, header.unique);
             match header.op {
                 op::READDIR => fs.readdir(from, node, handle, offset, ReplyDirectory::new(reply, room)),
                 _ => fs.readdirplus(from, node, handle, offset, ReplyDirectoryPlus::new(reply, room)),

@@ -22,16 +22,12 @@ pub(crate) struct Reply {
     device: Rc<Device>,
     unique: u64,
     answered: bool,
-    /// Of a request with data, whose number is bounded.
-    counted: bool,
 }
 
 impl Reply {
-    pub(super) fn new(device: &Rc<Device>, unique: u64, counted: bool) -> Self {
-        if counted {
-            device.begin();
-        }
-        Self { device: device.clone(), unique, answered: false, counted }
+    pub(super) fn new(device: &Rc<Device>, unique: u64) -> Self {
+        device.begin();
+        Self { device: device.clone(), unique, answered: false }
     }
 
     fn send(mut self, error: i32, parts: &[&[u8]]) {
@@ -59,9 +55,7 @@ impl Drop for Reply {
         if !self.answered {
             self.answer(libc::EIO, &[]);
         }
-        if self.counted {
-            self.device.end();
-        }
+        self.device.end();
     }
 }
 
