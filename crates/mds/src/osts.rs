@@ -66,6 +66,22 @@ impl Osts {
         }
     }
 
+    /// Asks until the OST itself answers, if only with an error. `None` as [`Osts::insist`].
+    pub async fn hear<O: Operation>(&self, ost: u32, request: &O) -> Option<Result<O::Reply, ErrorReply>> {
+        let session = self.sessions.get(&ost)?;
+        loop {
+            match session.call(request, Call::level(CommitLevel::Commit)).await {
+                Ok(called) => return Some(Ok(called.reply)),
+                Err(RpcError::Reply(error)) => return Some(Err(error)),
+                Err(error) if error.errno() == Errno::ENXIO => return None,
+                Err(error) => {
+                    self.env.log(&format!("{:?} of OST{ost:04x} is asked again: {error}", O::OP));
+                    self.env.sleep(limits::INSIST_PAUSE).await;
+                }
+            }
+        }
+    }
+
     /// Ends all sessions, side by side: each waits a while for an OST that is away.
     pub async fn close(&self) {
         let close = |session: &ClientSession| {

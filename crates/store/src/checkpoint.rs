@@ -17,7 +17,7 @@ use crate::{
     journal::RootLocation,
     limits,
     slab::{
-        allocator::Known,
+        allocator::{Known, SlabState},
         run::FragmentKind,
         writer::{Class, Item, Piece},
     },
@@ -158,7 +158,8 @@ impl Core {
             if row.epoch != slab.epoch {
                 *row = snapshot::SlabRow { epoch: slab.epoch, data_live: 0, tombstones: false };
             }
-            row.tombstones |= slab.tombstones;
+            // One that is still written may get tombstones after this, which only its own scan could tell.
+            row.tombstones = slab.tombstones || slab.state == SlabState::Open || slab.pins > 0;
         }
         slabs
     }

@@ -148,6 +148,9 @@ impl Core {
     pub(crate) fn collect_slabs(&self) {
         self.alloc.borrow_mut().collect(self.committed_group());
         self.writer.pump();
+        if self.checkpoint_makes_sure() {
+            self.wake_checkpoint.notify_one();
+        }
         self.progress.notify_waiters();
     }
 

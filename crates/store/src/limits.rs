@@ -36,6 +36,10 @@ pub const DIRTY_BYTES: u64 = 64 << 20;
 pub const CHECKPOINT_BATCH_BYTES: u64 = 512 << 10;
 /// Live bytes the cleaner moves at one time.
 pub const COMPACT_BATCH_BYTES: u64 = 4 << 20;
+/// Journal bytes of one piece that the cleaner moves: a row goes, another comes.
+pub const MOVED_ROW_BYTES: u64 = 256;
+/// Slabs emptied ahead of need without one more being free, after which the cleaner leaves it at that.
+pub const FRUITLESS_AHEAD: u32 = 16;
 /// The cleaner reads what lies closer than this in one read: garbage in between costs less than another request.
 pub const COMPACT_GAP_BYTES: u64 = 512 << 10;
 /// Slabs the cleaner empties side by side: enough to keep a device busy.

@@ -64,7 +64,11 @@ impl Core {
             return Err(StoreError::invalid(format!("{bytes} bytes to place, {} reserved", room.weight())));
         }
         let items = fragments.into_iter().map(item).collect();
-        let pieces = self.writer.write(Class::User, items).await?;
+        let written = self.writer.write(Class::User, items);
+        if self.writer.user_waits() {
+            self.wake_cleaner.notify_one();
+        }
+        let pieces = written.await?;
         self.stats.borrow_mut().user_bytes += bytes;
         Ok(Placed { pieces: Some(pieces), _room: Some(room.placed()) })
     }

@@ -191,8 +191,9 @@ impl Recovery {
             }
         }
         openings.iter().for_each(|(epoch, slab)| self.alloc.found_opening(*slab, *epoch));
-        let newest = self.alloc.slabs().map(|(number, slab)| (slab.epoch, number)).max();
-        openings.extend(newest.filter(|(epoch, _)| *epoch > 0));
+        // Those that were open already at the checkpoint may have been written since.
+        openings
+            .extend(self.alloc.slabs().filter(|(_, slab)| slab.epoch > 0).map(|(number, slab)| (slab.epoch, number)));
         let mut named = 0;
         for (epoch, slab) in openings.into_iter().rev().take(limits::RECOVERY_SLABS_SCANNED) {
             let runs = scan_runs(&self.data, &self.geometry, self.identity.uuid, slab, epoch).await?;

@@ -114,7 +114,7 @@ impl Mds {
         for (stripe, ost) in layout.osts.iter().enumerate() {
             let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch };
             // An error (a destroyed object, a newer epoch) only means that this OST has nothing to tell.
-            let Ok(reply) = self.osts.ask(*ost, &GetObject { object }).await else { continue };
+            let Some(Ok(reply)) = self.osts.hear(*ost, &GetObject { object }).await else { continue };
             if !reply.exists {
                 continue;
             }

@@ -21,7 +21,7 @@ use self::{
     moves::Content,
     victims::{Need, Stuck, Victim},
 };
-use crate::{StoreError, StoreErrorKind, StoreResult, core::Core};
+use crate::{StoreError, StoreErrorKind, StoreResult, core::Core, limits};
 
 /// What the cleaner did since it began, and what came of it: bytes that pack badly must not be moved around for ever.
 #[derive(Default)]
@@ -32,14 +32,15 @@ struct Effort {
 }
 
 impl Effort {
-    /// True if as many slabs as there are were cleaned, no more are free than before, and nobody got room meanwhile.
-    fn is_fruitless(&mut self, core: &Core, cleaned: u32) -> bool {
+    /// True if as many slabs as there are were cleaned (ahead of need: far fewer), no more are free than before, and nobody got room meanwhile.
+    fn is_fruitless(&mut self, core: &Core, need: Need, cleaned: u32) -> bool {
         let (free, grants) = (core.alloc.borrow().free_count(), core.promises.grants());
         let progress = free > self.most_free || grants > self.grants;
         self.slabs_since = if progress { 0 } else { self.slabs_since + cleaned };
         (self.most_free, self.grants) =
             if grants > self.grants { (free, grants) } else { (self.most_free.max(free), grants) };
-        self.slabs_since > core.geometry.slab_count
+        let most = if need == Need::Ahead { limits::FRUITLESS_AHEAD } else { core.geometry.slab_count };
+        self.slabs_since > most
     }
 }
 
@@ -87,7 +88,7 @@ impl Core {
                 Need::Ahead | Need::Now => (),
             }
             match self.clean_round(need, &mut stuck).await {
-                Ok(round) if round.gained && !effort.is_fruitless(&self, round.victims) => (),
+                Ok(round) if round.gained && !effort.is_fruitless(&self, need, round.victims) => (),
                 Ok(_) if need == Need::Ahead => {
                     effort = Effort::default();
                     ahead_done_at = Some(self.calls.get());
@@ -117,7 +118,9 @@ impl Core {
 
     /// Cleans some slabs side by side.
     async fn clean_round(&self, need: Need, stuck: &mut Stuck) -> StoreResult<Round> {
-        if self.checkpoint_makes_sure() {
+        let waited_for = self.promises.anybody_waits() || self.writer.user_waits();
+        let unsure = { self.alloc.borrow().sure_free_count() < self.alloc.borrow().free_count() };
+        if self.checkpoint_makes_sure() || (waited_for && unsure) {
             self.checkpoint_now().await?;
         }
         let victims = self.choose_victims(need, stuck);

@@ -68,7 +68,7 @@ impl Core {
             self.flush_data().await?;
         }
         let mut alloc = self.alloc.borrow_mut();
-        contents.iter().for_each(|content| alloc.tombstones_carried(content.victim.slab));
+        contents.iter().for_each(|content| alloc.tombstones_carried(content.victim.slab, content.victim.epoch));
         Ok(())
     }
 
@@ -91,13 +91,16 @@ impl Core {
         let mut damaged = false;
         let mut batch = Vec::new();
         let mut bytes = 0;
+        // All that is moved side by side fits a group of the journal.
+        let most_rows =
+            (self.group_bytes_max() / limits::VICTIMS_AT_ONCE as u64 / limits::MOVED_ROW_BYTES).max(8) as usize;
         for fragment in fragments.iter().filter(|f| f.kind == FragmentKind::Data) {
             for extent in self.live_extents(victim, fragment).await? {
                 bytes += extent.length;
                 let value = extent.encode();
                 batch.push(Move { fid: fragment.fid, extent, value });
             }
-            if bytes >= limits::COMPACT_BATCH_BYTES {
+            if bytes >= limits::COMPACT_BATCH_BYTES || batch.len() >= most_rows {
                 damaged |= self.move_batch(image, std::mem::take(&mut batch)).await?;
                 bytes = 0;
             }

@@ -364,10 +364,13 @@ impl Allocator {
         slab.tombstone_bytes = slab.tombstone_bytes.map(|so_far| so_far + bytes);
     }
 
-    /// The slab's tombstones lie elsewhere now, durably.
-    pub(crate) fn tombstones_carried(&mut self, number: u32) {
-        self.carried += 1;
+    /// The tombstones of the slab's opening `epoch` lie elsewhere now, durably.
+    pub(crate) fn tombstones_carried(&mut self, number: u32, epoch: u64) {
         let slab = &mut self.slabs[number as usize];
+        if slab.epoch != epoch {
+            return; // opened anew meanwhile: what it holds now was not carried
+        }
+        self.carried += 1;
         slab.tombstones = false;
         slab.carried_at = self.carried;
     }
