@@ -36,7 +36,24 @@ pub(crate) async fn scan_runs(
     slab: u32,
     epoch: u64,
 ) -> StoreResult<Vec<RunHeader>> {
-    scan_runs_seen(disk, geometry, target, (slab, epoch), &|_, _| None).await
+    // In large reads: a slab that is mostly unwritten would take one for each of its sectors.
+    let mut chunks = Vec::new();
+    if geometry.slab_bytes <= limits::IMAGE_BYTES {
+        for at in (0..geometry.slab_bytes).step_by(limits::READ_BYTES as usize) {
+            let bytes = (geometry.slab_bytes - at).min(limits::READ_BYTES) as usize;
+            chunks.push(match disk.read(geometry.device_offset(slab, at), bytes).await {
+                Ok(bytes) => Some(bytes.freeze()),
+                Err(error) if error.kind == EnvErrorKind::Medium => None,
+                Err(error) => return Err(error.into()),
+            });
+        }
+    }
+    let seen = |at: u64, bytes: usize| {
+        let within = (at % limits::READ_BYTES) as usize;
+        let chunk: &Bytes = chunks.get((at / limits::READ_BYTES) as usize)?.as_ref()?;
+        (within + bytes <= chunk.len()).then(|| chunk.slice(within..within + bytes))
+    };
+    scan_runs_seen(disk, geometry, target, (slab, epoch), &seen).await
 }
 
 /// As [`scan_runs`]; what `seen` knows (of bytes from a place in the slab on) is not read again.
