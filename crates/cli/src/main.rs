@@ -77,6 +77,8 @@ enum Command {
     Bench(bench::BenchCommand),
     #[command(hide = true, name = bench::ior::TASK_COMMAND)]
     BenchIorTask(bench::ior::TaskArgs),
+    #[command(hide = true, name = demo::copier::COMMAND)]
+    DemoCopier(demo::copier::CopierArgs),
 }
 
 fn main() -> ExitCode {
@@ -113,6 +115,7 @@ fn run(command: &Command) -> CliResult {
         Command::Fsck(args) => fsck::run(args),
         Command::Bench(command) => bench::run(command),
         Command::BenchIorTask(args) => bench::ior::run_task(args),
+        Command::DemoCopier(args) => demo::copier::run(args),
     }
 }
 

@@ -24,13 +24,20 @@ struct Mounts {
     second: PathBuf,
 }
 
+/// Says so if not.
+fn can_mount() -> bool {
+    // SAFETY: a call without arguments that only tells.
+    let can = unsafe { libc::geteuid() } == 0 && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("nothing can be mounted here (not root, or no /dev/fuse): skipped");
+    }
+    can
+}
+
 impl Mounts {
     /// `None` where nothing can be mounted.
     fn new(name: &str) -> Option<Self> {
-        // SAFETY: a call without arguments that only tells.
-        let is_root = unsafe { libc::geteuid() } == 0;
-        if !is_root || !Path::new("/dev/fuse").exists() {
-            eprintln!("nothing can be mounted here (not root, or no /dev/fuse): skipped");
+        if !can_mount() {
             return None;
         }
         let scratch = Scratch::new(name);
@@ -275,4 +282,27 @@ fn access_control_lists_admit_whom_they_name_and_are_inherited() {
     set_list(&dir, c"system.posix_acl_default", &list_for(4242));
     run(Command::new("sh").args(["-c", "umask 077; mkdir e; echo x > e/g"]).current_dir(&dir));
     assert!(as_user(4242, "cat d/e/g >/dev/null && echo y >> d/e/g") && !as_user(4243, "cat d/e/g"));
+}
+
+/// Long enough to be in the middle of it when servers die: a server is started again while copiers wait for it.
+#[test]
+fn the_demo_runs_through_a_mount_and_cleans_up() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new("mounted-demo");
+    let at = |name: &str| format!("{}/{name}", scratch.path());
+    let (dir, tree) = (at("demo"), at("tree"));
+    for number in 0..2400 {
+        let sub = format!("{tree}/{:02}", number / 100);
+        fs::create_dir_all(&sub).expect("made");
+        fs::write(format!("{sub}/{number}"), vec![number as u8; 40 * number]).expect("written");
+    }
+    let flags = ["demo", &dir, "--quick", "--checkpoint-size", "32MiB", "--tree", &tree];
+    let output = Command::new("timeout").args(["-k", "9", "120", env!("CARGO_BIN_EXE_forebay")]).args(flags).output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("All verified") && said.contains("mounted at"), "{said}");
+    assert!(!Path::new(&dir).exists());
 }

@@ -183,9 +183,11 @@ impl Client {
     }
 
     /// close(2) of one descriptor: reports acknowledged writes that were lost. The handle stays open.
-    pub async fn flush(&self, file: &OpenFile) -> ClientResult<()> {
+    ///
+    /// Waits for no server: writes that have returned are with theirs, and exec(2) closes descriptors too, perhaps the very
+    /// exec that brings a server back.
+    pub fn flush(&self, file: &OpenFile) -> ClientResult<()> {
         file.check()?;
-        file.state().idle().await;
         file.report()
     }
 

@@ -55,7 +55,7 @@ impl Server {
     /// close(2) of one descriptor of the process `owner`, which takes its locks of the file along.
     pub async fn flush(&self, handle: FileHandle, owner: u64) -> ClientResult<()> {
         let open = self.file(handle)?;
-        let flushed = self.client.flush(&open.file).await;
+        let flushed = self.client.flush(&open.file);
         self.client.unlock_owner(&open.file, owner).await?;
         flushed
     }

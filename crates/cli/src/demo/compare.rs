@@ -137,11 +137,14 @@ mod tests {
         fs::Permissions,
         os::unix::fs::{PermissionsExt, symlink},
         path::PathBuf,
-        sync::atomic::Ordering,
+        sync::{Mutex, atomic::Ordering},
     };
 
     use super::{
-        super::{copy::copy, tree::Bounds},
+        super::{
+            copy::{Pace, copy},
+            tree::Bounds,
+        },
         *,
     };
 
@@ -150,7 +153,13 @@ mod tests {
         Dir::open(dir)?.set_times(name, ns)
     }
 
-    const ALL: Bounds = Bounds { entries: usize::MAX, bytes: u64::MAX };
+    /// Copies as far as `go_on` says; returns what was copied.
+    fn copy_of(tree: &Tree, to: &Path, go_on: bool) -> Tree {
+        let copied = Mutex::new(vec![false; tree.entries.len()]);
+        let mark = |number: usize, _| copied.lock().expect("no panic")[number] = true;
+        copy(tree, to, &Pace { copied: &mark, go_on: &|| go_on }).expect("copied");
+        tree.only(&copied.into_inner().expect("no panic"))
+    }
 
     /// A small tree, removed after the test.
     struct Made(PathBuf);
@@ -169,8 +178,8 @@ mod tests {
         }
 
         fn copied(&self) -> Tree {
-            let tree = Tree::scan(&self.0.join("from"), ALL).expect("a tree");
-            copy(&tree, &self.to(), &Pulse::default(), &|| true).expect("copied")
+            let tree = Tree::scan(&self.0.join("from"), Tree::ALL).expect("a tree");
+            copy_of(&tree, &self.to(), true)
         }
 
         fn to(&self) -> PathBuf {
@@ -225,7 +234,7 @@ mod tests {
         let made = Made::new("bounds");
         let small = Tree::scan(&made.0.join("from"), Bounds { entries: 10, bytes: 100 }).expect("a tree");
         assert_eq!((small.file_count(), small.bytes()), (2, 3));
-        let none = copy(&small, &made.to(), &Pulse::default(), &|| false).expect("copied");
+        let none = copy_of(&small, &made.to(), false);
         assert_eq!((none.file_count(), none.dir_count()), (0, 2));
         compare(&none, &made.to(), &Pulse::default()).expect("the same");
     }

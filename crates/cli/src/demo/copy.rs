@@ -6,51 +6,39 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::PermissionsExt,
     path::Path,
-    sync::Mutex,
 };
 
 use super::{
     crew::{Share, each, parent_of, shares},
     dir::Dir,
-    tree::{CHUNK_BYTES, Entry, Kind, Pulse, Tree},
+    tree::{CHUNK_BYTES, Entry, Kind, Tree},
 };
 use crate::{
     error::{CliResult, Doing},
     posix,
 };
 
-/// Copies `tree` to the new directory `to`, with modes, times and links, by several threads. Before each file `go_on` is
-/// asked; at the first `false` the rest is left out. Returns what was copied.
-pub fn copy(tree: &Tree, to: &Path, pulse: &Pulse, go_on: &(dyn Fn() -> bool + Sync)) -> CliResult<Tree> {
-    fs::create_dir(to).doing(|| format!("cannot make {}", to.display()))?;
-    make_dirs(tree, to, pulse)?;
-    let (shares, umask) = (shares(tree), posix::umask());
-    let copied = Mutex::new(vec![false; tree.entries.len()]);
-    let begin = || (vec![0; CHUNK_BYTES], Vec::new());
-    each(&shares, begin, |(buffer, done): &mut (Vec<u8>, Vec<usize>), share| {
-        let result = copy_share(tree, to, share, &Pace { pulse, go_on, umask }, buffer, done);
-        let mut copied = copied.lock().expect("no copier panics");
-        done.drain(..).for_each(|number| copied[number] = true);
-        result
-    })?;
-    let copied = copied.into_inner().expect("no copier panics");
-    let is_there = |(number, entry): &(usize, &Entry)| entry.kind == Kind::Dir || copied[*number];
-    let entries = tree.entries.iter().enumerate().filter(is_there).map(|(_, entry)| entry.clone()).collect();
-    finish_dirs(&shares, to)?;
-    Ok(Tree { root: tree.root.clone(), entries })
+/// How the copiers go about it.
+pub struct Pace<'a> {
+    /// Hears the number of each entry that was copied, and the nanoseconds it took.
+    pub copied: &'a (dyn Fn(usize, u64) + Sync),
+    /// Asked before each file; at the first `false` the rest is left out.
+    pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// How the copiers go about it.
-struct Pace<'a> {
-    pulse: &'a Pulse,
-    go_on: &'a (dyn Fn() -> bool + Sync),
-    umask: u32,
+/// Copies `tree` to the new directory `to`, with modes, times and links, by several threads.
+pub fn copy(tree: &Tree, to: &Path, pace: &Pace<'_>) -> CliResult {
+    fs::create_dir(to).doing(|| format!("cannot make {}", to.display()))?;
+    make_dirs(tree, to, pace)?;
+    let (shares, umask) = (shares(tree), posix::umask());
+    each(&shares, || vec![0; CHUNK_BYTES], |buffer, share| copy_share(tree, to, share, pace, umask, buffer))?;
+    finish_dirs(&shares, to)
 }
 
 /// The directories, parents first. They are writable until everything is in them: mode and times come last.
-fn make_dirs(tree: &Tree, to: &Path, pulse: &Pulse) -> CliResult {
+fn make_dirs(tree: &Tree, to: &Path, pace: &Pace<'_>) -> CliResult {
     let mut parent: Option<(&Path, Dir)> = None;
-    for entry in tree.entries.iter().filter(|entry| entry.kind == Kind::Dir) {
+    for (number, entry) in tree.entries.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Dir) {
         let began_ns = posix::monotonic_ns();
         let shown = || format!("cannot make {}", to.join(&entry.path).display());
         let dir = parent_of(entry);
@@ -59,20 +47,12 @@ fn make_dirs(tree: &Tree, to: &Path, pulse: &Pulse) -> CliResult {
         }
         let (_, dir) = parent.as_ref().expect("it was opened just now");
         dir.make_dir(name_of(entry)).doing(shown)?;
-        pulse.beat(began_ns);
+        (pace.copied)(number, posix::monotonic_ns() - began_ns);
     }
     Ok(())
 }
 
-/// Counts in `done` what was copied, also where it fails.
-fn copy_share(
-    tree: &Tree,
-    to: &Path,
-    share: &Share<'_>,
-    pace: &Pace<'_>,
-    buffer: &mut [u8],
-    done: &mut Vec<usize>,
-) -> CliResult {
+fn copy_share(tree: &Tree, to: &Path, share: &Share<'_>, pace: &Pace<'_>, umask: u32, buffer: &mut [u8]) -> CliResult {
     if share.entries.is_empty() {
         return Ok(());
     }
@@ -87,10 +67,9 @@ fn copy_share(
             return Ok(());
         }
         let began_ns = posix::monotonic_ns();
-        let copied = copy_entry(&from, &at, entry, pace.umask, buffer);
+        let copied = copy_entry(&from, &at, entry, umask, buffer);
         copied.doing(|| format!("cannot copy to {}", to.join(&entry.path).display()))?;
-        pace.pulse.beat(began_ns);
-        done.push(number);
+        (pace.copied)(number, posix::monotonic_ns() - began_ns);
     }
     Ok(())
 }

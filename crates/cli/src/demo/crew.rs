@@ -87,7 +87,7 @@ mod tests {
 
     fn tree(entries: &[(&str, Kind)]) -> Tree {
         let entry = |(path, kind): &(&str, Kind)| Entry { path: path.into(), kind: kind.clone(), mode: 0, mtime_ns: 0 };
-        Tree { root: "/".into(), entries: entries.iter().map(entry).collect() }
+        Tree { root: "/".into(), entries: entries.iter().map(entry).collect(), bounds: Tree::ALL }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Servers killed while programs write, and brought back.
 //!
-//! The programs are the processes of a checkpoint and copiers of the tree; they are told nothing, and an error that
+//! The programs are the processes of a checkpoint and a copier of the tree; they are told nothing, and an error that
 //! reaches one of them fails the demo.
 
 use std::{

@@ -215,7 +215,7 @@ async fn copy(
     for entry in entries.iter().rev().filter(|entry| entry.kind == Kind::Dir) {
         finish(session, dirs[entry.path.as_path()], entry).await?;
     }
-    Ok(Tree { root: tree.root.clone(), entries })
+    Ok(Tree { root: tree.root.clone(), entries, bounds: tree.bounds })
 }
 
 async fn make_directories<'t>(

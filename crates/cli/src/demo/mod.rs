@@ -10,6 +10,7 @@
 
 mod checkpoint;
 mod compare;
+pub mod copier;
 mod copy;
 mod crew;
 mod dir;

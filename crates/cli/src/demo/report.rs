@@ -160,7 +160,7 @@ mod tests {
             write: pace(400.0 * scale),
             read: pace(600.0 * scale),
         };
-        let tree = Tree { root: "/doc".into(), entries: Vec::new() };
+        let tree = Tree { root: "/doc".into(), entries: Vec::new(), bounds: Tree::ALL };
         let kill = Kill { target: TargetId::ost(1), at_percent: 26, away_s: 0.8, replayed: Some(1214) };
         let fire = UnderFire { kills: vec![kill], pace: pace(90.0), copied: tree.clone(), longest_file_s: 1.9 };
         let report = Report {

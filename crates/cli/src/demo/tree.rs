@@ -9,6 +9,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     error::{CliResult, Doing},
     posix,
@@ -55,10 +57,12 @@ pub struct Tree {
     pub root: PathBuf,
     /// What is below, ordered by path.
     pub entries: Vec<Entry>,
+    /// How much was to be taken of it: whoever scans again with these bounds finds the same.
+    pub bounds: Bounds,
 }
 
 /// How much of a tree to take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Bounds {
     /// Most entries.
     pub entries: usize,
@@ -83,9 +87,13 @@ pub fn find_source() -> PathBuf {
 }
 
 impl Tree {
+    /// Everything.
+    #[cfg(test)]
+    pub const ALL: Bounds = Bounds { entries: usize::MAX, bytes: u64::MAX };
+
     /// Lists what is below `root`, as far as `bounds` allow. What is neither file, directory nor link is left out.
     pub fn scan(root: &Path, bounds: Bounds) -> CliResult<Self> {
-        let mut tree = Self { root: root.to_owned(), entries: Vec::new() };
+        let mut tree = Self { root: root.to_owned(), entries: Vec::new(), bounds };
         let mut bytes_left = bounds.bytes;
         tree.scan_dir(Path::new(""), bounds.entries, &mut bytes_left)
             .doing(|| format!("cannot list {}", root.display()))?;
@@ -119,7 +127,14 @@ impl Tree {
     /// The first `most` entries.
     pub fn beginning(&self, most: usize) -> Self {
         let entries = self.entries.iter().take(most).cloned().collect();
-        Self { root: self.root.clone(), entries }
+        let bounds = Bounds { entries: most.min(self.bounds.entries), ..self.bounds };
+        Self { root: self.root.clone(), entries, bounds }
+    }
+
+    /// The entries whose numbers are marked.
+    pub fn only(&self, marked: &[bool]) -> Self {
+        let entries = self.entries.iter().zip(marked).filter(|(_, marked)| **marked).map(|(entry, _)| entry.clone());
+        Self { root: self.root.clone(), entries: entries.collect(), bounds: self.bounds }
     }
 
     /// Regular files.
@@ -175,8 +190,13 @@ pub struct Pulse {
 impl Pulse {
     /// One more entry, begun at `began_ns`.
     pub fn beat(&self, began_ns: u64) {
+        self.took(posix::monotonic_ns() - began_ns);
+    }
+
+    /// One more entry, which took `ns`.
+    pub fn took(&self, ns: u64) {
         self.entries.fetch_add(1, Ordering::Relaxed);
-        self.longest_ns.fetch_max(posix::monotonic_ns() - began_ns, Ordering::Relaxed);
+        self.longest_ns.fetch_max(ns, Ordering::Relaxed);
     }
 }
 

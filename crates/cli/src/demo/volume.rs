@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     checkpoint::{self, Checkpoint, Pace},
-    compare, copy,
+    compare, copier,
     tree::{Pulse, Tree},
 };
 use crate::{
@@ -56,7 +56,7 @@ impl Directory {
 
 impl Volume for Directory {
     fn copy(&self, tree: &Tree, to: &str, pulse: &Pulse, go_on: &(dyn Fn() -> bool + Sync)) -> CliResult<Tree> {
-        copy::copy(tree, &self.root.join(to), pulse, go_on)
+        copier::have_copied(tree, &self.root.join(to), pulse, go_on)
     }
 
     fn compare(&self, tree: &Tree, at: &str, pulse: &Pulse) -> CliResult {

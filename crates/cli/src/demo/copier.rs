@@ -1,0 +1,145 @@
+//! The copier: a program of its own that copies a tree, as users' programs are.
+//!
+//! It has to be one. The demo starts servers again while a copier waits for them, and a process that has a file of the mount
+//! open may not get through exec(2) then: exec closes the descriptors, and close(2) waits in the kernel for a write of
+//! another thread to the same file, which waits for the server that exec is to start.
+//!
+//! One line of JSON on its stdin says what to copy; at the end of its stdin it stops. It says on its stdout what it did.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    copy::{Pace, copy},
+    tree::{Bounds, Pulse, Tree},
+};
+use crate::{
+    error::{CliError, CliResult, Doing},
+    processes,
+};
+
+/// Name of the hidden command.
+pub const COMMAND: &str = "demo-copier";
+
+/// The hidden command that is a copier.
+#[derive(Debug, Args)]
+pub struct CopierArgs {}
+
+/// What to copy.
+#[derive(Debug, Serialize, Deserialize)]
+struct Task {
+    root: PathBuf,
+    bounds: Bounds,
+    /// How many there are: the tree must not change while the demo runs.
+    entries: usize,
+    to: PathBuf,
+}
+
+/// What a copier says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Said {
+    /// An entry of the tree is copied.
+    Copied { number: usize, ns: u64 },
+    /// All is done that was to be done.
+    Done,
+    /// It cannot go on.
+    Failed(String),
+}
+
+/// Serves one task, then ends.
+pub fn run(_args: &CopierArgs) -> CliResult {
+    let mut task = String::new();
+    io::stdin().read_line(&mut task).doing(|| "cannot read what to copy".into())?;
+    let task: Task = serde_json::from_str(&task).doing(|| "not a task of a copier".into())?;
+    static STOPPED: AtomicBool = AtomicBool::new(false);
+    thread::spawn(|| {
+        // Its end is all that matters.
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        STOPPED.store(true, Ordering::Relaxed);
+    });
+    let copied = |number, ns| {
+        if say(&Said::Copied { number, ns }).is_err() {
+            STOPPED.store(true, Ordering::Relaxed);
+        }
+    };
+    let go_on = || !STOPPED.load(Ordering::Relaxed);
+    match task.tree().and_then(|tree| copy(&tree, &task.to, &Pace { copied: &copied, go_on: &go_on })) {
+        Ok(()) => say(&Said::Done),
+        Err(error) => say(&Said::Failed(error.to_string())),
+    }
+}
+
+fn say(said: &Said) -> CliResult {
+    let line = serde_json::to_string(said).expect("it becomes JSON");
+    writeln!(io::stdout().lock(), "{line}").doing(|| "nobody listens to the copier".into())
+}
+
+impl Task {
+    fn tree(&self) -> CliResult<Tree> {
+        let tree = Tree::scan(&self.root, self.bounds)?;
+        if tree.entries.len() == self.entries {
+            return Ok(tree);
+        }
+        Err(CliError::failed(format!("{} changes while it is copied; give --tree one that rests", self.root.display())))
+    }
+}
+
+/// Has a copier copy `tree` to the new directory `to`; `go_on` is asked after each entry. Returns what was copied.
+pub fn have_copied(tree: &Tree, to: &Path, pulse: &Pulse, go_on: &(dyn Fn() -> bool + Sync)) -> CliResult<Tree> {
+    let mut copier = Copier::start()?;
+    let task = Task { root: tree.root.clone(), bounds: tree.bounds, entries: tree.entries.len(), to: to.to_owned() };
+    let task = serde_json::to_string(&task).doing(|| "the paths must be UTF-8".into())?;
+    let sent = copier.orders.as_mut().map_or(Ok(()), |orders| writeln!(orders, "{task}"));
+    sent.doing(|| "the copier has gone".into())?;
+    let mut copied = vec![false; tree.entries.len()];
+    for line in copier.words.by_ref().lines() {
+        let line = line.doing(|| "the copier cannot be heard".into())?;
+        match serde_json::from_str(&line).doing(|| format!("the copier said {line:?}"))? {
+            Said::Copied { number, ns } => {
+                pulse.took(ns);
+                let place = copied.get_mut(number);
+                *place.ok_or_else(|| CliError::failed(format!("the copier says it copied a {number}th entry")))? = true;
+            }
+            Said::Done => return Ok(tree.only(&copied)),
+            Said::Failed(words) => return Err(CliError::failed(words)),
+        }
+        if !go_on() {
+            drop(copier.orders.take());
+        }
+    }
+    Err(CliError::failed("the copier ended unexpectedly"))
+}
+
+/// A running copier; dropping it ends it.
+struct Copier {
+    child: Child,
+    orders: Option<ChildStdin>,
+    words: BufReader<ChildStdout>,
+}
+
+impl Copier {
+    fn start() -> CliResult<Self> {
+        let mut command = processes::this_program();
+        let command = command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().doing(|| "cannot start a copier".into())?;
+        let orders = child.stdin.take();
+        let words = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        Ok(Self { child, orders, words })
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        // One that has ended already is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
