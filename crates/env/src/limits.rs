@@ -15,6 +15,10 @@ pub const DEVICE_QUEUE_DEPTH: usize = 256;
 pub const DEVICE_REQUESTS: usize = 1 << 16;
 /// Memory of buffers that a thread keeps for the next ones: about what a mount under load gets back at one commit.
 pub const POOL_BYTES: usize = 256 << 20;
+/// Buffers from this size on are cut from huge pages.
+pub const MAPPED_BYTES_MIN: usize = 256 << 10;
+/// Memory for such buffers that is mapped at once.
+pub const MAPPED_AT_ONCE_BYTES: usize = 8 << 20;
 /// Smaller buffers are the allocator's business.
 pub const POOLED_BYTES_MIN: usize = 16 << 10;
 /// Larger ones are rare.

@@ -1,6 +1,7 @@
 //! Memory of large buffers, kept for the next ones of the same thread: the system would clear every page of it anew.
 //!
-//! The largest come as whole huge pages, where the system has them.
+//! They are cut from huge pages, where the system has them: a device takes 1 MiB of one such page as one piece of memory, and
+//! of small pages as 256, which is more than many take in one request.
 //!
 //! Invariant: all memory handed out is initialised.
 //! Invariant: a thread keeps at most [`limits::POOL_BYTES`] that nobody uses.
@@ -50,18 +51,29 @@ pub(crate) fn take(len: usize, zeroed: bool) -> (NonNull<u8>, usize) {
     (fresh(capacity), capacity)
 }
 
-/// Zeros from the system.
+/// Zeros from the system. What else was mapped with them waits in the pool.
 fn fresh(capacity: usize) -> NonNull<u8> {
-    let layout = layout(capacity);
-    if !is_huge(capacity) {
+    if !is_mapped(capacity) {
+        let layout = layout(capacity);
         // SAFETY: the layout has a non-zero size.
         return NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
     }
+    let count = (limits::MAPPED_AT_ONCE_BYTES / capacity).max(1);
+    let region = map(capacity * count);
+    for piece in (1..count).rev() {
+        // SAFETY: within the region, and nobody else's.
+        unsafe { give_back(region.byte_add(piece * capacity), capacity) };
+    }
+    region
+}
+
+/// Maps `bytes`, of huge pages as far as they go.
+fn map(bytes: usize) -> NonNull<u8> {
     let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping, somewhere.
-    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), capacity + HUGE_PAGE_BYTES, protection, kind, -1, 0) };
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes + HUGE_PAGE_BYTES, protection, kind, -1, 0) };
     if mapped == libc::MAP_FAILED {
-        handle_alloc_error(layout);
+        handle_alloc_error(layout(bytes));
     }
     let before = mapped.align_offset(HUGE_PAGE_BYTES);
     let memory = mapped.wrapping_byte_add(before);
@@ -70,10 +82,10 @@ fn fresh(capacity: usize) -> NonNull<u8> {
         if before > 0 {
             libc::munmap(mapped, before);
         }
-        libc::munmap(memory.wrapping_byte_add(capacity), HUGE_PAGE_BYTES - before);
-        libc::madvise(memory, capacity, libc::MADV_HUGEPAGE);
+        libc::munmap(memory.wrapping_byte_add(bytes), HUGE_PAGE_BYTES - before);
+        libc::madvise(memory, bytes, libc::MADV_HUGEPAGE);
     }
-    NonNull::new(memory.cast()).unwrap_or_else(|| handle_alloc_error(layout))
+    NonNull::new(memory.cast()).unwrap_or_else(|| handle_alloc_error(layout(bytes)))
 }
 
 /// Gives memory back to the system.
@@ -84,15 +96,16 @@ fn fresh(capacity: usize) -> NonNull<u8> {
 unsafe fn release(memory: NonNull<u8>, capacity: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        match is_huge(capacity) {
+        match is_mapped(capacity) {
             true => drop(libc::munmap(memory.as_ptr().cast(), capacity)),
             false => dealloc(memory.as_ptr(), layout(capacity)),
         }
     }
 }
 
-fn is_huge(capacity: usize) -> bool {
-    capacity.is_multiple_of(HUGE_PAGE_BYTES)
+/// True of memory that is mapped for itself: part of a huge page, or several.
+fn is_mapped(capacity: usize) -> bool {
+    capacity >= limits::MAPPED_BYTES_MIN
 }
 
 /// Takes memory back.
@@ -185,16 +198,34 @@ mod tests {
     }
 
     #[test]
-    fn huge_memory_is_zero_aligned_and_all_ours() {
-        for capacity in [2 << 20, 4 << 20, 6 << 20] {
-            let memory = fresh(capacity);
-            assert!((memory.as_ptr() as usize).is_multiple_of(HUGE_PAGE_BYTES));
-            // SAFETY: `capacity` zeros, ours until they are released.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), capacity) };
-            assert!(bytes.iter().all(|byte| *byte == 0));
-            bytes.fill(1);
-            // SAFETY: used no more.
-            unsafe { release(memory, capacity) };
+    fn mapped_memory_is_zero_and_all_ours() {
+        for capacity in [256 << 10, 1 << 20, 5 << 18, 2 << 20, 7 << 19, 8 << 20, 20 << 20] {
+            let count = 2 * (limits::MAPPED_AT_ONCE_BYTES / capacity).max(1) + 1;
+            let taken: Vec<_> = (0..count).map(|_| take(capacity, false)).collect();
+            for (number, (memory, length)) in taken.iter().enumerate() {
+                assert_eq!(*length, capacity);
+                // SAFETY: `capacity` bytes, ours until they are given back.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), capacity) };
+                assert!(bytes.iter().all(|byte| *byte == 0), "nobody else wrote there");
+                bytes.fill(number as u8 + 1);
+            }
+            // SAFETY: each once, and used no more.
+            taken.into_iter().for_each(|(memory, capacity)| unsafe { give_back(memory, capacity) });
+        }
+    }
+
+    #[test]
+    fn memory_of_one_mapping_is_given_back_to_the_system_piece_by_piece() {
+        let capacity = 1 << 20;
+        let region = map(3 * capacity);
+        assert!((region.as_ptr() as usize).is_multiple_of(HUGE_PAGE_BYTES));
+        // SAFETY: three pieces, used no more once they are released.
+        unsafe {
+            region.write_bytes(1, 3 * capacity);
+            release(region.byte_add(capacity), capacity);
+            assert_eq!((region.read(), region.byte_add(3 * capacity - 1).read()), (1, 1));
+            release(region, capacity);
+            release(region.byte_add(2 * capacity), capacity);
         }
     }
 }

@@ -12,15 +12,16 @@ use std::{
     thread,
 };
 
+use forebay_env::AlignedBuf;
+
 use super::args::APPEND_BYTES;
 use crate::{
-    bench::aligned::AlignedBuffer,
     error::{CliResult, Doing},
     posix,
 };
 
-/// Bytes held in memory at a time.
-const PIECE_BYTES: u64 = 512 << 20;
+/// Bytes held in memory at a time, and written without a pause.
+const PIECE_BYTES: u64 = 2 << 30;
 
 /// Writes the first `bytes` of `file` back, `depth` requests in flight; returns the seconds that took.
 pub fn rewrite(file: &File, bytes: u64, depth: u32) -> CliResult<f64> {
@@ -28,9 +29,9 @@ pub fn rewrite(file: &File, bytes: u64, depth: u32) -> CliResult<f64> {
     let mut at = 0;
     while at < bytes {
         let length = PIECE_BYTES.min(bytes - at);
-        let mut piece = AlignedBuffer::new(length as usize);
-        file.read_exact_at(piece.bytes_mut(), at).doing(|| "cannot read what the raw pass writes back".into())?;
-        seconds += write(file, piece.bytes(), at, depth)?;
+        let mut piece = AlignedBuf::zeroed(length as usize);
+        file.read_exact_at(&mut piece, at).doing(|| "cannot read what the raw pass writes back".into())?;
+        seconds += write(file, &piece, at, depth)?;
         at += length;
     }
     Ok(seconds)
