@@ -7,6 +7,7 @@ use clap::Args;
 use crate::{
     cluster::Cluster,
     error::{CliError, CliResult},
+    posix::Unmount,
     processes::PidFile,
     progress, umount,
     up::{Lock, server_processes},
@@ -37,7 +38,7 @@ pub fn run(args: &DownArgs) -> CliResult {
 /// Unmounts, then stops the servers, the MDT's first: it tells the OSTs what to destroy.
 pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
     if let Some(mnt) = &cluster.description.mount {
-        match umount::unmount(mnt, force) {
+        match umount::unmount(mnt, if force { Unmount::Lazily } else { Unmount::Unused }) {
             Err(_) if force => crate::mounts::pid_file(mnt).kill(),
             result => result?,
         }

@@ -108,17 +108,25 @@ fn refuse_mounted(mnt: &Path) -> CliResult {
 
 /// The absolute path of a mount point, made if it is missing.
 pub fn prepare_point(mnt: &Path) -> CliResult<PathBuf> {
+    if let Ok(point) = resolve_point(mnt)
+        && mounts::is_mounted(&point)
+    {
+        return Ok(point);
+    }
     let shown = mnt.display();
     match mnt.metadata() {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(CliError::usage(format!("{shown} is not a directory"))),
-        // A mount whose process died: it is cleared before the next one.
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {}
         Err(_) => std::fs::create_dir_all(mnt).doing(|| format!("cannot make the mount point {shown}"))?,
     }
+    resolve_point(mnt)
+}
+
+/// The absolute path of a mount point. Only its parent is resolved: to look at a mount itself may take servers that are away.
+pub fn resolve_point(mnt: &Path) -> CliResult<PathBuf> {
+    let shown = mnt.display();
     let parent = mnt.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match mnt.file_name() {
-        // Only the parent is resolved: the point itself may be a dead mount.
         Some(name) => Ok(parent.canonicalize().doing(|| format!("cannot use {shown}"))?.join(name)),
         None => mnt.canonicalize().doing(|| format!("cannot use {shown}")),
     }

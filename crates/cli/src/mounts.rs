@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     error::{CliResult, Doing},
-    posix,
+    posix::{self, Unmount},
     processes::PidFile,
 };
 
@@ -68,7 +68,8 @@ pub fn clear_dead(mnt: &Path) -> CliResult {
     }
     let dead = mnt.metadata().is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
     if dead {
-        posix::unmount(mnt, true).doing(|| format!("cannot take the dead mount at {} away", mnt.display()))?;
+        posix::unmount(mnt, Unmount::Lazily)
+            .doing(|| format!("cannot take the dead mount at {} away", mnt.display()))?;
     }
     Ok(())
 }

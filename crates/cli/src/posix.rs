@@ -75,6 +75,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
     if fields.first() == Some(&"Z") { None } else { fields.get(19)?.parse().ok() }
 }
 
+/// The parent of process `pid`; `None` if there is no such process.
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Asks the kernel to forget the clean pages of `file`.
 pub fn drop_file_pages(file: &File) {
     // SAFETY: a plain system call on an open descriptor; advice only.
@@ -191,10 +197,25 @@ pub fn wait_for_stop_signal() -> i32 {
     signal
 }
 
-/// Takes the mount at `path` away; `lazily` even while it is in use.
-pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
+/// How to take a mount away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Only if no program uses it.
+    Unused,
+    /// Out of sight at once, even while programs use it.
+    Lazily,
+    /// Also ends what programs wait for.
+    Forcibly,
+}
+
+/// Takes the mount at `path` away.
+pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
     let path = c_path(path)?;
-    let flags = if lazily { libc::MNT_DETACH } else { 0 };
+    let flags = match how {
+        Unmount::Unused => 0,
+        Unmount::Lazily => libc::MNT_DETACH,
+        Unmount::Forcibly => libc::MNT_DETACH | libc::MNT_FORCE,
+    };
     // SAFETY: `path` ends in NUL and lives across the call.
     check(unsafe { libc::umount2(path.as_ptr(), flags) })
 }

@@ -177,6 +177,20 @@ impl PidFile {
     }
 }
 
+/// Ends every process that this one has started, and waits for their ends (a little).
+pub fn kill_children() {
+    let numbers = || {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    };
+    let children: Vec<u32> = numbers().filter(|pid| posix::parent(*pid) == Some(std::process::id())).collect();
+    for child in &children {
+        // One that has ended meanwhile is what we want.
+        let _ = posix::send_signal(*child, libc::SIGKILL);
+    }
+    wait_until(Duration::from_secs(5), || children.iter().all(|child| posix::start_time(*child).is_none()));
+}
+
 /// Looks again and again until `condition` holds or `patience` is over; tells whether it held.
 pub fn wait_until(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline_ns = posix::monotonic_ns() + patience.as_nanos() as u64;
@@ -194,6 +208,15 @@ pub fn wait_until(patience: Duration, mut condition: impl FnMut() -> bool) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_knows_its_parent() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("it starts");
+        assert_eq!(posix::parent(child.id()), Some(std::process::id()));
+        assert_eq!(posix::parent(std::process::id()), Some(std::os::unix::process::parent_id()));
+        child.kill().and_then(|()| child.wait()).expect("ended");
+        assert_eq!(posix::parent(child.id()), None);
+    }
 
     #[test]
     fn a_pid_file_knows_its_process_and_no_other_of_the_same_number() {

@@ -9,12 +9,17 @@ use clap::Args;
 
 use crate::{
     error::{CliError, CliResult},
-    mount::prepare_point,
-    mounts, posix, processes, progress,
+    mount::resolve_point,
+    mounts,
+    posix::{self, Unmount},
+    processes, progress,
 };
 
 /// How long a mount may take to make everything durable and end.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same where it is forced.
+const PATIENCE_WHEN_FORCED: Duration = Duration::from_secs(5);
 
 /// What to unmount.
 #[derive(Debug, Args)]
@@ -25,21 +30,28 @@ pub struct UmountArgs {
     /// Take it away even while programs use it
     #[arg(short = 'l', long)]
     pub lazy: bool,
+    /// Also end what programs wait for, and the mount's process, if servers do not answer: what is not durable yet is lost
+    #[arg(short = 'f', long, conflicts_with = "lazy")]
+    pub force: bool,
 }
 
 /// Unmounts.
 pub fn run(args: &UmountArgs) -> CliResult {
-    let mnt = prepare_point(&args.mnt)?;
+    let mnt = resolve_point(&args.mnt)?;
     if !mounts::is_mounted(&mnt) {
         return Err(CliError::failed(format!("{} is not a mount", mnt.display())));
     }
-    unmount(&mnt, args.lazy)
+    match (args.force, args.lazy) {
+        (true, _) => unmount(&mnt, Unmount::Forcibly),
+        (_, true) => unmount(&mnt, Unmount::Lazily),
+        _ => unmount(&mnt, Unmount::Unused),
+    }
 }
 
 /// Takes the mount at `mnt` away; not an error if there is none.
-pub fn unmount(mnt: &Path, lazily: bool) -> CliResult {
+pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
     if mounts::is_mounted(mnt) {
-        posix::unmount(mnt, lazily).map_err(|error| {
+        posix::unmount(mnt, how).map_err(|error| {
             let hint = match error.raw_os_error() {
                 Some(libc::EBUSY) => "; programs still use it: end them (`fuser -vm` names them), or add --lazy",
                 Some(libc::EPERM) => "; only root may",
@@ -50,12 +62,18 @@ pub fn unmount(mnt: &Path, lazily: bool) -> CliResult {
     }
     let _waiting = progress::spinner("waiting until everything is durable");
     let pid_file = mounts::pid_file(mnt);
-    if processes::wait_until(PATIENCE, || pid_file.running().is_none()) {
+    let patience = if how == Unmount::Forcibly { PATIENCE_WHEN_FORCED } else { PATIENCE };
+    if processes::wait_until(patience, || pid_file.running().is_none()) {
         pid_file.remove();
         return Ok(());
     }
+    let pid = pid_file.running().unwrap_or(0);
+    if how == Unmount::Forcibly {
+        pid_file.kill();
+        eprintln!("forebay: servers did not answer; the mount's process {pid} was ended");
+        return Ok(());
+    }
     Err(CliError::failed(format!(
-        "the mount is gone, but its process {} still tries to make changes durable; are the servers up?",
-        pid_file.running().unwrap_or(0),
+        "the mount is gone, but its process {pid} still tries to make changes durable; are the servers up? (--force gives up)",
     )))
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::Read,
+    io::{Read, Write},
     os::{
         fd::AsRawFd,
         unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
@@ -64,18 +64,23 @@ impl Mounts {
         format!("{}/c", self.scratch.path())
     }
 
-    /// Every server dies and comes back.
+    /// Every server dies.
     fn kill_servers(&self) {
         let status = common::json(forebay().args(["status", &self.cluster(), "--json"]));
         let pid = status["targets"][0]["pid"].as_u64().expect("a pid").to_string();
         run(Command::new("kill").args(["-9", &pid]));
+    }
+
+    /// Every server that died comes back.
+    fn bring_back(&self) {
         run(forebay().args(["up", &self.cluster()]));
     }
 }
 
 impl Drop for Mounts {
     fn drop(&mut self) {
-        let _ = forebay().args(["umount", "--lazy"]).arg(&self.second).output();
+        let _ = forebay().args(["umount", "--force"]).arg(&self.second).output();
+        let _ = forebay().args(["umount", "--force"]).arg(&self.first).output();
         let _ = forebay().args(["down", &self.cluster(), "--force"]).output();
     }
 }
@@ -153,6 +158,7 @@ fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a
     assert!(fcntl(&a, set, write, 10, 10).is_ok() && fcntl(&a, set, write, 9, 1).is_err());
 
     mounts.kill_servers();
+    mounts.bring_back();
     assert!(!flock(&b, libc::LOCK_SH | libc::LOCK_NB), "flock after the restart");
     assert!(fcntl(&b, set, write, 19, 1).is_err() && fcntl(&b, set, write, 20, 1).is_ok());
 
@@ -284,6 +290,67 @@ fn access_control_lists_admit_whom_they_name_and_are_inherited() {
     assert!(as_user(4242, "cat d/e/g >/dev/null && echo y >> d/e/g") && !as_user(4243, "cat d/e/g"));
 }
 
+/// Reading, writing, making, looking: whoever is killed ends, and what remains is a file system.
+#[test]
+fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
+    let Some(mounts) = Mounts::new("killed") else { return };
+    let file = mounts.first.join("file");
+    fs::write(&file, vec![7; 3 << 20]).expect("written");
+    // Each waits for a line first: to start in the mount takes servers, too.
+    let script = |words: &&str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("read line; {words}")]).current_dir(&mounts.first);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.spawn().expect("it starts")
+    };
+    let works = [
+        "echo more > other",
+        "exec cat file",
+        "exec dd if=/dev/zero of=file bs=1M count=2 conv=notrunc",
+        "exec stat file",
+        "exec mkdir dir",
+        "exec ls -l",
+        "exec ln file linked",
+    ];
+    let mut waiting: Vec<_> = works.iter().map(script).collect();
+    mounts.kill_servers();
+    for program in &mut waiting {
+        writeln!(program.stdin.take().expect("a pipe")).expect("heard");
+    }
+    std::thread::sleep(Duration::from_millis(700));
+    for (number, program) in waiting.iter_mut().enumerate() {
+        assert!(program.try_wait().expect("asked").is_none(), "{} waits for the server", works[number]);
+        // Every other one as by Ctrl-C, which is not caught.
+        let signal = if number % 2 == 0 { libc::SIGKILL } else { libc::SIGINT };
+        // SAFETY: no memory is involved; the child is ours and not waited for yet.
+        unsafe { libc::kill(program.id() as i32, signal) };
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    for (number, program) in waiting.iter_mut().enumerate() {
+        while program.try_wait().expect("asked").is_none() {
+            assert!(Instant::now() < deadline, "{} hangs", works[number]);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    // To take a mount away takes no server.
+    let mut umount = forebay().args(["umount", "--force"]).arg(&mounts.second).spawn().expect("it starts");
+    let deadline = Instant::now() + Duration::from_secs(15);
+    let ended = loop {
+        if let Some(ended) = umount.try_wait().expect("asked") {
+            break ended;
+        }
+        assert!(Instant::now() < deadline, "umount hangs");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(ended.success());
+    mounts.bring_back();
+    run(forebay().arg("mount").arg(mounts.cluster()).arg(&mounts.second));
+    assert_eq!(fs::metadata(&file).expect("it is there").len(), 3 << 20);
+    assert!(fs::read(mounts.second.join("file")).expect("read").iter().all(|byte| matches!(byte, 0 | 7)));
+    fs::remove_file(&file).expect("removed");
+    fs::create_dir(mounts.second.join("dir2")).expect("made");
+}
+
 /// Long enough to be in the middle of it when servers die: a server is started again while copiers wait for it.
 #[test]
 fn the_demo_runs_through_a_mount_and_cleans_up() {
@@ -298,11 +365,14 @@ fn the_demo_runs_through_a_mount_and_cleans_up() {
         fs::create_dir_all(&sub).expect("made");
         fs::write(format!("{sub}/{number}"), vec![number as u8; 40 * number]).expect("written");
     }
-    let flags = ["demo", &dir, "--quick", "--checkpoint-size", "32MiB", "--tree", &tree];
+    let flags = ["demo", &dir, "--quick", "--checkpoint-size", "192MiB", "--tree", &tree];
     let output = Command::new("timeout").args(["-k", "9", "120", env!("CARGO_BIN_EXE_forebay")]).args(flags).output();
     let output = output.expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("All verified") && said.contains("mounted at"), "{said}");
+    let in_the_middle =
+        |target: &str| (25..100).any(|percent| said.contains(&format!("{target}: SIGKILL when {percent} %")));
+    assert!(in_the_middle("OST0001") && in_the_middle("MDT0000"), "{said}");
     assert!(!Path::new(&dir).exists());
 }

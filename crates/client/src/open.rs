@@ -187,8 +187,7 @@ impl Client {
     /// Waits for no server: writes that have returned are with theirs, and exec(2) closes descriptors too, perhaps the very
     /// exec that brings a server back.
     pub fn flush(&self, file: &OpenFile) -> ClientResult<()> {
-        file.check()?;
-        file.report()
+        file.check()
     }
 
     /// Ends the handle: waits for its writes, brings size and times to the MDT. Other clones of it become invalid.

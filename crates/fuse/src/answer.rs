@@ -3,12 +3,11 @@
 use bytes::Bytes;
 use forebay_client::{ClientError, ClientResult, StatFs};
 use forebay_proto::{Errno, limits::NAME_BYTES};
-use fuser::{FileAttr, FileHandle, FopenFlags, Generation};
+use fuser::{FileAttr, FileHandle, Generation};
 
 use crate::{
     kernel::{
-        ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
-        ReplyWrite, ReplyXattr,
+        ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyStatfs, ReplyWrite, ReplyXattr,
     },
     limits,
     locks::Found,
@@ -17,7 +16,7 @@ use crate::{
 };
 
 /// Fids are never reused, so one generation is enough.
-const GENERATION: Generation = Generation(0);
+pub(crate) const GENERATION: Generation = Generation(0);
 
 /// A reply that takes a `T`, or an error.
 pub(crate) trait Answer<T>: 'static {
@@ -29,22 +28,32 @@ pub(crate) trait Answer<T>: 'static {
 pub(crate) fn answer<T>(server: &Server, reply: impl Answer<T>, result: ClientResult<T>) {
     match result {
         Ok(value) => reply.done(value),
-        Err(error) => {
-            tell(server, &error);
-            reply.failed(errno(error.errno));
-        }
+        Err(error) => refuse(server, &error, |errno| reply.failed(errno)),
     }
 }
 
 /// An I/O error is news; a missing name is not.
-pub(crate) fn tell(server: &Server, error: &ClientError) {
+fn tell(server: &Server, error: &ClientError) {
     if matches!(error.errno, Errno::EIO | Errno::ESTALE) && !error.message.is_empty() {
         server.env.log(&format!("mount: {error}"));
     }
 }
 
-pub(crate) fn errno(errno: Errno) -> fuser::Errno {
+fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.0 as i32)
+}
+
+/// Answers with an error; what a person should know goes to the log.
+pub(crate) fn refuse(server: &Server, error: &ClientError, reply: impl FnOnce(fuser::Errno)) {
+    tell(server, error);
+    reply(errno(error.errno));
+}
+
+/// Closes a file again that nobody took over: the program was killed while it was opened.
+pub(crate) async fn opened(server: &Server, handle: FileHandle, taken: bool) {
+    if !taken && let Err(error) = server.release(handle).await {
+        tell(server, &error);
+    }
 }
 
 impl Answer<Vec<Bytes>> for ReplyData {
@@ -75,10 +84,6 @@ answers! {
     ReplyAttr(attr: FileAttr) => |self| self.attr(&limits::TTL, &attr);
     ReplyData(data: Bytes) => |self| self.data(&data);
     ReplyWrite(written: u32) => |self| self.written(written);
-    ReplyOpen(opened: (FileHandle, FopenFlags)) => |self| self.opened(opened.0, opened.1);
-    ReplyCreate(made: (FileAttr, FileHandle, FopenFlags)) => |self| {
-        self.created(&limits::TTL, &made.0, GENERATION, made.1, made.2)
-    };
     ReplyLock(found: Found) => |self| self.locked(found.start, found.end, found.kind, found.pid);
     ReplyLseek(offset: i64) => |self| self.offset(offset);
     ReplyXattr(value: Sized) => |self| match value {

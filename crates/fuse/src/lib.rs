@@ -28,6 +28,7 @@ mod locks;
 mod mount;
 mod names;
 mod server;
+mod signals;
 mod transport;
 mod xattrs;
 

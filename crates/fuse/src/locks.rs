@@ -6,13 +6,11 @@
 //! A lock goes with the descriptor of the process that set it (FLUSH names the owner) or with the open file description
 //! (RELEASE), whichever comes first.
 
-use std::{fs, io};
-
 use forebay_client::{ClientResult, LockOutcome, LockSpec, lock_kind, lock_mode};
 use forebay_proto::Errno;
 use fuser::FileHandle;
 
-use crate::{limits, server::Server};
+use crate::{limits, server::Server, signals};
 
 /// A request for a lock, as the kernel words it.
 #[derive(Clone, Debug)]
@@ -88,52 +86,16 @@ impl Server {
             if let Ok(ended) = self.env.timeout(limits::SIGNAL_INTERVAL, wait.as_mut()).await {
                 return ended;
             }
-            if is_interrupted(thread) {
+            if signals::is_interrupted(thread) {
                 return Err(Errno::EINTR.into());
             }
         }
     }
 }
 
-/// A thread that is gone, or has a signal pending that it does not block. Of one that cannot be seen from here (0: in another
-/// pid namespace) nothing is known.
-fn is_interrupted(thread: u32) -> bool {
-    let Ok(thread @ 1..) = i32::try_from(thread) else { return false };
-    match fs::read_to_string(format!("/proc/{thread}/status")) {
-        Ok(status) => has_signal(&status),
-        Err(_) => {
-            // SAFETY: signal 0 is none; it only asks whether the thread exists.
-            let outcome = unsafe { libc::kill(thread, 0) };
-            outcome != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
-        }
-    }
-}
-
-fn has_signal(status: &str) -> bool {
-    let mask = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-    };
-    (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") & !mask("SigIgn:") != 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pending_signal_counts_unless_it_is_blocked_or_ignored() {
-        let status = |pending: &str, shared: &str, blocked: &str, ignored: &str| {
-            format!("Name:\tx\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\n")
-        };
-        assert!(!has_signal(&status("0", "0", "0", "0")));
-        assert!(has_signal(&status("0000000000000002", "0", "0", "0")));
-        assert!(has_signal(&status("0", "0000000000004000", "0000000000000001", "0")));
-        assert!(!has_signal(&status("2", "0", "2", "0")));
-        assert!(!has_signal(&status("0", "2", "0", "2")));
-        assert!(is_interrupted(i32::MAX as u32), "who is gone waits for nothing");
-        assert!(!is_interrupted(0), "nothing is known of who cannot be seen");
-    }
 
     #[test]
     fn locks_are_worded_as_the_protocol_has_them() {

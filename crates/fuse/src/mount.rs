@@ -61,7 +61,7 @@ pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOption
     let transport = Transport { server: Rc::new(Server::new(env, client)) };
     let (log, path) = (env.clone(), point.to_owned());
     drop(env.spawn(async move {
-        if let Err(error) = kernel::serve(descriptor, transport).await {
+        if let Err(error) = kernel::serve(&log, descriptor, transport).await {
             log.log(&format!("the mount at {path} ended: {error}"));
         }
         drop(served);

@@ -5,12 +5,12 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, rc::Rc, time::SystemT
 use bytes::Bytes;
 use forebay_client::{ClientResult, DirEntry, SetAttributes, mode::with_umask};
 use fuser::{
-    BsdFileFlags, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
-    RenameFlags, TimeOrNow, WriteFlags,
+    BsdFileFlags, FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    TimeOrNow, WriteFlags,
 };
 
 use crate::{
-    answer::{Answer, answer, errno, tell},
+    answer::{Answer, GENERATION, answer, opened, refuse},
     caller::Asker,
     convert,
     kernel::{
@@ -195,12 +195,21 @@ impl Filesystem for Transport {
         reply: ReplyCreate,
     ) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
-        self.serve(reply, async move |server: &Server| server.create(asker, parent.0, &name, mode, flags).await);
+        self.send(async move |server: &Server| match server.create(asker, parent.0, &name, mode, flags).await {
+            Ok((attr, handle, flags)) => {
+                let taken = reply.created(&limits::TTL, &attr, GENERATION, handle, flags);
+                opened(server, handle, taken).await;
+            }
+            Err(error) => refuse(server, &error, |errno| reply.error(errno)),
+        });
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let asker = Asker::of(request);
-        self.serve(reply, async move |server: &Server| server.open(asker, ino.0, flags.0).await);
+        self.send(async move |server: &Server| match server.open(asker, ino.0, flags.0).await {
+            Ok((handle, flags)) => opened(server, handle, reply.opened(handle, flags)).await,
+            Err(error) => refuse(server, &error, |errno| reply.error(errno)),
+        });
     }
 
     fn read(
@@ -256,7 +265,12 @@ impl Filesystem for Transport {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.serve(reply, async move |server: &Server| Ok((server.opendir(ino.0), FopenFlags::empty())));
+        self.send(async move |server: &Server| {
+            let handle = server.opendir(ino.0);
+            if !reply.opened(handle, FopenFlags::empty()) {
+                server.drop_directory(handle);
+            }
+        });
     }
 
     fn readdir(&self, _: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -267,10 +281,7 @@ impl Filesystem for Transport {
             };
             match server.readdir(fh, offset, false, add).await {
                 Ok(()) => reply.ok(),
-                Err(error) => {
-                    tell(server, &error);
-                    reply.error(errno(error.errno));
-                }
+                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
             }
         });
     }
@@ -281,14 +292,11 @@ impl Filesystem for Transport {
                 // A file without attributes is gone by now, and so is its name.
                 let Some(attr) = &entry.attr else { return false };
                 let (attr, name) = (server.entry(attr), OsStr::from_bytes(&entry.name));
-                reply.add(attr.ino, entry.cookie, name, &limits::TTL, &attr, Generation(0))
+                reply.add(attr.ino, entry.cookie, name, &limits::TTL, &attr, GENERATION)
             };
             match server.readdir(fh, offset, true, add).await {
                 Ok(()) => reply.ok(),
-                Err(error) => {
-                    tell(server, &error);
-                    reply.error(errno(error.errno));
-                }
+                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
             }
         });
     }

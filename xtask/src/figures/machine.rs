@@ -6,27 +6,29 @@ use super::{Outcome, Plan, process::output, summary::commands};
 
 /// A paragraph and the command of the whole page.
 pub fn describe(plan: &Plan) -> Outcome<String> {
-    let date = output(Command::new("date").arg("+%Y-%m-%d %H:%M %Z"))?;
     let kernel = output(Command::new("uname").arg("-r"))?;
-    let commit = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(super::forebay::root()))
-        .unwrap_or_else(|_| "no git".into());
     let mount = output(Command::new("findmnt").args(["-n", "-o", "FSTYPE,SOURCE", "--target"]).arg(&plan.dir))?;
     let mount = mount.split_whitespace().collect::<Vec<_>>().join(" on ");
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let load = read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').next().unwrap_or_default();
-    let quick = if plan.quick { " These are the small sizes of --quick." } else { "" };
-    let command = format!("cargo run --release -p xtask -- figures{}", if plan.quick { " --quick" } else { "" });
     Ok(format!(
-        "Measured {} at commit {}: {cores} cores ({}), {} GiB of memory, Linux {}, data on {mount}; load before: {load}.\
-         {quick} Servers, clients and what they are compared with share these cores.\n\n{}",
-        date.trim(),
-        commit.trim(),
+        "{cores} cores ({}), {} GiB of memory, Linux {}, data on {mount}. Servers, clients and what they are compared with \
+         share these cores.\n\n{}",
         field("/proc/cpuinfo", "model name"),
         memory_gib(),
         kernel.trim(),
-        commands(&[command]),
+        commands(&["cargo run --release -p xtask -- figures".into()]),
     ))
+}
+
+/// When and of what a section is measured.
+pub fn stamp(plan: &Plan) -> Outcome<String> {
+    let date = output(Command::new("date").arg("+%Y-%m-%d %H:%M %Z"))?;
+    let commit = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(super::forebay::root()))
+        .unwrap_or_else(|_| "no git".into());
+    let load = read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
+    let quick = if plan.quick { " Small sizes (--quick)." } else { "" };
+    Ok(format!("Measured {} at commit {}; load before: {load}.{quick}", date.trim(), commit.trim()))
 }
 
 fn field(file: &str, name: &str) -> String {

@@ -74,8 +74,9 @@ pub fn run(args: &[String]) -> Outcome {
     ];
     for (name, measure) in sections.into_iter().filter(|(name, _)| plan.wants(name)) {
         eprintln!("== {name}");
+        let stamp = machine::stamp(&plan)?;
         let text = measure(&forebay, &plan).map_err(|error| format!("{name}: {error}"))?;
-        document.set(name, &text)?;
+        document.set(name, &format!("{stamp}\n\n{text}"))?;
         // Written after each section: a later failure loses nothing.
         document.save()?;
     }

@@ -135,7 +135,7 @@ fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<Str
     );
     let site = Site::start(base, scale.shape, args.keep, mounts)?;
     let result = steps::run(&site, scale.checkpoint, tree, &base.dir.join("local"));
-    if result.is_err() {
+    if result.is_err() && !site::is_ending() {
         eprint!("{}", site.log_tails());
     }
     result.map(|report| report.text())

@@ -20,8 +20,9 @@ use crate::{
     cluster::{Cluster, ClusterArg},
     down,
     error::{CliError, CliResult},
-    mount, mounts, posix,
-    processes::PidFile,
+    mount, mounts,
+    posix::{self, Unmount},
+    processes::{self, PidFile},
     status, sync,
     up::{self, UpArgs, server_processes},
 };
@@ -145,7 +146,7 @@ impl Site {
         let pid = PidFile::of(&self.cluster.run_dir(), &id.to_string());
         let running = pid.running().ok_or_else(|| CliError::failed(format!("{id} ended by itself; see its log")))?;
         posix::send_signal(running, libc::SIGKILL).map_err(|e| CliError::failed(format!("cannot kill {id}: {e}")))?;
-        crate::processes::wait_until(std::time::Duration::from_secs(10), || pid.running().is_none());
+        processes::wait_until(std::time::Duration::from_secs(10), || pid.running().is_none());
         Ok(())
     }
 
@@ -209,6 +210,8 @@ pub fn is_ending() -> bool {
 /// At a signal: nothing is started any more, everything is ended.
 pub fn end_now(base: &Base) {
     ENDING.store(true, Ordering::SeqCst);
+    // The programs too: what they went on to write could not be removed.
+    processes::kill_children();
     clear(base, false);
 }
 
@@ -216,7 +219,7 @@ pub fn end_now(base: &Base) {
 pub fn clear(base: &Base, keep: bool) {
     let (mnt, run_dir) = (base.dir.join("mnt"), base.dir.join("cluster/run"));
     if mounts::is_mounted(&mnt)
-        && let Err(error) = posix::unmount(&mnt, true)
+        && let Err(error) = posix::unmount(&mnt, Unmount::Lazily)
     {
         eprintln!("forebay: cannot unmount {}: {error}", mnt.display());
     }

@@ -70,20 +70,21 @@ pub struct Bounds {
     pub bytes: u64,
 }
 
-/// The first of these that is there: the Rust toolchain's documentation, the sources of dependencies, this program's own
-/// directory.
+/// The first of these that is there: the Rust toolchain's documentation (not all installations have it), the sources of
+/// dependencies, this program's own directory.
 pub fn find_source() -> PathBuf {
     let documentation = Command::new("rustc").args(["--print", "sysroot"]).output().ok().and_then(|output| {
         let sysroot = String::from_utf8(output.stdout).ok()?;
-        Some(PathBuf::from(sysroot.trim()).join("share/doc"))
+        let documentation = PathBuf::from(sysroot.trim()).join("share/doc");
+        documentation.join("rust/html").is_dir().then_some(documentation)
     });
-    let sources = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo/registry/src"));
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let sources = cargo_home.map(|home| home.join("registry/src"));
     let own = std::env::current_exe().ok().and_then(|path| path.parent().map(Path::to_owned));
-    let candidates = [documentation, sources, own].into_iter().flatten();
-    candidates
-        .into_iter()
-        .find(|path| fs::read_dir(path).is_ok_and(|mut dir| dir.next().is_some()))
-        .unwrap_or("/etc".into())
+    let mut candidates = [documentation, sources, own].into_iter().flatten();
+    let has_something = |path: &PathBuf| fs::read_dir(path).is_ok_and(|mut dir| dir.next().is_some());
+    candidates.find(has_something).unwrap_or("/etc".into())
 }
 
 impl Tree {

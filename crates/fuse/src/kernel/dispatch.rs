@@ -15,7 +15,7 @@ use fuser::{
 
 use super::{
     args::{Args, Malformed},
-    device::Device,
+    device::{Device, Waiter},
     reply::*,
 };
 
@@ -57,6 +57,7 @@ mod op {
     pub const SETLK: u32 = 32;
     pub const SETLKW: u32 = 33;
     pub const CREATE: u32 = 35;
+    pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
     pub const BATCH_FORGET: u32 = 42;
     pub const FALLOCATE: u32 = 43;
@@ -141,7 +142,11 @@ impl Header {
     }
 
     fn reply<R: From<Reply>>(&self, device: &Rc<Device>) -> R {
-        Reply::new(device, self.unique).into()
+        Reply::new(device, self.unique, self.waiter()).into()
+    }
+
+    fn waiter(&self) -> Waiter {
+        if matches!(self.op, op::SETLK | op::SETLKW) { Waiter::Locker } else { Waiter::Thread(self.request.pid) }
     }
 }
 
@@ -319,7 +324,7 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
         op::OPENDIR => fs.opendir(from, node, OpenFlags(args.i32()?), reply!()),
         op::READDIR | op::READDIRPLUS => {
             let (handle, offset, room) = (FileHandle(args.u64()?), args.u64()?, args.u32()? as usize);
-            let reply = Reply::new(device, header.unique);
+            let reply = Reply::new(device, header.unique, header.waiter());
             match header.op {
                 op::READDIR => fs.readdir(from, node, handle, offset, ReplyDirectory::new(reply, room)),
                 _ => fs.readdirplus(from, node, handle, offset, ReplyDirectoryPlus::new(reply, room)),
@@ -365,7 +370,7 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
             let (length, flags) = (args.u64()?, CopyFileRangeFlags::from_bits_retain(args.u64()?));
             fs.copy_file_range(from, node, handle, offset, to, to_handle, to_offset, length, flags, reply!());
         }
-        // Interrupts among them: the kernel then sends no more of them.
+        op::INTERRUPT => device.interrupted(args.u64()?),
         _ => header.reply::<ReplyEmpty>(device).error(Errno::ENOSYS),
     }
     Ok(())

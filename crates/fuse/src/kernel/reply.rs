@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use fuser::{Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo};
 
-use super::device::Device;
+use super::device::{Device, Waiter};
 
 const OUT_HEADER_BYTES: usize = 16;
 /// Entries of a directory begin at multiples of this.
@@ -25,24 +25,15 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn new(device: &Rc<Device>, unique: u64) -> Self {
-        device.begin();
+    pub(super) fn new(device: &Rc<Device>, unique: u64, waiter: Waiter) -> Self {
+        device.begin(unique, waiter);
         Self { device: device.clone(), unique, answered: false }
     }
 
-    fn send(mut self, error: i32, parts: &[&[u8]]) {
-        self.answer(error, parts);
-    }
-
-    fn answer(&mut self, error: i32, parts: &[&[u8]]) {
+    /// False if nobody takes the answer.
+    fn send(mut self, error: i32, parts: &[&[u8]]) -> bool {
         self.answered = true;
-        let bytes = OUT_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
-        let mut header = [0; OUT_HEADER_BYTES];
-        header[..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
-        header[4..8].copy_from_slice(&(-error).to_ne_bytes());
-        header[8..].copy_from_slice(&self.unique.to_ne_bytes());
-        let slices: Vec<IoSlice<'_>> = [&header[..]].iter().chain(parts).map(|part| IoSlice::new(part)).collect();
-        self.device.send(&slices);
+        send(&self.device, self.unique, error, parts)
     }
 
     fn fail(self, errno: Errno) {
@@ -53,10 +44,24 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.answered {
-            self.answer(libc::EIO, &[]);
+            error(&self.device, self.unique, libc::EIO);
         }
-        self.device.end();
     }
+}
+
+/// Answers a request whose reply may not be there yet, or any more, with an error.
+pub(super) fn error(device: &Device, unique: u64, error: i32) {
+    send(device, unique, error, &[]);
+}
+
+fn send(device: &Device, unique: u64, error: i32, parts: &[&[u8]]) -> bool {
+    let bytes = OUT_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut header = [0; OUT_HEADER_BYTES];
+    header[..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
+    header[4..8].copy_from_slice(&(-error).to_ne_bytes());
+    header[8..].copy_from_slice(&unique.to_ne_bytes());
+    let slices: Vec<IoSlice<'_>> = [&header[..]].iter().chain(parts).map(|part| IoSlice::new(part)).collect();
+    device.answer(unique, &slices)
 }
 
 macro_rules! replies {
@@ -121,7 +126,7 @@ impl ReplyData {
             // A vectored write takes 1024 parts.
             0..1024 => self.0.send(0, &slices),
             _ => self.0.send(0, &[&slices.concat()]),
-        }
+        };
     }
 }
 
@@ -140,12 +145,14 @@ impl ReplyAttr {
 }
 
 impl ReplyOpen {
-    pub fn opened(self, handle: FileHandle, flags: FopenFlags) {
-        self.0.send(0, &[&opened(handle, flags)]);
+    /// False if nobody takes the handle, who would then give it back.
+    pub fn opened(self, handle: FileHandle, flags: FopenFlags) -> bool {
+        self.0.send(0, &[&opened(handle, flags)])
     }
 }
 
 impl ReplyCreate {
+    /// False if nobody takes the handle, who would then give it back.
     pub fn created(
         self,
         ttl: &Duration,
@@ -153,8 +160,8 @@ impl ReplyCreate {
         generation: Generation,
         handle: FileHandle,
         flags: FopenFlags,
-    ) {
-        self.0.send(0, &[&entry(ttl, attr, generation), &opened(handle, flags)]);
+    ) -> bool {
+        self.0.send(0, &[&entry(ttl, attr, generation), &opened(handle, flags)])
     }
 }
 

@@ -1,0 +1,82 @@
+//! What signals wait for the threads whose requests are served, as /proc tells.
+//!
+//! Of a thread that cannot be seen from here (0: it is in another pid namespace) nothing is known.
+
+use std::{fs, io};
+
+/// Bit of SIGKILL in a mask of /proc. The kernel puts it there for whatever signal ends the process.
+const KILL: u64 = 1 << (libc::SIGKILL - 1);
+
+/// True of a thread that is gone, or has a signal pending that it does not block.
+pub(crate) fn is_interrupted(thread: u32) -> bool {
+    asked(thread, |status| pending(status) & !mask(status, "SigBlk:") & !mask(status, "SigIgn:") != 0)
+}
+
+/// True of a thread that is gone, or is to end.
+pub(crate) fn is_killed(thread: u32) -> bool {
+    asked(thread, |status| pending(status) & KILL != 0)
+}
+
+fn asked(thread: u32, of: impl Fn(&str) -> bool) -> bool {
+    let Ok(thread @ 1..) = i32::try_from(thread) else { return false };
+    match fs::read_to_string(format!("/proc/{thread}/status")) {
+        Ok(status) => of(&status),
+        Err(_) => {
+            // SAFETY: signal 0 is none; it only asks whether the thread exists.
+            let outcome = unsafe { libc::kill(thread, 0) };
+            outcome != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+        }
+    }
+}
+
+fn pending(status: &str) -> u64 {
+    mask(status, "SigPnd:") | mask(status, "ShdPnd:")
+}
+
+fn mask(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread that has `signal` pending, and blocks it.
+    fn with_blocked(signal: i32, look: impl FnOnce(u32)) {
+        // SAFETY: the set is initialised before use; the signal goes to this thread alone, which blocks it until it has
+        // taken it back out.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, signal);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            libc::pthread_kill(libc::pthread_self(), signal);
+            look(libc::gettid() as u32);
+            let mut taken = 0;
+            libc::sigwait(&set, &mut taken);
+            assert_eq!(taken, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        }
+    }
+
+    #[test]
+    fn a_pending_signal_that_is_blocked_neither_interrupts_nor_kills() {
+        with_blocked(libc::SIGUSR1, |thread| assert!(!is_interrupted(thread) && !is_killed(thread)));
+    }
+
+    #[test]
+    fn a_pending_signal_counts_unless_it_is_blocked_or_ignored() {
+        let status = |pending: &str, shared: &str, blocked: &str, ignored: &str| {
+            format!("Name:\tx\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\n")
+        };
+        let counts = |status: String| pending(&status) & !mask(&status, "SigBlk:") & !mask(&status, "SigIgn:") != 0;
+        assert!(!counts(status("0", "0", "0", "0")));
+        assert!(counts(status("0000000000000002", "0", "0", "0")));
+        assert!(counts(status("0", "0000000000004000", "0000000000000001", "0")));
+        assert!(!counts(status("2", "0", "2", "0")) && !counts(status("0", "2", "0", "2")));
+        assert_eq!(pending(&status("100", "0", "0", "0")) & KILL, KILL, "SIGKILL is the ninth");
+        assert!(is_interrupted(i32::MAX as u32) && is_killed(i32::MAX as u32), "who is gone waits for nothing");
+        assert!(!is_interrupted(0) && !is_killed(0), "nothing is known of who cannot be seen");
+    }
+}
