@@ -1,7 +1,7 @@
 //! Bytes to values and back, bounds-checked.
 //!
 //! Little-endian. Structures of messages are length-prefixed ([`wire_struct!`]), so that an old reader skips a new tail;
-//! features are negotiated at connect. A decoder never trusts a length: it allocates no more than it was given.
+//! features are negotiated at connect. A decoder never trusts a length: what it allocates is in proportion to the bytes at hand.
 
 use std::fmt;
 
@@ -44,12 +44,20 @@ pub trait Encode {
 
 /// A value that can be read from bytes nobody vouches for.
 pub trait Decode: Sized {
+    /// No value takes fewer bytes than this; at least 1. Lists are measured with it before memory is taken for them.
+    const BYTES_MIN: usize;
+
     /// Reads one value and moves past it.
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError>;
 
-    /// Reads a value from the beginning of `bytes`; what follows is ignored.
+    /// Reads the value that `bytes` are; nothing may follow it.
     fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
-        Self::decode(&mut Reader::new(bytes))
+        let mut r = Reader::new(bytes);
+        let value = Self::decode(&mut r)?;
+        if !r.is_empty() {
+            return Err(DecodeError::new("bytes follow the value"));
+        }
+        Ok(value)
     }
 }
 
@@ -188,6 +196,8 @@ macro_rules! codec_int {
             }
 
             impl Decode for $name {
+                const BYTES_MIN: usize = size_of::<$name>();
+
                 fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
                     r.$name()
                 }
@@ -205,6 +215,8 @@ impl Encode for bool {
 }
 
 impl Decode for bool {
+    const BYTES_MIN: usize = 1;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match r.u8()? {
             0 => Ok(false),
@@ -221,6 +233,8 @@ impl Encode for String {
 }
 
 impl Decode for String {
+    const BYTES_MIN: usize = 4;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         String::from_utf8(r.blob()?.to_vec()).map_err(|_| DecodeError::new("a text is not UTF-8"))
     }
@@ -233,6 +247,8 @@ impl Encode for Bytes {
 }
 
 impl Decode for Bytes {
+    const BYTES_MIN: usize = 4;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         r.blob().map(Bytes::copy_from_slice)
     }
@@ -246,13 +262,14 @@ impl<T: Encode> Encode for Vec<T> {
 }
 
 impl<T: Decode> Decode for Vec<T> {
+    const BYTES_MIN: usize = 4;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let count = r.u32()? as usize;
-        // Every member takes at least one byte, so a count beyond what is left is a lie.
-        if count > r.remaining() {
-            return Err(DecodeError::new("a list claims more members than there are bytes"));
+        if count > r.remaining() / T::BYTES_MIN {
+            return Err(DecodeError::new("a list claims more members than there are bytes for"));
         }
-        let mut items = Vec::with_capacity(count.min(4096));
+        let mut items = Vec::with_capacity(count);
         for _ in 0..count {
             items.push(T::decode(r)?);
         }
@@ -270,6 +287,8 @@ impl<T: Encode> Encode for Option<T> {
 }
 
 impl<T: Decode> Decode for Option<T> {
+    const BYTES_MIN: usize = 1;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(if bool::decode(r)? { Some(T::decode(r)?) } else { None })
     }
@@ -290,6 +309,8 @@ macro_rules! wire_struct {
         }
 
         impl $crate::Decode for $name {
+            const BYTES_MIN: usize = 4 $(+ <$type as $crate::Decode>::BYTES_MIN)*;
+
             fn decode(r: &mut $crate::Reader<'_>) -> Result<Self, $crate::DecodeError> {
                 let mut _body = r.prefixed()?;
                 Ok(Self { $($field: $crate::Decode::decode(&mut _body)?,)* })

@@ -163,6 +163,8 @@ impl Encode for ErrorReply {
 }
 
 impl Decode for ErrorReply {
+    const BYTES_MIN: usize = 12;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut body = r.prefixed()?;
         Ok(Self { errno: Errno(body.u32()?), message: String::decode(&mut body)? })

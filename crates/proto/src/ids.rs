@@ -70,6 +70,8 @@ impl Encode for Fid {
 }
 
 impl Decode for Fid {
+    const BYTES_MIN: usize = 16;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { high: r.u64()?, low: r.u64()? })
     }
@@ -88,6 +90,8 @@ macro_rules! number {
         }
 
         impl Decode for $name {
+            const BYTES_MIN: usize = size_of::<$inner>();
+
             fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
                 r.$method().map(Self)
             }
@@ -154,6 +158,8 @@ impl Encode for WriteId {
 }
 
 impl Decode for WriteId {
+    const BYTES_MIN: usize = 16;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { client: r.u64()?, sequence: r.u64()? })
     }
@@ -231,6 +237,8 @@ impl Encode for TargetId {
 }
 
 impl Decode for TargetId {
+    const BYTES_MIN: usize = 5;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let kind = match r.u8()? {
             1 => TargetKind::Mdt,

@@ -42,6 +42,11 @@ impl Layout {
         if self.osts.is_empty() || self.osts.len() > limits::STRIPES {
             return Err(DecodeError::new("layout: the stripe count is not between 1 and 2000"));
         }
+        let mut ordered = self.osts.clone();
+        ordered.sort_unstable();
+        if !ordered.is_sorted_by(|a, b| a < b) {
+            return Err(DecodeError::new("layout: two stripes lie on one OST, where they would be one object"));
+        }
         Ok(())
     }
 
@@ -93,6 +98,8 @@ impl Encode for Layout {
 }
 
 impl Decode for Layout {
+    const BYTES_MIN: usize = 4 + 1 + 4 + 4 + 4;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut body = r.prefixed()?;
         if body.u8()? != PLAIN {
@@ -143,7 +150,9 @@ mod tests {
     fn a_layout_survives_its_bytes_and_a_bad_one_is_refused() {
         let good = layout(2);
         assert_eq!(Layout::from_bytes(&good.to_bytes()), Ok(good.clone()));
-        let bad = Layout { stripe_bytes: 1000, ..good };
+        let bad = Layout { stripe_bytes: 1000, ..good.clone() };
         assert!(Layout::from_bytes(&bad.to_bytes()).is_err());
+        let twice = Layout { osts: vec![3, 4, 3], ..good };
+        assert!(Layout::from_bytes(&twice.to_bytes()).is_err());
     }
 }

@@ -62,6 +62,8 @@ impl Encode for Uuid {
 }
 
 impl Decode for Uuid {
+    const BYTES_MIN: usize = 16;
+
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self(r.array()?))
     }

@@ -1,0 +1,205 @@
+//! Values of the metadata server's messages.
+
+use forebay_proto::{FidSequence, Layout, message::*};
+
+use crate::sample::{Numbers, Samples};
+
+pub fn add(samples: &mut Samples) {
+    names(samples);
+    files(samples);
+    attributes(samples);
+    let n = &mut Numbers::default();
+    samples.exchange(
+        vec![LeaseSequence {}],
+        vec![LeaseSequenceReply { mdt_index: n.u32(), sequence: FidSequence(n.u64()) }],
+    );
+    samples.exchange(
+        vec![MdtStatFs {}],
+        vec![MdtStatFsReply { files: n.u64(), files_free: n.u64(), total_bytes: n.u64(), free_bytes: n.u64() }],
+    );
+}
+
+fn names(samples: &mut Samples) {
+    let n = &mut Numbers::default();
+    samples.exchange(vec![Lookup { caller: caller(n), parent: n.fid(), name: n.name() }], entry_replies());
+    samples.exchange(vec![make()], entry_replies());
+    samples.exchange(vec![Link { caller: caller(n), fid: n.fid(), parent: n.fid(), name: n.name() }], entry_replies());
+    samples.exchange(vec![Unlink { caller: caller(n), parent: n.fid(), name: n.name() }], vec![Empty {}]);
+    samples.exchange(vec![Rmdir { caller: caller(n), parent: n.fid(), name: n.name() }], vec![Empty {}]);
+    samples.exchange(vec![rename()], vec![Empty {}]);
+
+    let n = &mut Numbers::default();
+    samples.exchange(vec![ReadLink { fid: n.fid() }], vec![ReadLinkReply { target: n.name() }]);
+    let mut read_dir = |with_attributes| ReadDir { fid: n.fid(), cookie: n.u64(), max_bytes: n.u32(), with_attributes };
+    samples.exchange(vec![read_dir(true), read_dir(false)], read_dir_replies());
+}
+
+fn files(samples: &mut Samples) {
+    samples.exchange(vec![create()], open_replies());
+    let n = &mut Numbers::default();
+    samples.exchange(vec![Open { caller: caller(n), fid: n.fid(), flags: n.u32(), handle: n.u64() }], open_replies());
+    samples.exchange(vec![close(true, false), close(false, true)], vec![Empty {}]);
+    samples.exchange(vec![reclaim()], vec![Empty {}]);
+    samples.exchange(
+        vec![Lock { fid: n.fid(), how: n.u32(), lock: lock(n) }],
+        vec![LockReply { granted: true, holder: None }, LockReply { granted: false, holder: Some(lock(n)) }],
+    );
+}
+
+fn attributes(samples: &mut Samples) {
+    let n = &mut Numbers::default();
+    samples.exchange(vec![GetAttr { fid: n.fid() }], entry_replies());
+    samples.exchange(vec![set_attr()], entry_replies());
+    samples.exchange(
+        vec![GetXattr { caller: caller(n), fid: n.fid(), name: n.name() }],
+        vec![XattrReply { value: n.name() }],
+    );
+    let set = SetXattr { caller: caller(n), fid: n.fid(), name: n.name(), value: n.name(), flags: n.u32() };
+    samples.exchange(vec![set], vec![Empty {}]);
+    let names = vec![ListXattrReply { names: vec![n.name(), n.name()] }, ListXattrReply { names: Vec::new() }];
+    samples.exchange(vec![ListXattr { fid: n.fid() }], names);
+    samples.exchange(vec![RemoveXattr { caller: caller(n), fid: n.fid(), name: n.name() }], vec![Empty {}]);
+    samples.exchange(vec![SetLayout { caller: caller(n), fid: n.fid(), layout: spec(n) }], entry_replies());
+}
+
+fn caller(n: &mut Numbers) -> Caller {
+    Caller { uid: n.u32(), gid: n.u32(), groups: vec![n.u32(), n.u32()] }
+}
+
+fn spec(n: &mut Numbers) -> LayoutSpec {
+    LayoutSpec { stripe_count: n.u32(), stripe_bytes: n.u32(), stripe_index: n.u32(), pool: n.text() }
+}
+
+fn layout(n: &mut Numbers) -> Layout {
+    Layout { generation: n.u32(), stripe_bytes: 0x0102_0000, osts: vec![n.u32(), n.u32()] }
+}
+
+fn attr(n: &mut Numbers) -> Attr {
+    Attr {
+        fid: n.fid(),
+        mode: n.u32(),
+        nlink: n.u32(),
+        uid: n.u32(),
+        gid: n.u32(),
+        rdev: n.u64(),
+        size: n.u64(),
+        atime_ns: n.i64(),
+        mtime_ns: n.i64(),
+        ctime_ns: n.i64(),
+        btime_ns: n.i64(),
+        truncate_epoch: n.u64(),
+        attr_epoch: n.u64(),
+        flags: n.u32(),
+    }
+}
+
+fn lock(n: &mut Numbers) -> LockSpec {
+    LockSpec {
+        kind: n.u32(),
+        owner: n.u64(),
+        mode: n.u32(),
+        start: n.u64(),
+        end: n.u64(),
+        pid: n.u32(),
+        handle: n.u64(),
+    }
+}
+
+fn entry_replies() -> Vec<EntryReply> {
+    let n = &mut Numbers::default();
+    vec![
+        EntryReply { attr: attr(n), layout: Some(layout(n)), default_layout: None },
+        EntryReply { attr: attr(n), layout: None, default_layout: Some(spec(n)) },
+    ]
+}
+
+fn open_replies() -> Vec<OpenReply> {
+    let n = &mut Numbers::default();
+    vec![
+        OpenReply { attr: attr(n), layout: Some(layout(n)), created: true },
+        OpenReply { attr: attr(n), layout: None, created: false },
+    ]
+}
+
+fn read_dir_replies() -> Vec<ReadDirReply> {
+    let n = &mut Numbers::default();
+    let with = DirEntry { name: n.name(), fid: n.fid(), mode: n.u32(), cookie: n.u64(), attr: Some(attr(n)) };
+    let without = DirEntry { name: n.name(), fid: n.fid(), mode: n.u32(), cookie: n.u64(), attr: None };
+    vec![ReadDirReply { entries: vec![with, without], end: true }, ReadDirReply { entries: Vec::new(), end: false }]
+}
+
+fn create() -> Create {
+    let n = &mut Numbers::default();
+    Create {
+        caller: caller(n),
+        parent: n.fid(),
+        name: n.name(),
+        fid: n.fid(),
+        mode: n.u32(),
+        flags: n.u32(),
+        handle: n.u64(),
+        layout: spec(n),
+    }
+}
+
+fn make() -> Make {
+    let n = &mut Numbers::default();
+    Make {
+        caller: caller(n),
+        parent: n.fid(),
+        name: n.name(),
+        fid: n.fid(),
+        mode: n.u32(),
+        rdev: n.u64(),
+        symlink: n.name(),
+    }
+}
+
+fn rename() -> Rename {
+    let n = &mut Numbers::default();
+    Rename {
+        caller: caller(n),
+        from_parent: n.fid(),
+        from_name: n.name(),
+        to_parent: n.fid(),
+        to_name: n.name(),
+        flags: n.u32(),
+    }
+}
+
+fn close(wrote: bool, sparse: bool) -> Close {
+    let n = &mut Numbers::default();
+    Close {
+        fid: n.fid(),
+        handle: n.u64(),
+        wrote,
+        size: n.u64(),
+        truncate_epoch: n.u64(),
+        mtime_ns: n.i64(),
+        attr_epoch: n.u64(),
+        sparse,
+    }
+}
+
+fn reclaim() -> Reclaim {
+    let n = &mut Numbers::default();
+    let mut handle = || OpenHandle { fid: n.fid(), handle: n.u64(), flags: n.u32() };
+    let handles = vec![handle(), handle()];
+    Reclaim { handles, locks: vec![HeldLock { fid: n.fid(), lock: lock(n) }] }
+}
+
+fn set_attr() -> SetAttr {
+    let n = &mut Numbers::default();
+    SetAttr {
+        caller: caller(n),
+        fid: n.fid(),
+        mask: n.u32(),
+        mode: n.u32(),
+        uid: n.u32(),
+        gid: n.u32(),
+        size: n.u64(),
+        atime_ns: n.i64(),
+        mtime_ns: n.i64(),
+        handle: n.u64(),
+    }
+}

@@ -1,0 +1,178 @@
+//! What a decoder does with bytes that no sum vouches for: it refuses them, or reads a value that has the same bytes again.
+//!
+//! It never panics, and never takes memory out of proportion to its input (`sample::again` and `counted` look at that).
+
+use std::collections::BTreeMap;
+
+use crate::{
+    golden,
+    sample::{Again, Decoder, Samples},
+};
+
+/// Damaged forms of each body; seeds count from 0.
+const SEEDS: u64 = 10_000;
+
+/// One input; if something panics over it, tells which.
+struct Case<'a> {
+    name: &'a str,
+    what: String,
+    bytes: &'a [u8],
+}
+
+impl Drop for Case<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}, {}: {:02x?}", self.name, self.what, self.bytes);
+        }
+    }
+}
+
+fn read(name: &str, what: String, bytes: &[u8], decoder: Decoder) -> Option<Again> {
+    let _case = Case { name, what, bytes };
+    decoder(bytes).ok()
+}
+
+/// Golden bodies with the decoders of their types.
+fn bodies() -> Vec<(String, Vec<u8>, Decoder)> {
+    let golden: BTreeMap<_, _> = golden::bodies();
+    let all = Samples::all().bodies.into_iter();
+    all.map(|(name, sample)| (name.clone(), golden[name.as_str()].clone(), sample.decoder)).collect()
+}
+
+/// Writes the length that the structure has.
+fn set_length(body: &mut [u8]) {
+    if let Some((length, rest)) = body.split_at_mut_checked(4) {
+        length.copy_from_slice(&(rest.len() as u32).to_le_bytes());
+    }
+}
+
+#[test]
+fn a_body_cut_anywhere_is_refused_also_if_its_length_says_so() {
+    for (name, body, decoder) in bodies() {
+        for end in 0..body.len() {
+            let mut cut = body[..end].to_vec();
+            assert!(read(&name, format!("cut at {end}"), &cut, decoder).is_none(), "{name} cut at {end}");
+            set_length(&mut cut);
+            if cut.len() >= 4 {
+                assert!(read(&name, format!("ends at {end}"), &cut, decoder).is_none(), "{name} ends at {end}");
+            }
+        }
+    }
+}
+
+#[test]
+fn fields_of_a_newer_version_are_skipped_and_bytes_after_the_body_are_refused() {
+    for (name, body, decoder) in bodies() {
+        for extra in [vec![0], vec![0xff; 3], vec![1; 100], body.clone()] {
+            let mut longer = [body.as_slice(), &extra].concat();
+            let what = || format!("with {} bytes more", extra.len());
+            assert!(read(&name, what(), &longer, decoder).is_none(), "{name} {}", what());
+            set_length(&mut longer);
+            let again = read(&name, what(), &longer, decoder).unwrap_or_else(|| panic!("{name} {}", what()));
+            assert_eq!(again.bytes, body, "{name} {}", what());
+        }
+    }
+}
+
+#[test]
+fn any_word_may_have_any_extreme_value() {
+    for (name, body, decoder) in bodies() {
+        let left = body.len() as u32;
+        for at in 0..body.len() {
+            let words = [0, 1, left, left / 2, 4096, 1 << 20, i32::MAX as u32, 1 << 31, u32::MAX - 3, u32::MAX];
+            for word in words {
+                for width in [1, 2, 4, 8] {
+                    let mut wild = body.clone();
+                    let end = (at + width).min(wild.len());
+                    let word = (u64::from(word) | u64::from(word) << 32).to_le_bytes();
+                    wild[at..end].copy_from_slice(&word[..end - at]);
+                    read(&name, format!("{word:02x?} at {at}, {width} wide"), &wild, decoder);
+                }
+            }
+        }
+    }
+}
+
+/// Lists that say they are as long as a body can be, with bytes for few members.
+#[test]
+fn a_list_takes_memory_for_members_that_can_be_there_only() {
+    for (name, body, decoder) in bodies() {
+        for at in 4..body.len() {
+            let mut long = body[..at].to_vec();
+            long.extend_from_slice(&4000_u32.to_le_bytes());
+            long.resize(at + 4 + 4000, 0);
+            set_length(&mut long);
+            read(&name, format!("4000 members at {at}, then zeros"), &long, decoder);
+        }
+    }
+}
+
+#[test]
+fn a_body_is_no_danger_to_the_decoder_of_another_type() {
+    let bodies = bodies();
+    for (name, body, _) in &bodies {
+        for (other, _, decoder) in &bodies {
+            read(name, format!("read as {other}"), body, *decoder);
+        }
+    }
+}
+
+#[test]
+fn any_damage_is_refused_or_read_as_a_value_that_has_the_same_bytes_again() {
+    let bodies = bodies();
+    let (mut refused, mut taken) = (0, 0);
+    for (name, body, decoder) in &bodies {
+        for seed in 0..SEEDS {
+            let mut random = Random(seed);
+            let other = &bodies[random.below(bodies.len())].1;
+            let mut damaged = body.clone();
+            for _ in 0..=random.below(4) {
+                damage(&mut random, &mut damaged, other);
+            }
+            if random.below(2) == 0 {
+                set_length(&mut damaged);
+            }
+            match read(name, format!("seed {seed}"), &damaged, *decoder) {
+                Some(_) => taken += 1,
+                None => refused += 1,
+            }
+        }
+    }
+    assert!(refused > SEEDS && taken > SEEDS, "{refused} refused, {taken} taken: the damage is of one kind only");
+}
+
+fn damage(random: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
+    let at = random.below(bytes.len() + 1);
+    let end = at + random.below(bytes.len() - at + 1);
+    match random.below(8) {
+        0 | 1 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
+        2 if at < bytes.len() => bytes[at] = [0, 1, 2, 0x7f, 0x80, 0xff][random.below(6)],
+        3 if at + 4 <= bytes.len() => {
+            let rest = (bytes.len() - at - 4) as u32;
+            let word = [0, 1, rest, rest.wrapping_sub(1), rest + 1, rest / 4, u32::MAX, 1 << 31][random.below(8)];
+            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        4 => bytes.truncate(at),
+        5 => drop(bytes.drain(at..end)),
+        6 => drop(bytes.splice(at..at, (0..random.below(64)).map(|_| random.next() as u8).collect::<Vec<_>>())),
+        7 => drop(bytes.splice(at..end, other[random.below(other.len())..].iter().copied())),
+        _ => {}
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}

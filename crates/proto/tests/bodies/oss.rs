@@ -1,0 +1,95 @@
+//! Values of the object storage server's messages.
+
+use forebay_proto::{FidSequence, message::*};
+
+use crate::sample::{Numbers, Samples};
+
+pub fn add(samples: &mut Samples) {
+    let n = &mut Numbers::default();
+    samples.exchange(vec![write()], vec![WriteReply { file_bytes: n.u64(), mtime_ns: n.i64() }]);
+    samples.exchange(vec![ReadObject { object: object(n), offset: n.u64(), length: n.u32() }], vec![read_reply()]);
+
+    let n = &mut Numbers::default();
+    let replies = || vec![object_reply(true), object_reply(false)];
+    samples.exchange(vec![RaiseSize { object: object(n), file_bytes: n.u64(), attr_epoch: n.u64() }], replies());
+    samples.exchange(
+        vec![AppendReserve { object: object(n), length: n.u32(), attr_epoch: n.u64() }],
+        vec![AppendReply { file_offset: n.u64() }],
+    );
+    samples.exchange(vec![truncate()], replies());
+    samples
+        .exchange(vec![Punch { object: object(n), offset: n.u64(), length: n.u64(), attr_epoch: n.u64() }], replies());
+    samples.exchange(vec![Destroy { fids: vec![n.fid(), n.fid()] }, Destroy { fids: Vec::new() }], vec![Empty {}]);
+
+    let n = &mut Numbers::default();
+    samples.exchange(vec![GetObject { object: object(n) }], replies());
+    samples.exchange(
+        vec![OstStatFs {}],
+        vec![OstStatFsReply { total_bytes: n.u64(), available_bytes: n.u64(), objects: n.u64() }],
+    );
+    samples.exchange(
+        vec![ListObjects { from: FidSequence(n.u64()), to: FidSequence(n.u64()), after: n.fid(), limit: n.u32() }],
+        vec![
+            ListObjectsReply { fids: vec![n.fid(), n.fid()], end: true },
+            ListObjectsReply { fids: vec![], end: false },
+        ],
+    );
+    samples.exchange(
+        vec![MapObject { object: object(n), offset: n.u64(), what: n.u32() }],
+        vec![MapReply { bytes: n.u64() }],
+    );
+}
+
+fn object(n: &mut Numbers) -> ObjectRef {
+    ObjectRef { fid: n.fid(), layout_generation: n.u32(), truncate_epoch: n.u64() }
+}
+
+fn write() -> WriteObject {
+    let n = &mut Numbers::default();
+    WriteObject {
+        object: object(n),
+        offset: n.u64(),
+        length: n.u32(),
+        write_id: n.write_id(),
+        sums: vec![n.u64(), n.u64(), n.u64()],
+        file_bytes: n.u64(),
+        attr_epoch: n.u64(),
+    }
+}
+
+fn read_reply() -> ReadReply {
+    let n = &mut Numbers::default();
+    let data = ReadSegment {
+        offset: n.u64(),
+        length: n.u32(),
+        data: true,
+        write_id: n.write_id(),
+        sums: vec![n.u64(), n.u64()],
+    };
+    let hole = ReadSegment { offset: n.u64(), length: n.u32(), data: false, write_id: n.write_id(), sums: Vec::new() };
+    ReadReply { segments: vec![data, hole], file_bytes: n.u64() }
+}
+
+fn truncate() -> TruncateObject {
+    let n = &mut Numbers::default();
+    TruncateObject {
+        fid: n.fid(),
+        truncate_epoch: n.u64(),
+        object_bytes: n.u64(),
+        file_bytes: n.u64(),
+        attr_epoch: n.u64(),
+    }
+}
+
+fn object_reply(exists: bool) -> ObjectReply {
+    let n = &mut Numbers::default();
+    ObjectReply {
+        exists,
+        file_bytes: n.u64(),
+        object_bytes: n.u64(),
+        used_bytes: n.u64(),
+        mtime_ns: n.i64(),
+        attr_epoch: n.u64(),
+        truncate_epoch: n.u64(),
+    }
+}

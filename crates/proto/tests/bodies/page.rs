@@ -1,0 +1,101 @@
+//! docs/protocol.md is enough to read every golden body: its tables name all fields, their types and their order.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use forebay_proto::{Decode, Fid, Reader, TargetId, Uuid, WriteId};
+
+use crate::{golden, sample::Samples};
+
+const PAGE: &str = include_str!("../../../../docs/protocol.md");
+
+/// Fields of every structure of the page's tables: name and type.
+struct Page(BTreeMap<&'static str, Vec<(&'static str, &'static str)>>);
+
+impl Page {
+    fn read() -> Self {
+        let mut structures = BTreeMap::new();
+        for line in PAGE.lines().filter_map(|l| l.strip_prefix("| ")) {
+            let cells: Vec<&str> = line.trim_end_matches(" |").split(" | ").collect();
+            let (name, list) = match cells[..] {
+                [_, _, _, request, _] if request.starts_with('`') => request.split_once(": ").expect("name: fields"),
+                [name, list] if name.starts_with('`') => (name, list),
+                _ => continue,
+            };
+            let field = |f: &'static str| f.split_once(' ').unwrap_or_else(|| panic!("{name}: not a field: {f}"));
+            let fields = list.split(", ").filter(|f| *f != "-").map(field).collect();
+            let name = name.trim_matches('`');
+            assert!(structures.insert(name, fields).is_none(), "{name} is on the page twice");
+        }
+        Self(structures)
+    }
+
+    /// Reads a value of the page's type `name`; tells it in the words that `{:?}` has for it.
+    fn words(&self, name: &str, r: &mut Reader<'_>) -> String {
+        if let Some(member) = generic(name, "Vec") {
+            let count = r.u32().unwrap();
+            let members: Vec<String> = (0..count).map(|_| self.words(member, r)).collect();
+            return format!("[{}]", members.join(", "));
+        }
+        if let Some(member) = generic(name, "Option") {
+            return if r.u8().unwrap() == 1 { format!("Some({})", self.words(member, r)) } else { "None".into() };
+        }
+        match name {
+            "u8" => r.u8().unwrap().to_string(),
+            "u16" => r.u16().unwrap().to_string(),
+            "u32" => r.u32().unwrap().to_string(),
+            "u64" => r.u64().unwrap().to_string(),
+            "i64" => r.i64().unwrap().to_string(),
+            "bool" => (r.u8().unwrap() == 1).to_string(),
+            "String" => format!("{:?}", String::from_utf8(r.blob().unwrap().to_vec()).unwrap()),
+            "Bytes" => format!("{:?}", Bytes::copy_from_slice(r.blob().unwrap())),
+            "Uuid" | "ClientId" => format!("{:?}", Uuid(r.array().unwrap())),
+            "Fid" => format!("{:?}", Fid { high: r.u64().unwrap(), low: r.u64().unwrap() }),
+            "WriteId" => format!("{:?}", WriteId { client: r.u64().unwrap(), sequence: r.u64().unwrap() }),
+            "TargetId" => format!("{:?}", TargetId::decode(r).unwrap()),
+            "SessionId" | "Transno" | "FidSequence" => format!("{name}({})", r.u64().unwrap()),
+            "Incarnation" => format!("{name}({})", r.u32().unwrap()),
+            "Layout" => {
+                let mut body = r.prefixed().unwrap();
+                assert_eq!(body.u8(), Ok(1), "a layout's kind");
+                self.fields(name, &[("generation", "u32"), ("stripe_bytes", "u32"), ("osts", "Vec<u32>")], body)
+            }
+            _ => {
+                let fields = self.0.get(name).unwrap_or_else(|| panic!("{name} is not on the page"));
+                self.fields(name, fields, r.prefixed().unwrap())
+            }
+        }
+    }
+
+    fn fields(&self, name: &str, fields: &[(&str, &str)], mut r: Reader<'_>) -> String {
+        let words = fields.iter().map(|(field, type_name)| format!("{field}: {}", self.words(type_name, &mut r)));
+        let words: Vec<String> = words.collect();
+        assert!(r.is_empty(), "{name} has bytes that the page does not name");
+        if words.is_empty() { name.to_owned() } else { format!("{name} {{ {} }}", words.join(", ")) }
+    }
+}
+
+fn generic<'a>(name: &'a str, outer: &str) -> Option<&'a str> {
+    name.strip_prefix(outer)?.strip_prefix('<')?.strip_suffix('>')
+}
+
+#[test]
+fn every_golden_body_can_be_read_by_the_page_alone() {
+    let (page, golden) = (Page::read(), golden::bodies());
+    for (name, sample) in Samples::all().bodies.iter().filter(|(name, _)| *name != "ErrorReply") {
+        let structure = name.split(' ').next().expect("a name");
+        let mut r = Reader::new(&golden[name.as_str()]);
+        assert_eq!(page.words(structure, &mut r), sample.words);
+        assert!(r.is_empty(), "{name} has bytes that the page does not name");
+    }
+}
+
+#[test]
+fn every_operation_has_the_request_and_the_reply_of_the_page() {
+    for (op, request, reply) in Samples::all().operations {
+        let row = format!("| {} | **{}** ", op as u16, op.name());
+        let line = PAGE.lines().find(|l| l.starts_with(&row)).unwrap_or_else(|| panic!("no line begins with {row}"));
+        let types = format!("| `{request}`: ");
+        assert!(line.contains(&types) && line.ends_with(&format!("| `{reply}` |")), "{request} -> {reply}: {line}");
+    }
+}
