@@ -290,6 +290,37 @@ fn access_control_lists_admit_whom_they_name_and_are_inherited() {
     assert!(as_user(4242, "cat d/e/g >/dev/null && echo y >> d/e/g") && !as_user(4243, "cat d/e/g"));
 }
 
+#[test]
+fn a_full_file_system_says_so_loses_nothing_and_takes_more_after_a_delete() {
+    let Some(mounts) = Mounts::new("full") else { return };
+    let piece = |number: usize| vec![number as u8 + 1; 8 << 20];
+    let path = |number: usize| mounts.first.join(format!("{number}"));
+    let mut whole = 0;
+    let error = loop {
+        assert!(whole < 100, "2 x 256 MiB take less than 800 MiB");
+        match fs::write(path(whole), piece(whole)) {
+            Ok(()) => whole += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
+    assert!(whole * 8 >= 300, "{whole} files of 8 MiB");
+    // Names still fit, and what was written is there, after a restart too.
+    fs::write(mounts.first.join("empty"), "").expect("a name takes no data");
+    mounts.kill_servers();
+    mounts.bring_back();
+    for number in 0..whole {
+        assert!(fs::read(mounts.second.join(format!("{number}"))).expect("read") == piece(number), "file {number}");
+    }
+    (0..whole / 2).for_each(|number| fs::remove_file(path(number)).expect("removed"));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = fs::write(path(0), piece(0)) {
+        assert!(Instant::now() < deadline, "half of it was deleted, and still: {error}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(fs::read(path(0)).expect("read") == piece(0));
+}
+
 /// Reading, writing, making, looking: whoever is killed ends, and what remains is a file system.
 #[test]
 fn who_is_killed_does_not_wait_for_a_server_that_is_away() {

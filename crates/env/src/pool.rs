@@ -61,8 +61,14 @@ fn fresh(capacity: usize) -> NonNull<u8> {
     let count = (limits::MAPPED_AT_ONCE_BYTES / capacity).max(1);
     let region = map(capacity * count);
     for piece in (1..count).rev() {
-        // SAFETY: within the region, and nobody else's.
-        unsafe { give_back(region.byte_add(piece * capacity), capacity) };
+        // SAFETY: within the region.
+        let memory = unsafe { region.byte_add(piece * capacity) };
+        // What nobody has used yet takes no place of what was.
+        let kept = POOL.try_with(|pool| pool.borrow_mut().keep_where_there_is_room(memory, capacity)).unwrap_or(false);
+        if !kept {
+            // SAFETY: nobody else's, and used by nobody.
+            unsafe { release(memory, capacity) };
+        }
     }
     region
 }
@@ -103,6 +109,10 @@ unsafe fn release(memory: NonNull<u8>, capacity: usize) {
     }
 }
 
+fn is_pooled(capacity: usize) -> bool {
+    (limits::POOLED_BYTES_MIN..=limits::POOLED_BYTES_MAX).contains(&capacity)
+}
+
 /// True of memory that is mapped for itself: part of a huge page, or several.
 fn is_mapped(capacity: usize) -> bool {
     capacity >= limits::MAPPED_BYTES_MIN
@@ -129,7 +139,7 @@ impl Pool {
     }
 
     /// Lets go of other sizes, which are not in use now, for one of `capacity`.
-    fn make_room(&mut self, capacity: usize) -> bool {
+    fn make_room(&mut self, capacity: usize) {
         for (other, list) in self.free.iter_mut().filter(|(other, _)| **other != capacity) {
             while self.free_bytes + capacity > limits::POOL_BYTES
                 && let Some(memory) = list.pop()
@@ -139,12 +149,17 @@ impl Pool {
                 unsafe { release(memory, *other) };
             }
         }
-        self.free_bytes + capacity <= limits::POOL_BYTES
     }
 
     fn keep(&mut self, memory: NonNull<u8>, capacity: usize) -> bool {
-        let keeps = (limits::POOLED_BYTES_MIN..=limits::POOLED_BYTES_MAX).contains(&capacity)
-            && (self.free_bytes + capacity <= limits::POOL_BYTES || self.make_room(capacity));
+        if is_pooled(capacity) && self.free_bytes + capacity > limits::POOL_BYTES {
+            self.make_room(capacity);
+        }
+        self.keep_where_there_is_room(memory, capacity)
+    }
+
+    fn keep_where_there_is_room(&mut self, memory: NonNull<u8>, capacity: usize) -> bool {
+        let keeps = is_pooled(capacity) && self.free_bytes + capacity <= limits::POOL_BYTES;
         if keeps {
             self.free.entry(capacity).or_default().push(memory);
             self.free_bytes += capacity;

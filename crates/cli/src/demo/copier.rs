@@ -8,6 +8,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -15,6 +16,7 @@ use std::{
 };
 
 use clap::Args;
+use forebay_proto::crc;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -38,8 +40,8 @@ pub struct CopierArgs {}
 struct Task {
     root: PathBuf,
     bounds: Bounds,
-    /// How many there are: the tree must not change while the demo runs.
-    entries: usize,
+    /// Of its names: the tree must not change while the demo runs.
+    names_sum: u64,
     to: PathBuf,
 }
 
@@ -85,17 +87,22 @@ fn say(said: &Said) -> CliResult {
 impl Task {
     fn tree(&self) -> CliResult<Tree> {
         let tree = Tree::scan(&self.root, self.bounds)?;
-        if tree.entries.len() == self.entries {
+        if names_sum(&tree) == self.names_sum {
             return Ok(tree);
         }
         Err(CliError::failed(format!("{} changes while it is copied; give --tree one that rests", self.root.display())))
     }
 }
 
+fn names_sum(tree: &Tree) -> u64 {
+    let names: Vec<&[u8]> = tree.entries.iter().map(|entry| entry.path.as_os_str().as_bytes()).collect();
+    crc::crc64(&names.join(&0))
+}
+
 /// Has a copier copy `tree` to the new directory `to`; `go_on` is asked after each entry. Returns what was copied.
 pub fn have_copied(tree: &Tree, to: &Path, pulse: &Pulse, go_on: &(dyn Fn() -> bool + Sync)) -> CliResult<Tree> {
     let mut copier = Copier::start()?;
-    let task = Task { root: tree.root.clone(), bounds: tree.bounds, entries: tree.entries.len(), to: to.to_owned() };
+    let task = Task { root: tree.root.clone(), bounds: tree.bounds, names_sum: names_sum(tree), to: to.to_owned() };
     let task = serde_json::to_string(&task).doing(|| "the paths must be UTF-8".into())?;
     let sent = copier.orders.as_mut().map_or(Ok(()), |orders| writeln!(orders, "{task}"));
     sent.doing(|| "the copier has gone".into())?;
