@@ -43,7 +43,7 @@ pub use control::Sim;
 pub use disk_model::{DiskModel, Fault};
 pub use image::DiskImage;
 pub use link::Link;
-pub use recorder::CrashRecorder;
+pub use recorder::{CrashRecorder, LastWrite};
 pub use write_cache::TearChoice;
 
 pub(crate) use disk::{SimDisk, SimWriteTicket};

@@ -4,10 +4,12 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
+
 use super::{
     NodeId,
     chance::Chance,
-    image::{DiskImage, StoredWrite},
+    image::{DiskImage, SECTOR_512, StoredWrite},
     write_cache::{CacheKey, TearChoice, WriteCache},
 };
 
@@ -127,6 +129,19 @@ pub struct CrashRecorder {
     cursor: Cursor,
 }
 
+/// The last submitted write that a power cut may lose: the one that [`TearChoice::LastTornAtSector`] tears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastWrite {
+    /// Which of the paths given.
+    pub disk: usize,
+    /// Where it begins.
+    pub offset: u64,
+    /// How many 512-byte sectors it has.
+    pub sectors: usize,
+    /// Its first 4096 bytes.
+    pub head: Bytes,
+}
+
 /// The caches after the first `done` records.
 struct Cursor {
     done: usize,
@@ -154,9 +169,20 @@ impl CrashRecorder {
     /// Contents of the disks, in the order of the paths given, after a power cut at `point`. Ascending points are quick.
     pub fn image(&mut self, point: usize, tear: TearChoice) -> Vec<DiskImage> {
         self.seek(self.points[point]);
-        let last = self.cursor.caches.iter().filter_map(WriteCache::last_stamp).max();
+        let last = self.cursor.caches.iter().filter_map(WriteCache::last).map(|(stamp, _)| stamp).max();
         let chance = Chance::new(if let TearChoice::Random(seed) = tear { seed } else { 0 }, point as u64);
         self.cursor.caches.iter().map(|cache| cache.after_power_cut(tear, last, &chance)).collect()
+    }
+
+    /// The write that is torn by [`TearChoice::LastTornAtSector`] at `point`. None: nothing is pending there, so that
+    /// every choice leaves the same.
+    pub fn last_write(&mut self, point: usize) -> Option<LastWrite> {
+        self.seek(self.points[point]);
+        let caches = self.cursor.caches.iter().enumerate();
+        let lasts = caches.filter_map(|(disk, cache)| cache.last().map(|(stamp, write)| (stamp, disk, write)));
+        let (_, disk, write) = lasts.max_by_key(|(stamp, ..)| *stamp)?;
+        let head = write.pages.first()?.clone();
+        Some(LastWrite { disk, offset: write.offset, sectors: write.len() / SECTOR_512, head })
     }
 
     fn seek(&mut self, records: usize) {

@@ -99,9 +99,9 @@ impl WriteCache {
         self.pending.iter().filter(|(_, p)| p.completed && !p.kept).map(|(key, _)| *key).collect()
     }
 
-    /// The stamp of the last submitted write that a power cut may lose.
-    pub(crate) fn last_stamp(&self) -> Option<u64> {
-        self.pending.values().filter(|p| !p.kept).map(|p| p.stamp).max()
+    /// The last submitted write that a power cut may lose, with its stamp.
+    pub(crate) fn last(&self) -> Option<(u64, &StoredWrite)> {
+        self.pending.values().filter(|p| !p.kept).map(|p| (p.stamp, &p.write)).max_by_key(|(stamp, _)| *stamp)
     }
 
     /// Flips bits that are stored at `offset`, durable or not.

@@ -50,6 +50,14 @@ fn every_point_has_the_flushed_writes_and_the_chosen_part_of_the_rest() {
 }
 
 #[test]
+fn the_last_write_is_told_while_a_power_cut_may_lose_it() {
+    let mut recorder = history();
+    let mut last = |point| recorder.last_write(point).map(|last| (last.offset, last.sectors, last.head[0]));
+    assert_eq!([0, 2, 5, 7].map(&mut last), [None; 4], "nothing is pending");
+    assert_eq!([1, 3, 4, 6].map(last), [(0, 8, 1), (4096, 8, 2), (8192, 8, 3), (0, 8, 4)].map(Some));
+}
+
+#[test]
 fn the_last_write_is_torn_at_the_chosen_sector() {
     let mut recorder = history();
     let image = &recorder.image(4, TearChoice::LastTornAtSector(3))[0];
