@@ -1,21 +1,33 @@
 //! fsck as an oracle of the store: at every point of random histories the power is cut, and what is on the disks is clean.
 //!
-//! Stores are closed while their cleaner works: a clean stop must not write a record whose data is not flushed.
+//! The first test takes the histories that `crates/store/tests/crash_every_point.rs` compares with a model. Those of the
+//! second restart in between, write larger pieces, and commit seldom; their stores are closed while their cleaner works:
+//! a clean stop must not write a record whose data is not flushed.
 //!
 //! More histories: `FOREBAY_CRASH_HISTORIES=N`; one of them again: `FOREBAY_CRASH_SEED=N`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
-use forebay_env::sim::{CrashRecorder, Sim, TearChoice};
-use forebay_store::{FormatOptions, OpenOptions, Store};
+use forebay_env::sim::{CrashRecorder, Sim};
+use forebay_store::{FormatOptions, OpenOptions, Store, StoreStats};
 
-use crate::{common::*, world::*};
+use crate::{
+    common::{
+        history::{self, OPERATIONS, assert_eventful},
+        tears::{HISTORIES, Tally, in_threads, seeds},
+        *,
+    },
+    world::*,
+};
 
-struct History {
-    seed: u64,
-    recorder: CrashRecorder,
-    files: BTreeMap<String, Vec<u8>>,
-}
+/// Of so many histories one is swept: each of its points with each number of sectors.
+const SWEPT_EVERY: u64 = 50;
+/// Of so many seeds one has a history with restarts.
+const RESTARTED_EVERY: usize = 11;
 
 /// So few slabs that a freed one is opened again soon.
 fn format_options() -> FormatOptions {
@@ -29,7 +41,7 @@ fn open_options(seed: u64) -> OpenOptions {
 }
 
 async fn operate(sim: &Sim, store: &Store) {
-    for sequence in 1..200u64 {
+    for sequence in 1..=OPERATIONS {
         let (object, offset) = (fid(sim.random_below(4)), sim.random_below(100_000));
         match sim.random_below(16) {
             0 => {
@@ -39,7 +51,7 @@ async fn operate(sim: &Sim, store: &Store) {
             2 if sim.chance(0.5) => drop(destroy(store, object, sequence).await.unwrap()),
             3..=5 => {
                 let key = [&b"\x20"[..], &sim.random_below(50).to_be_bytes()].concat();
-                put(store, &key, vec![sequence as u8; sim.random_below(700) as usize]).await;
+                put(store, &key, vec![sequence as u8; sim.random_below(1500) as usize]).await;
             }
             6 => delete(store, &[&b"\x20"[..], &sim.random_below(50).to_be_bytes()].concat()).await,
             _ => {
@@ -57,17 +69,19 @@ async fn operate(sim: &Sim, store: &Store) {
     }
 }
 
-/// Some histories restart in between: several incarnations, torn tails and slabs left half full.
-fn record(seed: u64) -> History {
+/// Histories of one to three lives: several incarnations, torn tails and slabs left half full.
+fn record_lives(seed: u64) -> (CrashRecorder, BTreeMap<String, Vec<u8>>, Vec<StoreStats>) {
     let world = World::new(seed);
     let env = world.env();
     world.sim.block_on(Store::format(&env, DIR, &format_options())).unwrap();
     DISKS.iter().for_each(|disk| world.sim.record_disk(world.node, disk));
+    let mut stats = Vec::new();
     for life in 0..1 + seed % 3 {
         let env = world.env();
         world.sim.block_on(async {
             let store = Store::open(&env, DIR, &open_options(seed)).await.unwrap();
             operate(&world.sim, &store).await;
+            stats.push(store.stats());
             if life == seed % 2 {
                 store.close().await.unwrap();
             } else {
@@ -76,39 +90,57 @@ fn record(seed: u64) -> History {
         });
         world.sim.crash(world.node);
     }
-    let recorder = world.sim.crash_images(world.node, &DISKS);
-    History { seed, recorder, files: world.sim.files(world.node) }
+    (world.sim.crash_images(world.node, &DISKS), world.sim.files(world.node), stats)
 }
 
-fn histories() -> Vec<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match (number("FOREBAY_CRASH_SEED"), number("FOREBAY_CRASH_HISTORIES")) {
-        (Some(seed), _) => vec![seed],
-        (None, count) => (1..=count.unwrap_or(12)).collect(),
+/// Returns at how many crashes the journal's tail was torn.
+fn check_every_point(
+    recorder: &mut CrashRecorder,
+    files: &BTreeMap<String, Vec<u8>>,
+    seed: u64,
+    tally: &mut Tally,
+) -> u64 {
+    let mut torn = 0;
+    let checker = World::new(seed);
+    let mut round = BTreeMap::new();
+    for point in 0..recorder.points() {
+        for tear in tally.tears((recorder, seed), point, seed.is_multiple_of(SWEPT_EVERY), &mut round) {
+            let disks = recorder.image(point, tear);
+            checker.set_image(&Image { files: files.clone(), disks });
+            let report = checker.check(STORE);
+            let what = format!("{}, {tear:?}; repeat with FOREBAY_CRASH_SEED={seed}", recorder.describe(point));
+            assert_clean(&report, &what);
+            torn += u64::from(report.count_of(forebay_fsck::Kind::TornTail) > 0);
+        }
     }
+    torn
 }
 
 #[test]
 fn what_a_power_cut_leaves_at_any_point_is_clean() {
-    let (mut points, mut torn) = (0, 0);
-    for seed in histories() {
-        let mut history = record(seed);
-        let checker = World::new(seed);
-        for point in 0..history.recorder.points() {
-            let tear = match point % 4 {
-                0 => TearChoice::AllLost,
-                1 => TearChoice::LastTornAtSector(1 + point % 13),
-                _ => TearChoice::Random(history.seed ^ (point as u64) << 20),
-            };
-            let disks = history.recorder.image(point, tear);
-            checker.set_image(&Image { files: history.files.clone(), disks });
-            let report = checker.check(STORE);
-            let what = format!("{}, {tear:?}; repeat with FOREBAY_CRASH_SEED={seed}", history.recorder.describe(point));
-            assert_clean(&report, &what);
-            torn += u64::from(report.count_of(forebay_fsck::Kind::TornTail) > 0);
-            points += 1;
-        }
+    let torn = AtomicU64::new(0);
+    let seeds = seeds();
+    let tally = in_threads(&seeds, |seed, tally| {
+        let mut history = history::record(seed);
+        assert_eventful(std::slice::from_ref(&history.stats), &format!("seed {seed}"));
+        torn.fetch_add(check_every_point(&mut history.recorder, &history.files, seed, tally), Relaxed);
+    });
+    println!("{} histories, {torn:?} torn tails; {tally}", seeds.len());
+    assert!(torn.into_inner() > 0);
+    if seeds.len() as u64 >= HISTORIES {
+        tally.assert_covered();
     }
-    println!("{points} points, {torn} with a torn tail");
-    assert!(torn > 0);
+}
+
+#[test]
+fn what_a_power_cut_leaves_of_a_store_that_restarted_is_clean() {
+    let torn = AtomicU64::new(0);
+    let seeds: Vec<u64> = seeds().into_iter().step_by(RESTARTED_EVERY).collect();
+    let tally = in_threads(&seeds, |seed, tally| {
+        let (mut recorder, files, stats) = record_lives(seed);
+        assert_eventful(&stats, &format!("seed {seed} with restarts"));
+        torn.fetch_add(check_every_point(&mut recorder, &files, seed, tally), Relaxed);
+    });
+    println!("{} histories with restarts, {torn:?} torn tails; {tally}", seeds.len());
+    assert!(torn.into_inner() > 0);
 }

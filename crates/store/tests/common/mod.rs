@@ -1,6 +1,9 @@
 //! What the tests of the store share: small stores, stamped bytes, a model.
 #![allow(dead_code)]
 
+pub mod history;
+pub mod tears;
+
 use std::time::Duration;
 
 use bytes::Bytes;
