@@ -1,4 +1,5 @@
 //! Between the kernel's structures and the client's. Pure.
+#![allow(clippy::disallowed_types)] // a point in time, as the kernel's structures have it; never the clock
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,7 +46,7 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-fn system_time(ns: i64) -> SystemTime {
+pub(crate) fn system_time(ns: i64) -> SystemTime {
     let distance = Duration::from_nanos(ns.unsigned_abs());
     if ns < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }

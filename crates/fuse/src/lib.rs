@@ -5,13 +5,7 @@
 //! Invariant: nothing is cached. Attributes and entries live 0 s in the kernel, data goes past its page cache
 //! (FOPEN_DIRECT_IO): leases come later. Only a shared mapping has pages of its own.
 //! Invariant: inode numbers are fids ([`forebay_proto::Fid::low`]), so FORGET has nothing to forget.
-//! Not here: interrupts but of waits for locks (a process that waits for a server that is away cannot be killed; an
-//! unmount frees it), O_TMPFILE (the transport's library does not know the request), ioctl, copy_file_range (the kernel
-//! reads and writes).
-//!
-//! This crate is the transport between the kernel and a shard: it owns threads, and names `SystemTime` because `fuser`'s
-//! structures do.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Not here: O_TMPFILE, ioctl, copy_file_range (the kernel reads and writes).
 
 mod answer;
 mod attributes;
@@ -20,6 +14,7 @@ mod config;
 mod convert;
 mod data;
 mod directories;
+mod floor;
 mod holes;
 mod kernel;
 mod layout;
@@ -33,4 +28,4 @@ mod transport;
 mod xattrs;
 
 pub use config::FuseOptions;
-pub use mount::{Mounted, mount};
+pub use mount::{Mounted, mount, mount_floor};

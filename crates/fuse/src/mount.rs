@@ -1,6 +1,7 @@
 //! A mount's beginning and end.
 //!
 //! mount(2) and umount(2) make the kernel ask questions that the shard answers, so neither is called from its thread.
+#![allow(clippy::disallowed_types)] // mount(2) and umount(2) block: each has a thread
 
 use std::{
     ffi::CString,
@@ -20,7 +21,9 @@ use forebay_proto::Errno;
 use fuser::{Session, SessionUnmounter};
 
 use crate::{
-    FuseOptions, kernel,
+    FuseOptions,
+    floor::Floor,
+    kernel::{self, Filesystem},
     server::Server,
     transport::{Greeting, Transport},
 };
@@ -34,6 +37,21 @@ pub struct Mounted {
 
 /// Mounts `client`'s file system at the directory `point`; requests are served by tasks of this shard from now on.
 pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOptions) -> ClientResult<Mounted> {
+    let transport = Transport { server: Rc::new(Server::new(env, client)) };
+    mount_with(env, transport, point, options).await
+}
+
+/// Mounts an empty file system in memory, of names without data: what the kernel and this crate cost by themselves.
+pub async fn mount_floor(env: &Env, point: &str, options: &FuseOptions) -> ClientResult<Mounted> {
+    mount_with(env, Floor::new(env), point, options).await
+}
+
+async fn mount_with(
+    env: &Env,
+    filesystem: impl Filesystem + 'static,
+    point: &str,
+    options: &FuseOptions,
+) -> ClientResult<Mounted> {
     let greeting = Greeting { readdirplus: options.readdirplus };
     let (ready, started) = oneshot::channel();
     let (served, over) = oneshot::channel::<()>();
@@ -58,10 +76,9 @@ pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOption
         Err(_) => return Err(ClientError::new(Errno::EIO, format!("mounting {point} ended without a word"))),
     };
     let descriptor = Descriptor::new(descriptor).map_err(|error| ClientError::new(Errno::EIO, error.message))?;
-    let transport = Transport { server: Rc::new(Server::new(env, client)) };
     let (log, path) = (env.clone(), point.to_owned());
     drop(env.spawn(async move {
-        if let Err(error) = kernel::serve(&log, descriptor, transport).await {
+        if let Err(error) = kernel::serve(&log, descriptor, filesystem).await {
             log.log(&format!("the mount at {path} ended: {error}"));
         }
         drop(served);

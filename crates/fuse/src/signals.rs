@@ -1,6 +1,7 @@
 //! What signals wait for the threads whose requests are served, as /proc tells.
 //!
 //! Of a thread that cannot be seen from here (0: it is in another pid namespace) nothing is known.
+#![allow(clippy::disallowed_methods)] // a thread's signals stand in /proc
 
 use std::{fs, io};
 

@@ -1,4 +1,5 @@
 //! Requests of the kernel become tasks of the client's shard.
+#![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, rc::Rc, time::SystemTime};
 

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod aligned;
+mod fuse_floor;
 pub mod ior;
 mod namespace;
 mod report;
@@ -28,6 +29,8 @@ pub enum BenchCommand {
     Store(store::StoreArgs),
     /// Millions of files on a metadata server: memory, rates, restarts
     Namespace(namespace::NamespaceArgs),
+    /// Names through the kernel and our FUSE layer, with nothing behind it: what no server can beat
+    FuseFloor(fuse_floor::FuseFloorArgs),
 }
 
 /// Runs one of them.
@@ -37,5 +40,6 @@ pub fn run(command: &BenchCommand) -> CliResult {
         BenchCommand::Xdd(args) => xdd::run(args),
         BenchCommand::Store(args) => store::run(args),
         BenchCommand::Namespace(args) => namespace::run(args),
+        BenchCommand::FuseFloor(args) => fuse_floor::run(args),
     }
 }

@@ -1,5 +1,4 @@
 //! A directory by its descriptor: names in it are used without a walk along the path, as `cp` and `tar` do.
-#![allow(clippy::disallowed_types)] // the user's program
 
 use std::{
     ffi::{CString, OsStr},

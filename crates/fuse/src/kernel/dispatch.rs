@@ -1,4 +1,5 @@
 //! From a request's bytes to the call it means.
+#![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{
     ffi::OsStr,

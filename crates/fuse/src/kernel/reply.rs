@@ -1,4 +1,5 @@
 //! Answers to the kernel: one type for each kind, each used up by its one answer.
+#![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{
     ffi::OsStr,

@@ -1,0 +1,122 @@
+//! `forebay bench fuse-floor`: names through the kernel and our FUSE layer, with nothing behind it.
+//!
+//! Tasks with a directory each make files, look at each, remove each: what no file system behind the same layer can beat.
+
+use std::{
+    fs::OpenOptions,
+    path::{Path, PathBuf},
+    sync::Barrier,
+    thread,
+};
+
+use clap::Args;
+use forebay_env::{real, sync::oneshot};
+use forebay_fuse::FuseOptions;
+use serde_json::json;
+
+use super::report::{Report, Row, Sample};
+use crate::{
+    error::{CliError, CliResult, Doing},
+    format::utf8,
+    posix,
+};
+
+/// What each task does, in this order.
+const PHASES: [&str; 3] = ["create", "stat", "remove"];
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub struct FuseFloorArgs {
+    /// Where to mount: an empty directory [default: a new one for temporary files]
+    pub dir: Option<PathBuf>,
+    /// Tasks, each with a directory of its own
+    #[arg(short = 'N', long, default_value_t = 4, value_name = "N")]
+    pub tasks: u32,
+    /// Files of each task
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub files: u32,
+    /// Repetitions
+    #[arg(short = 'i', long, default_value_t = 3, value_name = "N")]
+    pub repetitions: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Mounts, measures, unmounts, prints.
+pub fn run(args: &FuseFloorArgs) -> CliResult {
+    if args.tasks == 0 || args.files == 0 || args.repetitions == 0 {
+        return Err(CliError::usage("-N, --files and -i must be at least 1"));
+    }
+    if !posix::has_fuse_device() || !posix::may_mount() {
+        return Err(CliError::failed("it needs /dev/fuse, and the right to mount (root)"));
+    }
+    let made = args.dir.is_none();
+    let point =
+        args.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("forebay-{}", std::process::id())));
+    let shown = point.display().to_string();
+    std::fs::create_dir_all(&point).doing(|| format!("cannot make {shown}"))?;
+    let rows = real::run(async |env| {
+        let mut options = FuseOptions::new("fuse-floor");
+        options.allow_other = true;
+        let path = utf8(&point)?;
+        let mut mounted =
+            forebay_fuse::mount_floor(&env, &path, &options).await.doing(|| format!("cannot mount at {shown}"))?;
+        let (done, result) = oneshot::channel();
+        let (tasks, files, repetitions, at) = (args.tasks, args.files, args.repetitions, point.clone());
+        // The programs: the shard serves them meanwhile.
+        let programs = thread::spawn(move || drop(done.send(measure(&at, tasks, files, repetitions))));
+        let rows = result.await.unwrap_or_else(|_| Err(CliError::failed("the tasks ended without a word")));
+        mounted.unmount(rows.is_err()).await.doing(|| format!("cannot unmount {shown}"))?;
+        programs.join().map_err(|_| CliError::failed("a task panicked"))?;
+        rows
+    });
+    if made {
+        std::fs::remove_dir(&point).doing(|| format!("cannot remove {shown}"))?;
+    }
+    let headline = format!("fuse-floor: {} tasks, {} files each in a directory of its own", args.tasks, args.files);
+    let parameters = json!({ "tasks": args.tasks, "files": args.files });
+    Report { bench: "fuse-floor", headline, parameters, rows: rows? }.print(args.json);
+    Ok(())
+}
+
+fn measure(point: &Path, tasks: u32, files: u32, repetitions: u32) -> CliResult<Vec<Row>> {
+    let row = |phase: &str| Row { phase: phase.into(), labels: Vec::new(), unit: "ops/s", samples: Vec::new() };
+    let mut rows: Vec<Row> = PHASES.into_iter().map(row).collect();
+    let dirs: Vec<PathBuf> = (0..tasks).map(|task| point.join(format!("task{task}"))).collect();
+    for dir in &dirs {
+        std::fs::create_dir(dir).doing(|| format!("cannot make {}", dir.display()))?;
+    }
+    for _ in 0..repetitions {
+        for (row, phase) in rows.iter_mut().zip(PHASES) {
+            let seconds = one_phase(&dirs, files, phase)?;
+            row.samples.push(Sample { value: f64::from(tasks * files) / seconds, details: vec![("seconds", seconds)] });
+        }
+    }
+    Ok(rows)
+}
+
+/// All tasks together; from the first beginning to the last end.
+fn one_phase(dirs: &[PathBuf], files: u32, phase: &str) -> CliResult<f64> {
+    let barrier = Barrier::new(dirs.len());
+    let work = |dir: &Path| -> CliResult<(u64, u64)> {
+        barrier.wait();
+        let begin_ns = posix::monotonic_ns();
+        for number in 0..files {
+            let path = dir.join(format!("file.{number:07}"));
+            let done = match phase {
+                "create" => OpenOptions::new().write(true).create_new(true).open(&path).map(drop),
+                "stat" => path.symlink_metadata().map(drop),
+                _ => std::fs::remove_file(&path),
+            };
+            done.doing(|| format!("{phase} of {}", path.display()))?;
+        }
+        Ok((begin_ns, posix::monotonic_ns()))
+    };
+    let spans = thread::scope(|scope| {
+        let threads: Vec<_> = dirs.iter().map(|dir| scope.spawn(|| work(dir))).collect();
+        threads.into_iter().map(|t| t.join().expect("a task does not panic")).collect::<CliResult<Vec<_>>>()
+    })?;
+    let (first, last) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
+    Ok((last.unwrap_or(1) - first.unwrap_or(0)) as f64 / 1e9)
+}

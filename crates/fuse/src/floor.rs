@@ -1,0 +1,281 @@
+//! The floor: an empty file system in memory behind this crate's transport. What it takes is what the kernel and this crate
+//! take, before any server has done anything.
+//!
+//! Names and attributes only, with the same timeouts, and the same questions of the kernel answered as for a real file.
+#![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
+
+use std::{cell::RefCell, collections::BTreeMap, ffi::OsStr, os::unix::ffi::OsStrExt, rc::Rc, time::SystemTime};
+
+use forebay_env::Env;
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, LockOwner, OpenFlags, TimeOrNow,
+};
+
+use crate::{
+    answer::GENERATION,
+    convert,
+    kernel::{
+        Filesystem, ReplyAttr, ReplyCreate, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr, Request,
+    },
+    limits,
+};
+
+const ROOT: u64 = 1;
+
+/// See the module. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Floor {
+    env: Env,
+    inodes: Rc<RefCell<Inodes>>,
+}
+
+struct Inodes {
+    all: BTreeMap<u64, Inode>,
+    last: u64,
+}
+
+struct Inode {
+    attr: FileAttr,
+    /// Of a directory.
+    names: BTreeMap<Vec<u8>, u64>,
+}
+
+impl Inodes {
+    fn directory(&mut self, ino: INodeNo) -> Result<&mut Inode, Errno> {
+        let inode = self.all.get_mut(&ino.0).ok_or(Errno::ENOENT)?;
+        if inode.attr.kind == FileType::Directory { Ok(inode) } else { Err(Errno::ENOTDIR) }
+    }
+
+    fn attr(&self, ino: u64) -> Result<FileAttr, Errno> {
+        self.all.get(&ino).map(|inode| inode.attr).ok_or(Errno::ENOENT)
+    }
+
+    fn lookup(&mut self, parent: INodeNo, name: &[u8]) -> Result<FileAttr, Errno> {
+        let ino = *self.directory(parent)?.names.get(name).ok_or(Errno::ENOENT)?;
+        self.attr(ino)
+    }
+
+    fn make(&mut self, parent: INodeNo, name: &[u8], kind: FileType, mode: u32) -> Result<FileAttr, Errno> {
+        let ino = self.last + 1;
+        let names = &mut self.directory(parent)?.names;
+        if names.contains_key(name) {
+            return Err(Errno::EEXIST);
+        }
+        names.insert(name.to_vec(), ino);
+        self.last = ino;
+        let inode = Inode { attr: attributes(ino, kind, mode), names: BTreeMap::new() };
+        let attr = inode.attr;
+        self.all.insert(ino, inode);
+        Ok(attr)
+    }
+
+    fn remove(&mut self, parent: INodeNo, name: &[u8]) -> Result<(), Errno> {
+        let ino = self.lookup(parent, name)?.ino.0;
+        if !self.all.get(&ino).is_none_or(|inode| inode.names.is_empty()) {
+            return Err(Errno::ENOTEMPTY);
+        }
+        self.directory(parent)?.names.remove(name);
+        self.all.remove(&ino);
+        Ok(())
+    }
+}
+
+fn attributes(ino: u64, kind: FileType, mode: u32) -> FileAttr {
+    let time = convert::system_time(0);
+    FileAttr {
+        ino: INodeNo(ino),
+        size: 0,
+        blocks: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        crtime: time,
+        kind,
+        perm: (mode & 0o7777) as u16,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: limits::BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+impl Floor {
+    pub fn new(env: &Env) -> Self {
+        let root = Inode { attr: attributes(ROOT, FileType::Directory, 0o755), names: BTreeMap::new() };
+        let inodes = Inodes { all: BTreeMap::from([(ROOT, root)]), last: ROOT };
+        Self { env: env.clone(), inodes: Rc::new(RefCell::new(inodes)) }
+    }
+
+    /// By a task, as real requests are served.
+    fn serve(&self, work: impl FnOnce(&mut Inodes) + 'static) {
+        let inodes = self.inodes.clone();
+        drop(self.env.spawn(async move { work(&mut inodes.borrow_mut()) }));
+    }
+}
+
+fn entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {
+    match result {
+        Ok(attr) => reply.entry(&limits::TTL, &attr, GENERATION),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn attr(reply: ReplyAttr, result: Result<FileAttr, Errno>) {
+    match result {
+        Ok(attr) => reply.attr(&limits::TTL, &attr),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn owned(name: &OsStr) -> Vec<u8> {
+    name.as_bytes().to_vec()
+}
+
+impl Filesystem for Floor {
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = owned(name);
+        self.serve(move |inodes| entry(reply, inodes.lookup(parent, &name)));
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.serve(move |inodes| attr(reply, inodes.attr(ino.0)));
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        self.serve(move |inodes| attr(reply, inodes.attr(ino.0)));
+    }
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let name = owned(name);
+        self.serve(move |inodes| entry(reply, inodes.make(parent, &name, FileType::Directory, mode)));
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let name = owned(name);
+        self.serve(move |inodes| match inodes.make(parent, &name, FileType::RegularFile, mode) {
+            Ok(attr) => {
+                let handle = FileHandle(attr.ino.0);
+                reply.created(&limits::TTL, &attr, GENERATION, handle, FopenFlags::FOPEN_DIRECT_IO);
+            }
+            Err(errno) => reply.error(errno),
+        });
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.serve(move |inodes| match inodes.attr(ino.0) {
+            Ok(_) => {
+                reply.opened(FileHandle(ino.0), FopenFlags::FOPEN_DIRECT_IO);
+            }
+            Err(errno) => reply.error(errno),
+        });
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.serve(move |_| reply.ok());
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.serve(move |_| reply.ok());
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = owned(name);
+        self.serve(move |inodes| empty(reply, inodes.remove(parent, &name)));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = owned(name);
+        self.serve(move |inodes| empty(reply, inodes.remove(parent, &name)));
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.serve(move |_| {
+            reply.opened(FileHandle(ino.0), FopenFlags::empty());
+        });
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        self.serve(move |inodes| {
+            let names = inodes.directory(ino).map(|inode| inode.names.clone()).unwrap_or_default();
+            for (number, (name, ino)) in (1..).zip(&names).skip(offset as usize) {
+                let kind = inodes.attr(*ino).map_or(FileType::RegularFile, |attr| attr.kind);
+                if reply.add(INodeNo(*ino), number, kind, OsStr::from_bytes(name)) {
+                    break;
+                }
+            }
+            reply.ok();
+        });
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.serve(move |_| reply.ok());
+    }
+
+    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        self.serve(move |_| reply.error(Errno::ENODATA));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_to_what_was_made_until_it_is_removed() {
+        let sim = forebay_env::sim::Sim::new(1);
+        let floor = Floor::new(&sim.env(sim.add_node("client")));
+        let mut inodes = floor.inodes.borrow_mut();
+        let dir = inodes.make(INodeNo(ROOT), b"d", FileType::Directory, 0o755).expect("made").ino;
+        let file = inodes.make(dir, b"f", FileType::RegularFile, 0o644).expect("made");
+        assert_eq!(inodes.lookup(dir, b"f").expect("there").ino, file.ino);
+        assert_eq!(inodes.make(dir, b"f", FileType::RegularFile, 0).err().map(|e| e.code()), Some(libc::EEXIST));
+        assert_eq!(inodes.remove(INodeNo(ROOT), b"d").err().map(|e| e.code()), Some(libc::ENOTEMPTY));
+        inodes.remove(dir, b"f").expect("removed");
+        assert!(inodes.lookup(dir, b"f").is_err());
+        inodes.remove(INodeNo(ROOT), b"d").expect("removed");
+    }
+}
