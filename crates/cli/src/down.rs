@@ -1,12 +1,15 @@
 //! `forebay down DIR`: unmounts and stops what `up` started.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::Args;
+use forebay_env::real;
 
 use crate::{
     cluster::Cluster,
-    error::{CliError, CliResult},
+    error::{CliError, CliResult, Doing},
+    format::utf8,
+    mounts,
     posix::Unmount,
     processes::PidFile,
     progress, umount,
@@ -31,20 +34,44 @@ pub fn run(args: &DownArgs) -> CliResult {
     let cluster = Cluster::load(&args.dir)?;
     let _lock = Lock::take(&cluster)?;
     stop(&cluster, args.force)?;
+    refuse_served(&cluster)?;
     println!("{} is down", cluster.dir.display());
+    Ok(())
+}
+
+/// Servers that `up` did not start are not its to stop.
+fn refuse_served(cluster: &Cluster) -> CliResult {
+    for target in cluster.targets() {
+        let lock = target.dir.join("lock");
+        if lock.exists() {
+            let path = utf8(&lock)?;
+            let held = real::run(async |env| env.lock_file(&path).map(drop));
+            held.doing(|| format!("{} is still served, by a process that `up` did not start", target.id))?;
+        }
+    }
     Ok(())
 }
 
 /// Unmounts, then stops the servers, the MDT's first: it tells the OSTs what to destroy.
 pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
-    if let Some(mnt) = &cluster.description.mount {
-        match umount::unmount(mnt, if force { Unmount::Lazily } else { Unmount::Unused }) {
-            Err(_) if force => crate::mounts::pid_file(mnt).kill(),
+    let processes = server_processes(cluster);
+    let is_served = processes.iter().any(|(name, _)| PidFile::of(&cluster.run_dir(), name).running().is_some());
+    let how = match (force, is_served) {
+        (false, _) => Unmount::Unused,
+        (true, true) => Unmount::Lazily,
+        // Nobody would answer.
+        (true, false) => Unmount::Forcibly,
+    };
+    let remembered = cluster.description.mount.iter().cloned();
+    let points: BTreeSet<PathBuf> = mounts::of_cluster(&cluster.dir).into_iter().chain(remembered).collect();
+    for mnt in &points {
+        match umount::unmount(mnt, how) {
+            Err(_) if force => mounts::pid_file(mnt).kill(),
             result => result?,
         }
     }
     let _waiting = progress::spinner("stopping the servers");
-    for (name, _) in server_processes(cluster) {
+    for (name, _) in processes {
         let pid_file = PidFile::of(&cluster.run_dir(), &name);
         if !pid_file.stop(PATIENCE) {
             if !force {

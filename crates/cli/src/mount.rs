@@ -7,6 +7,7 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use clap::Args;
@@ -18,9 +19,12 @@ use crate::{
     format::utf8,
     mount_options::Options,
     mounts,
-    processes::{Background, PidFile},
+    processes::{self, Background},
     stop,
 };
+
+/// How long the process of an earlier mount at the same place may take to make its changes durable.
+const EARLIER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What to mount where.
 #[derive(Debug, Args)]
@@ -62,6 +66,7 @@ pub fn ensure(cluster: &Cluster, mnt: &Path) -> CliResult {
         return Ok(());
     }
     mounts::clear_dead(mnt)?;
+    wait_for_earlier(mnt)?;
     let options: Vec<String> = cluster.description.commit.iter().map(|level| format!("commit={level}")).collect();
     start(&utf8(&cluster.dir)?, mnt, &options, &cluster.log_dir())
 }
@@ -103,7 +108,7 @@ fn refuse_mounted(mnt: &Path) -> CliResult {
         let mnt = mnt.display();
         return Err(CliError::failed(format!("{mnt} is a mount already; `forebay umount {mnt}` takes it away")));
     }
-    Ok(())
+    wait_for_earlier(mnt)
 }
 
 /// The absolute path of a mount point, made if it is missing.
@@ -138,15 +143,31 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options) -> Cl
         return Err(CliError::failed("there is no /dev/fuse: load the kernel's fuse module (`modprobe fuse`) as root"));
     }
     let stop = stop::requested();
-    let pid_file = PidFile::of(&mounts::run_dir(), &mounts::name_of(mnt));
+    wait_for_earlier(mnt)?;
+    let pid_file = mounts::pid_file(mnt);
     pid_file.write(std::process::id())?;
     let (mgs, mnt_text, source) = (cluster.mgs(), utf8(mnt)?, source.to_owned());
     let result =
         real::run(
             |env: Env| async move { crate::fuse_mount::serve(&env, mgs, &source, &mnt_text, options, stop).await },
         );
-    pid_file.remove();
+    pid_file.remove_own();
     result
+}
+
+/// Waits for the process of an earlier mount at `mnt`, which is gone, to make its changes durable.
+fn wait_for_earlier(mnt: &Path) -> CliResult {
+    let pid_file = mounts::pid_file(mnt);
+    // Who started us in the background has noted us already.
+    let other = || pid_file.running().filter(|pid| *pid != std::process::id());
+    if processes::wait_until(EARLIER_PATIENCE, || other().is_none()) {
+        return Ok(());
+    }
+    let (mnt, pid) = (mnt.display(), pid_file.running().unwrap_or(0));
+    Err(CliError::failed(format!(
+        "process {pid} of an earlier mount at {mnt} still tries to make changes durable; are its servers up? \
+         `forebay umount --force {mnt}` gives up",
+    )))
 }
 
 #[cfg(test)]

@@ -38,6 +38,22 @@ pub fn is_mounted(mnt: &Path) -> bool {
     mount_points(&table).any(|point| point == wanted)
 }
 
+/// Where the cluster made by `up` in `dir` is mounted on this machine, as far as its mounts were made by that name.
+pub fn of_cluster(dir: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let is_of = |source: &str| Path::new(source).canonicalize().is_ok_and(|source| source == dir);
+    our_mounts(&table).filter(|(_, source)| is_of(source)).map(|(point, _)| point.into()).collect()
+}
+
+/// Points and sources of mounts of ours.
+fn our_mounts(table: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    table.lines().filter_map(|line| {
+        let (mount, rest) = line.split_once(" - ")?;
+        let source = rest.strip_prefix("fuse.forebay ")?.split(' ').next()?;
+        Some((unescape(mount.split(' ').nth(4)?), unescape(source)))
+    })
+}
+
 /// The fifth field of each line of mountinfo, its octal escapes undone.
 fn mount_points(table: &str) -> impl Iterator<Item = String> + '_ {
     table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape)
@@ -82,6 +98,13 @@ mod tests {
     fn mount_points_are_read_with_their_escapes() {
         let table = "36 35 0:3 / /a\\040b\\134c rw - fuse x rw\n37 35 0:4 / /plain rw - ext4 y rw\n";
         assert_eq!(mount_points(table).collect::<Vec<_>>(), ["/a b\\c", "/plain"]);
+    }
+
+    #[test]
+    fn our_mounts_are_told_from_others() {
+        let table =
+            "36 35 0:3 / /a\\040b rw shared:1 - fuse.forebay /srv/c rw\n37 35 0:4 / /plain rw - ext4 /srv/c rw\n";
+        assert_eq!(our_mounts(table).collect::<Vec<_>>(), [("/a b".to_owned(), "/srv/c".to_owned())]);
     }
 
     #[test]

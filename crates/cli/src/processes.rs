@@ -152,6 +152,13 @@ impl PidFile {
         let _ = std::fs::remove_file(&self.path);
     }
 
+    /// Forgets this process, if it is the one that is noted.
+    pub fn remove_own(&self) {
+        if self.running() == Some(std::process::id()) {
+            self.remove();
+        }
+    }
+
     /// Asks the process to end (SIGTERM) and waits; false if it still runs after `patience`.
     pub fn stop(&self, patience: Duration) -> bool {
         let Some(pid) = self.running() else {

@@ -38,7 +38,8 @@ pub struct UmountArgs {
 /// Unmounts.
 pub fn run(args: &UmountArgs) -> CliResult {
     let mnt = resolve_point(&args.mnt)?;
-    if !mounts::is_mounted(&mnt) {
+    // One whose process still makes changes durable can be waited for, or given up.
+    if !mounts::is_mounted(&mnt) && mounts::pid_file(&mnt).running().is_none() {
         return Err(CliError::failed(format!("{} is not a mount", mnt.display())));
     }
     match (args.force, args.lazy) {
@@ -53,7 +54,9 @@ pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
     if mounts::is_mounted(mnt) {
         posix::unmount(mnt, how).map_err(|error| {
             let hint = match error.raw_os_error() {
-                Some(libc::EBUSY) => "; programs still use it: end them (`fuser -vm` names them), or add --lazy",
+                Some(libc::EBUSY) => {
+                    "; programs still use it: end them (`fuser -vm` names them), or add --lazy (`down`: --force)"
+                }
                 Some(libc::EPERM) => "; only root may",
                 _ => "",
             };
@@ -70,7 +73,9 @@ pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
     let pid = pid_file.running().unwrap_or(0);
     if how == Unmount::Forcibly {
         pid_file.kill();
-        eprintln!("forebay: servers did not answer; the mount's process {pid} was ended");
+        eprintln!(
+            "forebay: servers did not answer; the mount's process {pid} was ended, and what was not durable yet is lost"
+        );
         return Ok(());
     }
     Err(CliError::failed(format!(

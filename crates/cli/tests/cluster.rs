@@ -133,3 +133,46 @@ fn the_demo_runs_through_the_library_and_cleans_up() {
     assert!(said.contains("OST0001: SIGKILL") && said.contains("MDT0000: SIGKILL"), "{said}");
     assert!(!std::path::Path::new(&dir).exists());
 }
+
+#[test]
+fn what_is_stored_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("private");
+    let dir = format!("{}/c", scratch.path());
+    let flags = ["up", &dir, "--osts", "1", "--ost-size", "256MiB", "--mdt-size", "256MiB", "--no-mount"];
+    assert!(forebay().args(flags).output().expect("it runs").status.success());
+    assert!(forebay().args(["down", &dir]).output().expect("it runs").status.success());
+    for target in ["MDT0000", "OST0000"] {
+        let at = std::path::Path::new(&dir).join(target);
+        let mode = |path: &std::path::Path| path.metadata().expect("it is there").permissions().mode() & 0o777;
+        assert_eq!(mode(&at), 0o700, "{target}");
+        for entry in std::fs::read_dir(&at).expect("listed") {
+            let path = entry.expect("an entry").path();
+            assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn down_does_not_say_so_of_servers_that_it_cannot_stop() {
+    let scratch = Scratch::new("by-hand");
+    let dir = format!("{}/c", scratch.path());
+    let flags = ["up", &dir, "--osts", "1", "--ost-size", "256MiB", "--mdt-size", "256MiB", "--no-mount"];
+    assert!(forebay().args(flags).output().expect("it runs").status.success());
+    assert!(forebay().args(["down", &dir]).output().expect("it runs").status.success());
+    let (map, mdt, ost) = (format!("{dir}/cluster.toml"), format!("{dir}/MDT0000"), format!("{dir}/OST0000"));
+    let mut server = forebay().args(["serve", "--map", &map, &mdt, &ost]).spawn().expect("it starts");
+    let lock = std::fs::canonicalize(&dir).expect("there").join("OST0000/lock");
+    let noted = || std::fs::read_to_string(&lock).is_ok_and(|pid| pid.trim() == server.id().to_string());
+    let began = std::time::Instant::now();
+    while !noted() && began.elapsed().as_secs() < 20 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let output = forebay().args(["down", &dir]).output().expect("it runs");
+    server.kill().and_then(|()| server.wait()).expect("ended");
+    assert!(
+        output.status.code() == Some(1) && words(&output).contains("MDT0000 is still served"),
+        "{}",
+        words(&output)
+    );
+}

@@ -3,9 +3,12 @@
 //! Invariant: after [`write`] returns, a crash leaves the new content; before, the old or the new, never a mixture.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{DirBuilder, File, OpenOptions},
     io::{Read, Seek, Write},
-    os::fd::AsRawFd,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, OpenOptionsExt},
+    },
     path::Path,
 };
 
@@ -26,7 +29,9 @@ pub(super) fn read(path: &str) -> EnvResult<Vec<u8>> {
 
 pub(super) fn write(path: &str, bytes: &[u8]) -> EnvResult<()> {
     let aside = format!("{path}.new");
-    let written = File::create(&aside).and_then(|mut file| {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(&aside).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
@@ -41,8 +46,15 @@ pub(super) fn remove(path: &str) -> EnvResult<()> {
     }
 }
 
+/// For its owner alone.
 pub(super) fn create_dir(path: &str) -> EnvResult<()> {
-    let made = std::fs::create_dir_all(path).and_then(|()| sync_parent(path));
+    let parent = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parents = parent.map_or(Ok(()), std::fs::create_dir_all);
+    let made = parents.and_then(|()| match DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        answer => answer,
+    });
+    let made = made.and_then(|()| sync_parent(path));
     made.map_err(|e| file_error(&format!("cannot make the directory {path}"), &e))
 }
 
@@ -60,7 +72,7 @@ pub(super) fn sync_parent(path: &str) -> std::io::Result<()> {
 /// The lock belongs to the open file: it goes with the guard, or with the process however it ends.
 pub(super) fn lock(path: &str) -> EnvResult<FileLock> {
     let doing = || format!("cannot lock {path}");
-    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let mut file = open.map_err(|e| file_error(&doing(), &e))?;
     // SAFETY: `file` owns an open descriptor.
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {

@@ -81,7 +81,8 @@ fn device_bytes(file: &File) -> io::Result<u64> {
 fn make(path: &str, bytes: u64, prewrite: bool) -> io::Result<()> {
     let aside = format!("{path}.new");
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    // Ours alone: a file system's permissions are of no use if everybody may read its disks.
+    options.write(true).create(true).truncate(true).mode(0o600);
     let (file, _) = open_direct(&mut options, &aside, 0)?;
     let made = allocate(&file, bytes).and_then(|()| if prewrite { write_zeros(&file, bytes) } else { Ok(()) });
     if let Err(e) = made.and_then(|()| file.sync_all()) {

@@ -26,8 +26,13 @@ pub fn apply(tx: &mut Tx<'_>, request: &SetLayout) -> Step<EntryReply> {
     let mut inode = tx.inode(request.fid)?;
     perm::owner(&request.caller, &inode)?;
     placement::check(&request.layout)?;
+    let resets = request.layout == LayoutSpec::inherit();
+    if inode.dir_mut().is_some() && !resets {
+        // Refused now, not when the first file is made.
+        create::choose_layout(tx, request.fid, &inode, &request.layout, 1)?;
+    }
     if let Some(dir) = inode.dir_mut() {
-        dir.default_layout = (request.layout != LayoutSpec::inherit()).then(|| request.layout.clone());
+        dir.default_layout = (!resets).then(|| request.layout.clone());
     } else {
         relayout(tx, request, &mut inode)?;
     }
