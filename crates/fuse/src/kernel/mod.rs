@@ -6,7 +6,7 @@
 //!
 //! `fuser` mounts, negotiates (FUSE_INIT) and unmounts; its types are used for what they name.
 //!
-//! Invariant: every request but FORGET is answered once: a dropped reply answers EIO.
+//! Invariant: every request but FORGET and INTERRUPT is answered once: a dropped reply answers EIO.
 //! Invariant: no byte of a request is believed before its length was checked.
 
 mod args;
