@@ -76,7 +76,9 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     #[command(hide = true, name = bench::ior::TASK_COMMAND)]
-    BenchIorTask(bench::ior::TaskArgs),
+    BenchIorTask,
+    #[command(hide = true, name = bench::names::TASK_COMMAND)]
+    BenchNamesTask,
     #[command(hide = true, name = demo::copier::COMMAND)]
     DemoCopier(demo::copier::CopierArgs),
 }
@@ -114,7 +116,8 @@ fn run(command: &Command) -> CliResult {
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(args),
         Command::Bench(command) => bench::run(command),
-        Command::BenchIorTask(args) => bench::ior::run_task(args),
+        Command::BenchIorTask => bench::serve::<bench::ior::Task>(),
+        Command::BenchNamesTask => bench::serve::<bench::names::Task>(),
         Command::DemoCopier(args) => demo::copier::run(args),
     }
 }

@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::AsRawFd,
+        fd::{AsRawFd, IntoRawFd},
         unix::{
             ffi::OsStrExt,
             fs::{FileTypeExt, MetadataExt},
@@ -220,6 +220,13 @@ pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
     check(unsafe { libc::umount2(path.as_ptr(), flags) })
 }
 
+/// std drops errors of close; programs that check it must see them here too.
+pub fn close(file: File) -> io::Result<()> {
+    let descriptor = file.into_raw_fd();
+    // SAFETY: the descriptor is ours, open, and not used after this.
+    check(unsafe { libc::close(descriptor) })
+}
+
 /// Flushes the file system that holds `file`.
 pub fn sync_filesystem(file: &File) -> io::Result<()> {
     // SAFETY: a plain system call on an open descriptor.
@@ -255,6 +262,14 @@ pub fn set_times_of(file: &File, atime_ns: i128, mtime_ns: i128) -> io::Result<(
     let times = [timespec(atime_ns), timespec(mtime_ns)];
     // SAFETY: the descriptor is open, `times` holds the two entries the call reads.
     check(unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) })
+}
+
+/// Sets access and modification time of `path`, in seconds since 1970.
+pub fn set_times(path: &Path, seconds: i64) -> io::Result<()> {
+    let path = c_path(path)?;
+    let time = libc::timespec { tv_sec: seconds, tv_nsec: 0 };
+    // SAFETY: `path` ends in NUL and lives across the call, as do the two entries that it reads.
+    check(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), [time; 2].as_ptr(), 0) })
 }
 
 /// Nanoseconds since 1970 as the system takes them.

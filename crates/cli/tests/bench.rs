@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::process::{Command, Stdio};
+
 use common::{Scratch, forebay, json};
 
 #[test]
@@ -54,6 +56,95 @@ fn a_stonewall_ends_the_write_and_the_read_reads_what_was_written() {
 }
 
 #[test]
+fn mdtest_makes_looks_at_and_removes_directories_and_files() {
+    let scratch = Scratch::new("mdtest");
+    for layout in [&["-u"][..], &[], &["-b", "3", "-z", "2", "-L", "-R"]] {
+        let flags = ["bench", "mdtest", scratch.path(), "-N", "3", "-n", "20", "-w", "5000", "-e", "100", "-i", "2"];
+        let report = json(forebay().args(flags).args(["--stride", "1", "--json"]).args(layout));
+        assert_eq!((&report["bench"], &report["parameters"]["items"]), (&"mdtest".into(), &20.into()));
+        let rows = report["rows"].as_array().expect("rows");
+        let phases: Vec<_> = rows.iter().map(|row| row["phase"].as_str().expect("a phase")).collect();
+        let items = ["directory-create", "directory-stat", "directory-remove"];
+        let files = ["file-create", "file-stat", "file-read", "file-remove"];
+        assert_eq!(phases, [&["tree-create"][..], &items, &files, &["tree-remove"]].concat());
+        for row in &rows[1..rows.len() - 1] {
+            let one = &row["repetitions"][1];
+            assert_eq!((row["unit"].as_str(), row["n"].as_u64()), (Some("ops/s"), Some(2)));
+            assert!(one["ops"] == 60.0 && one["slowest_process"].as_f64() <= one["fastest_process"].as_f64(), "{row}");
+        }
+    }
+    assert_eq!(scratch.names(), Vec::<String>::new(), "everything is removed");
+}
+
+#[test]
+fn mdtest_in_several_runs_finds_what_the_first_has_made() {
+    let scratch = Scratch::new("mdtest-runs");
+    let mdtest = |flags: &[&str]| {
+        let all = ["bench", "mdtest", scratch.path(), "-F", "-n", "5", "--json"];
+        forebay().args(all).args(flags).output().expect("it runs")
+    };
+    let early = mdtest(&["-T"]);
+    assert!(!early.status.success() && String::from_utf8_lossy(&early.stderr).contains("with -C first"));
+    assert!(mdtest(&["-C"]).status.success());
+    assert_eq!(scratch.names(), ["mdtest.tree"]);
+    let again = String::from_utf8_lossy(&mdtest(&["-C"]).stderr).into_owned();
+    assert!(again.contains("is there already") && again.contains("-o"), "{again}");
+    let wrong = mdtest(&["-T", "-u"]);
+    let words = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(1) && words.contains("stat of task.") && words.contains("same -N"), "{words}");
+    assert!(mdtest(&["-T", "-E", "-R", "--stride", "1"]).status.success());
+    assert!(mdtest(&["-r"]).status.success());
+    assert_eq!(scratch.names(), Vec::<String>::new());
+}
+
+#[test]
+fn mdtest_that_fails_says_why_and_removes_what_it_made() {
+    let scratch = Scratch::new("mdtest-fails");
+    // Longer than the limit that the shell sets for each process: the write fails in the middle of the run.
+    let line =
+        format!("ulimit -f 1; exec {} bench mdtest {} -n 3 -w 1M", env!("CARGO_BIN_EXE_forebay"), scratch.path());
+    let output = Command::new("sh").args(["-c", &line]).output().expect("it runs");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && words.contains("process"), "{words}");
+    assert_eq!(scratch.names(), Vec::<String>::new());
+}
+
+#[test]
+fn mdtest_that_is_interrupted_removes_what_it_made() {
+    let scratch = Scratch::new("mdtest-interrupted");
+    let mut child = forebay()
+        .args(["bench", "mdtest", scratch.path(), "-n", "10M", "-F"])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let tree = format!("{}/mdtest.tree/shared/file.1.10", scratch.path());
+    while std::fs::metadata(&tree).is_err() {
+        assert_eq!(child.try_wait().expect("it is ours"), None, "it ended before it made a file");
+        std::thread::yield_now();
+    }
+    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("it runs");
+    assert!(kill.success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
+    assert_eq!(scratch.names(), Vec::<String>::new());
+}
+
+#[test]
+fn metarates_tells_the_rates_of_all_and_of_the_slowest_and_fastest_process() {
+    let scratch = Scratch::new("metarates");
+    for layout in [&["-u"][..], &["--stride", "1"]] {
+        let flags = ["bench", "metarates", scratch.path(), "-N", "4", "-n", "10", "--json"];
+        let report = json(forebay().args(flags).args(layout));
+        let rows = report["rows"].as_array().expect("rows");
+        let phases: Vec<_> = rows.iter().map(|row| row["phase"].as_str().expect("a phase")).collect();
+        assert_eq!(phases, ["create", "stat", "utime", "remove"]);
+        for one in rows.iter().map(|row| &row["repetitions"][0]) {
+            assert!(one["ops"] == 40.0 && one["slowest_process"].as_f64() <= one["fastest_process"].as_f64(), "{one}");
+        }
+    }
+    assert_eq!(scratch.names(), Vec::<String>::new());
+}
+
+#[test]
 fn xdd_measures_a_directory_and_leaves_nothing_behind() {
     let scratch = Scratch::new("xdd");
     let flags =
@@ -83,6 +174,8 @@ fn wrong_arguments_end_with_2_and_say_what_is_wrong() {
         (&["bench", "ior", "--nonsense"][..], "--nonsense"),
         (&["bench", "ior", "-t", "5 apples"], "not a size"),
         (&["bench", "ior", "-t", "3", "-b", "10"], "not a multiple"),
+        (&["bench", "mdtest", "-b", "0"], "at least 1"),
+        (&["bench", "metarates", "-n", "none"], "not a number"),
         (&["bench", "xdd"], "TARGETS"),
         (&["frobnicate"], "frobnicate"),
     ] {

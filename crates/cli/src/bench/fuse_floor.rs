@@ -1,6 +1,7 @@
 //! `forebay bench fuse-floor`: names through the kernel and our FUSE layer, with nothing behind it.
 //!
 //! Tasks with a directory each make files, look at each, remove each: what no file system behind the same layer can beat.
+//! Or it stays mounted, for any other program to be measured on it.
 
 use std::{
     fs::OpenOptions,
@@ -38,6 +39,9 @@ pub struct FuseFloorArgs {
     /// Repetitions
     #[arg(short = 'i', long, default_value_t = 3, value_name = "N")]
     pub repetitions: u32,
+    /// Measure nothing: stay mounted for other programs, until SIGTERM or Ctrl-C
+    #[arg(long, requires = "dir", conflicts_with = "json")]
+    pub hold: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -50,6 +54,9 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
     }
     if !posix::has_fuse_device() || !posix::may_mount() {
         return Err(CliError::failed("it needs /dev/fuse, and the right to mount (root)"));
+    }
+    if args.hold {
+        posix::catch_signals();
     }
     let made = args.dir.is_none();
     let point =
@@ -64,8 +71,11 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
             forebay_fuse::mount_floor(&env, &path, &options).await.doing(|| format!("cannot mount at {shown}"))?;
         let (done, result) = oneshot::channel();
         let (tasks, files, repetitions, at) = (args.tasks, args.files, args.repetitions, point.clone());
+        let hold = args.hold;
         // The programs: the shard serves them meanwhile.
-        let programs = thread::spawn(move || drop(done.send(measure(&at, tasks, files, repetitions))));
+        let programs = thread::spawn(move || {
+            drop(done.send(if hold { wait_for_the_end(&at) } else { measure(&at, tasks, files, repetitions) }));
+        });
         let rows = result.await.unwrap_or_else(|_| Err(CliError::failed("the tasks ended without a word")));
         mounted.unmount(rows.is_err()).await.doing(|| format!("cannot unmount {shown}"))?;
         programs.join().map_err(|_| CliError::failed("a task panicked"))?;
@@ -74,10 +84,21 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
     if made {
         std::fs::remove_dir(&point).doing(|| format!("cannot remove {shown}"))?;
     }
+    let rows = rows?;
+    if args.hold {
+        return Ok(());
+    }
     let headline = format!("fuse-floor: {} tasks, {} files each in a directory of its own", args.tasks, args.files);
     let parameters = json!({ "tasks": args.tasks, "files": args.files });
-    Report { bench: "fuse-floor", headline, parameters, rows: rows? }.print(args.json);
+    Report { bench: "fuse-floor", headline, parameters, rows }.print(args.json);
     Ok(())
+}
+
+/// What others do at the mount is theirs to measure.
+fn wait_for_the_end(point: &Path) -> CliResult<Vec<Row>> {
+    println!("mounted at {}; SIGTERM or Ctrl-C ends it", point.display());
+    posix::wait_for_stop_signal();
+    Ok(Vec::new())
 }
 
 fn measure(point: &Path, tasks: u32, files: u32, repetitions: u32) -> CliResult<Vec<Row>> {

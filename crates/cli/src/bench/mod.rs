@@ -5,13 +5,18 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod aligned;
+mod crew;
 mod fuse_floor;
 pub mod ior;
+mod mdtest;
+mod metarates;
+pub mod names;
 mod namespace;
 mod report;
 mod store;
 mod xdd;
 
+pub use crew::{Crew, serve};
 pub use report::align;
 
 use clap::Subcommand;
@@ -23,6 +28,10 @@ use crate::error::CliResult;
 pub enum BenchCommand {
     /// Processes that write and read files together, as IOR does, on any directory
     Ior(ior::IorArgs),
+    /// Processes that make, look at and remove directories and files together, as mdtest does, on any directory
+    Mdtest(mdtest::MdtestArgs),
+    /// Rates of create, stat and utime, as metarates measures them, on any directory
+    Metarates(metarates::MetaratesArgs),
     /// Throughput of devices, files or directories, as XDD measures it
     Xdd(xdd::XddArgs),
     /// The store alone, without RPC, against the raw device under it
@@ -37,6 +46,8 @@ pub enum BenchCommand {
 pub fn run(command: &BenchCommand) -> CliResult {
     match command {
         BenchCommand::Ior(args) => ior::run(args),
+        BenchCommand::Mdtest(args) => mdtest::run(args),
+        BenchCommand::Metarates(args) => metarates::run(args),
         BenchCommand::Xdd(args) => xdd::run(args),
         BenchCommand::Store(args) => store::run(args),
         BenchCommand::Namespace(args) => namespace::run(args),

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use crate::{
-    bench::ior::{Action, Crew, Order, Shape, TaskConfig, TaskResult},
+    bench::{
+        Crew,
+        ior::{Action, Order, Shape, Task, TaskConfig, TaskResult},
+    },
     error::CliResult,
     format::utf8,
     units::MIB,
@@ -115,7 +118,6 @@ fn phase(
         direct: false,
         stamp: true,
         check: true,
-        progress: true,
     };
     let order = |rank| {
         let of_rank = (rank + shift) % processes;
@@ -123,5 +125,5 @@ fn phase(
     };
     let configs: Vec<TaskConfig> = (0..processes).map(config).collect();
     let orders: Vec<Order> = (0..processes).map(order).collect();
-    Crew::start(&configs)?.phase(&orders, on_progress).map(|results| Pace::of(&results))
+    Crew::<Task>::start(&configs)?.phase(&orders, on_progress).map(|results| Pace::of(&results))
 }

@@ -152,7 +152,6 @@ impl IorArgs {
             direct: self.direct,
             stamp: self.stamp || self.check_write || self.check_read,
             check: self.check_read,
-            progress: true,
         }
     }
 

@@ -4,22 +4,23 @@
 //! Not here: MPI-IO and HDF5 back ends; MPI codes run through a mount.
 
 mod args;
-mod crew;
 mod phase;
 mod plan;
 mod stamp;
 mod task;
 
 pub use args::IorArgs;
-pub use crew::Crew;
-pub use phase::drop_caches;
-pub use plan::{Shape, SplitMix64};
-pub use task::{Action, Order, TaskArgs, TaskConfig, TaskResult, run as run_task};
+pub use phase::{ServerCpu, drop_caches};
+pub use plan::{Shape, SplitMix64, shuffled};
+pub use task::{Action, Order, Task, TaskConfig, TaskResult};
 
 use std::path::PathBuf;
 
 use crate::{
-    bench::report::{Report, Row, Sample},
+    bench::{
+        crew::Crew,
+        report::{Report, Row, Sample},
+    },
     error::{CliResult, Doing},
     progress::{self, Counts},
     units::{show_bytes, show_count},
@@ -44,7 +45,7 @@ struct Run<'a> {
     args: &'a IorArgs,
     shape: Shape,
     base: PathBuf,
-    crew: Crew,
+    crew: Crew<Task>,
     /// Transfers each rank got done in the last write phase.
     written: Vec<u64>,
     write: Vec<Sample>,

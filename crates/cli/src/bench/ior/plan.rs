@@ -64,7 +64,7 @@ impl Shape {
 }
 
 /// The numbers below `count` in an order that depends on `seed` alone (Fisher-Yates over SplitMix64).
-fn shuffled(count: u64, seed: u64) -> Vec<u64> {
+pub fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     let mut order: Vec<u64> = (0..count).collect();
     let mut random = SplitMix64(seed);
     for i in (1..order.len()).rev() {

@@ -1,29 +1,21 @@
-//! One process of a run: does phase after phase as the crew orders, and reports on stdout.
-//!
-//! Orders and replies are lines of JSON; before a phase begins every process waits for a line that says `go`.
+//! One process of a run: does phase after phase as the crew orders.
 
 use std::{
     fs::{File, OpenOptions},
-    io::Write,
     os::unix::fs::{FileExt, OpenOptionsExt},
 };
 
-use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Shape;
 use crate::{
-    bench::aligned::AlignedBuffer,
+    bench::{
+        aligned::AlignedBuffer,
+        crew::{Progress, Work},
+    },
     error::{CliError, CliResult, Doing},
     posix,
 };
-
-/// Least time between two reports of progress.
-const PROGRESS_NS: u64 = 100_000_000;
-
-/// The hidden command that is one process of a run.
-#[derive(Debug, Args)]
-pub struct TaskArgs {}
 
 /// What a process needs to know for the whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,8 +36,6 @@ pub struct TaskConfig {
     pub stamp: bool,
     /// Check stamps while reading.
     pub check: bool,
-    /// Report progress.
-    pub progress: bool,
 }
 
 /// What to do in a phase.
@@ -72,19 +62,6 @@ pub struct Order {
     pub transfers: u64,
 }
 
-/// What a process says.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Reply {
-    /// The order is understood; waiting for `go`.
-    Ready,
-    /// Bytes moved so far in this phase.
-    Progress(u64),
-    /// The phase is over.
-    Finished(TaskResult),
-    /// The phase failed; the process ends.
-    Failed(String),
-}
-
 /// Times of one process in one phase, on the machine's monotonic clock.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct TaskResult {
@@ -108,52 +85,28 @@ pub struct TaskResult {
     pub cpu_s: f64,
 }
 
-/// Serves the crew until its end of the pipe closes.
-pub fn run(_args: &TaskArgs) -> CliResult {
-    let mut orders = std::io::stdin().lines();
-    let mut next = || match orders.next() {
-        Some(line) => line.map(Some).doing(|| "cannot read an order of the crew".into()),
-        None => Ok(None),
-    };
-    let Some(line) = next()? else { return Ok(()) };
-    let config: TaskConfig = serde_json::from_str(&line).doing(|| "not a configuration of a bench process".into())?;
-    let mut task = Task::new(config);
-    while let Some(line) = next()? {
-        let order: Order = serde_json::from_str(&line).doing(|| "not an order of a bench crew".into())?;
-        reply(&Reply::Ready)?;
-        if next()?.is_none() {
-            return Ok(());
-        }
-        match task.phase(order) {
-            Ok(result) => reply(&Reply::Finished(result))?,
-            Err(error) => return reply(&Reply::Failed(error.to_string())),
-        }
-    }
-    Ok(())
-}
-
-fn reply(reply: &Reply) -> CliResult {
-    let line = serde_json::to_string(reply).expect("a reply becomes JSON");
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).doing(|| "the crew has gone".into())
-}
-
-struct Task {
+/// One process.
+pub struct Task {
     config: TaskConfig,
     buffer: AlignedBuffer,
     scratch: Vec<u8>,
 }
 
-impl Task {
-    fn new(config: TaskConfig) -> Self {
+impl Work for Task {
+    const COMMAND: &'static str = super::TASK_COMMAND;
+    type Config = TaskConfig;
+    type Order = Order;
+    type Result = TaskResult;
+
+    fn new(config: TaskConfig) -> CliResult<Self> {
         let length = config.shape.transfer_bytes as usize;
         let mut buffer = AlignedBuffer::new(length);
         config.shape.stamp(config.rank, 0).fill(buffer.bytes_mut(), 0);
         let scratch = vec![0; if config.check || config.stamp { length } else { 0 }];
-        Self { config, buffer, scratch }
+        Ok(Self { config, buffer, scratch })
     }
 
-    fn phase(&mut self, order: Order) -> CliResult<TaskResult> {
+    fn phase(&mut self, order: Order, progress: &mut Progress) -> CliResult<TaskResult> {
         let path = self.config.shape.file_name(&self.config.path, order.of_rank);
         let cpu_before = posix::own_cpu_seconds();
         let begin_ns = posix::monotonic_ns();
@@ -161,13 +114,13 @@ impl Task {
         let file = self.open(&path, order.action)?;
         result.opened_ns = posix::monotonic_ns();
         result.longest_call_ns = result.opened_ns - begin_ns;
-        self.move_bytes(&file, &path, order, &mut result)?;
+        self.move_bytes(&file, &path, order, &mut result, progress)?;
         result.moved_ns = posix::monotonic_ns();
         if order.action == Action::Write && self.config.fsync {
             file.sync_all().doing(|| format!("fsync of {path}"))?;
         }
         result.synced_ns = posix::monotonic_ns();
-        close(file).doing(|| format!("close of {path}"))?;
+        posix::close(file).doing(|| format!("close of {path}"))?;
         result.closed_ns = posix::monotonic_ns();
         let ends = [result.synced_ns - result.moved_ns, result.closed_ns - result.synced_ns];
         result.longest_call_ns = ends.into_iter().fold(result.longest_call_ns, u64::max);
@@ -175,6 +128,12 @@ impl Task {
         Ok(result)
     }
 
+    fn done(result: &TaskResult) -> u64 {
+        result.bytes
+    }
+}
+
+impl Task {
     fn open(&self, path: &str, action: Action) -> CliResult<File> {
         let mut options = OpenOptions::new();
         match action {
@@ -187,9 +146,15 @@ impl Task {
         options.open(path).doing(|| format!("cannot open {path}"))
     }
 
-    fn move_bytes(&mut self, file: &File, path: &str, order: Order, result: &mut TaskResult) -> CliResult {
+    fn move_bytes(
+        &mut self,
+        file: &File,
+        path: &str,
+        order: Order,
+        result: &mut TaskResult,
+        progress: &mut Progress,
+    ) -> CliResult {
         let stonewall_ns = self.config.stonewall_ms.map(|ms| result.begin_ns + ms * 1_000_000);
-        let mut reported_ns = result.opened_ns;
         let shape = self.config.shape.clone();
         for offset in shape.offsets(order.of_rank).take(usize::try_from(order.transfers).unwrap_or(usize::MAX)) {
             let before_ns = posix::monotonic_ns();
@@ -200,10 +165,7 @@ impl Task {
             result.longest_call_ns = result.longest_call_ns.max(call_ns);
             result.transfers += 1;
             result.bytes += shape.transfer_bytes;
-            if self.config.progress && before_ns >= reported_ns + PROGRESS_NS {
-                reported_ns = before_ns;
-                reply(&Reply::Progress(result.bytes))?;
-            }
+            progress.report(before_ns, result.bytes)?;
         }
         Ok(())
     }
@@ -240,31 +202,14 @@ fn at(what: &str, path: &str, offset: u64, length: u64) -> String {
     format!("{what} of {length} bytes at {offset} of {path}")
 }
 
-/// std drops errors of close; programs that check it must see them here too.
-fn close(file: File) -> std::io::Result<()> {
-    let descriptor = std::os::fd::IntoRawFd::into_raw_fd(file);
-    // SAFETY: the descriptor is ours, open, and not used after this.
-    match unsafe { libc::close(descriptor) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
-/// Reads the replies of one process; for the crew.
-pub fn parse_reply(line: &str) -> CliResult<Reply> {
-    serde_json::from_str(line).doing(|| format!("a bench process said '{line}'"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn orders_and_replies_survive_their_lines() {
+    fn orders_survive_their_lines() {
         let order = Order { action: Action::Check, repetition: 2, of_rank: 1, transfers: 9 };
         let back: Order = serde_json::from_str(&serde_json::to_string(&order).expect("JSON")).expect("an order");
         assert_eq!((back.action, back.repetition, back.of_rank, back.transfers), (Action::Check, 2, 1, 9));
-        assert!(matches!(parse_reply("\"Ready\""), Ok(Reply::Ready)));
-        assert!(parse_reply("hello").is_err());
     }
 }

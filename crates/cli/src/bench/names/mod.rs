@@ -1,0 +1,19 @@
+//! Operations on names by several processes, on any directory: what `bench mdtest` and `bench metarates` share.
+//!
+//! Not here: which operations, in which order, called what.
+
+mod run;
+mod site;
+mod task;
+mod tree;
+
+pub use run::{Plan, Run, end_at_signals, or_interrupted};
+pub use site::Site;
+pub use task::{Op, Task, TaskConfig};
+pub use tree::{DIRECTORIES, Layout, Tree};
+
+/// Name of the hidden command that is one process of a run.
+pub const TASK_COMMAND: &str = "bench-names-task";
+
+/// Most processes of a run.
+pub const TASKS: u32 = 4096;
