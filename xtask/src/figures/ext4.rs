@@ -21,6 +21,15 @@ impl Ext4 {
         Ok(ext4)
     }
 
+    /// A new file system on the same image.
+    pub fn renew(&self) -> Outcome {
+        output(&mut self.script("down"))?;
+        let mut mkfs = Command::new("mkfs.ext4");
+        mkfs.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]).arg(self.dir.join("image"));
+        output(&mut mkfs)?;
+        output(&mut self.script("up")).map(drop)
+    }
+
     fn script(&self, what: &str) -> Command {
         let mut command = Command::new(root().join("bench/ext4-loop.sh"));
         command.arg(what).arg(&self.dir);

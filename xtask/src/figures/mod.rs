@@ -6,10 +6,12 @@
 mod cluster;
 mod document;
 mod ext4;
+mod floor;
 pub mod forebay;
 mod machine;
 mod memory;
 mod mount;
+mod names_mount;
 mod namespace;
 pub mod process;
 mod store;
@@ -65,10 +67,11 @@ pub fn run(args: &[String]) -> Outcome {
     let mut document = document::Document::load()?;
     document.set("machine", &machine::describe(&plan)?)?;
     type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
-    let sections: [(&str, Section); 5] = [
+    let sections: [(&str, Section); 6] = [
         ("store", store::measure),
         ("namespace", namespace::measure),
         ("mount", mount::measure),
+        ("names-mount", names_mount::measure),
         ("memory", memory::measure),
         ("syscalls", syscalls::measure),
     ];

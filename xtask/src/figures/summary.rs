@@ -15,6 +15,11 @@ impl Values {
         below + (above - below) * at.fract()
     }
 
+    /// The middle one.
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
     /// `812 (790-840)`: median and quartiles.
     pub fn show(&self, digits: usize) -> String {
         let [q1, median, q3] = [0.25, 0.5, 0.75].map(|fraction| self.quantile(fraction));

@@ -1,0 +1,179 @@
+//! Names through the mount, beside our FUSE layer with nothing behind it, and local ext4.
+
+use std::path::Path;
+
+use super::{
+    Outcome, Plan, ROUNDS,
+    cluster::Cluster,
+    ext4::Ext4,
+    floor::Floor,
+    forebay::{Forebay, Measured},
+    summary::{Values, commands, table},
+};
+
+/// Processes of every run.
+const PROCESSES: &str = "4";
+/// Entries of a directory, and how mdtest is told: own trees of one level, all items in the last one.
+const SERIES: [(&str, [&str; 4]); 5] = [
+    ("1", ["-b", "1000", "-I", "1"]),
+    ("10", ["-b", "100", "-I", "10"]),
+    ("100", ["-b", "10", "-I", "100"]),
+    ("1,000", ["-b", "1", "-I", "1000"]),
+    ("10,000", ["-b", "1", "-I", "10000"]),
+];
+const SERIES_PHASES: [&str; 3] = ["file-create", "file-stat", "file-remove"];
+
+/// A kind of item in a kind of directory.
+struct Workload {
+    name: &'static str,
+    flags: &'static [&'static str],
+    phases: &'static [&'static str],
+}
+
+const DIRECTORY_PHASES: &[&str] = &["directory-create", "directory-stat", "directory-remove"];
+const FILE_PHASES: &[&str] = &["file-create", "file-stat", "file-read", "file-remove"];
+const WORKLOADS: [Workload; 4] = [
+    Workload { name: "own directories", flags: &["-F", "-u"], phases: FILE_PHASES },
+    Workload { name: "own directories", flags: &["-D", "-u"], phases: DIRECTORY_PHASES },
+    Workload { name: "one shared directory", flags: &["-F"], phases: FILE_PHASES },
+    Workload { name: "one shared directory", flags: &["-D"], phases: DIRECTORY_PHASES },
+];
+
+/// One phase of one workload.
+#[derive(Clone, Default)]
+struct Rates {
+    floor: Values,
+    ext4: Values,
+    ours: Values,
+    /// CPU microseconds per operation: programs; mount and servers.
+    cpu: [Values; 2],
+}
+
+/// All rounds, as two tables.
+pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
+    let ext4 = Ext4::make(plan)?;
+    let floor = Floor::mount(forebay, plan)?;
+    let cluster = Cluster::make(forebay, plan)?;
+    let items = plan.size("1000", "200");
+    let mut rates: Vec<Vec<Rates>> = WORKLOADS.iter().map(|w| vec![Rates::default(); w.phases.len()]).collect();
+    let mut series: Vec<[Values; 3]> = vec![Default::default(); SERIES.len()];
+    for _ in 0..ROUNDS {
+        for (workload, rates) in WORKLOADS.iter().zip(&mut rates) {
+            round(forebay, workload, items, &floor, &cluster, &ext4, rates)?;
+        }
+        for ((_, flags), values) in SERIES.iter().zip(&mut series) {
+            series_round(forebay, plan, flags, &cluster, values)?;
+        }
+    }
+    let rows: Vec<Vec<String>> = WORKLOADS.iter().zip(&rates).flat_map(|(w, rates)| rate_rows(w, rates)).collect();
+    let heads = [
+        "operations per second",
+        "fuse-floor",
+        "ext4",
+        "Forebay",
+        "% of fuse-floor",
+        "% of ext4",
+        "CPU µs each, programs",
+        "CPU µs each, mount and servers",
+    ];
+    let series_heads =
+        ["entries of a directory", "creates/s", "stats/s", "removes/s", "creates, % of best", "stats, %", "removes, %"];
+    let typed = [
+        "forebay bench fuse-floor --hold FLOOR &".to_owned(),
+        format!("forebay bench mdtest -N {PROCESSES} -n {items} -F -u DIR   # -D: directories; without -u: shared"),
+        format!("forebay bench mdtest -N {PROCESSES} -F -u -z 1 -L -b 10 -I 100 DIR   # 100 entries of a directory"),
+    ];
+    Ok(format!("{}\n{}\n{}", table(&heads, &rows), table(&series_heads, &series_rows(&series)), commands(&typed)))
+}
+
+fn mdtest(forebay: &Forebay, flags: &[&str], dir: &Path) -> Outcome<Measured> {
+    forebay.bench(&[&["mdtest", "-N", PROCESSES], flags, &[&dir.to_string_lossy()]].concat())
+}
+
+fn round(
+    forebay: &Forebay,
+    workload: &Workload,
+    items: &str,
+    floor: &Floor,
+    cluster: &Cluster<'_>,
+    ext4: &Ext4,
+    rates: &mut [Rates],
+) -> Outcome {
+    // Ext4 is slow to give out inodes that were in use a minute ago: each of its runs has a new one.
+    ext4.renew()?;
+    let flags = [&["-n", items], workload.flags].concat();
+    let pids: Vec<String> = cluster.mount.0.iter().chain(&cluster.servers.0).map(u32::to_string).collect();
+    let on_floor = mdtest(forebay, &flags, &floor.mnt)?;
+    let on_ours = mdtest(forebay, &[&flags[..], &["--cpu-of", &pids.join(",")]].concat(), &cluster.mnt)?;
+    let on_ext4 = mdtest(forebay, &flags, &ext4.mnt)?;
+    for (phase, rates) in workload.phases.iter().zip(rates) {
+        rates.floor.0.push(on_floor.value(phase)?);
+        rates.ours.0.push(on_ours.value(phase)?);
+        rates.ext4.0.push(on_ext4.value(phase)?);
+        for (values, name) in rates.cpu.iter_mut().zip(["cpu_us_per_op", "server_cpu_us_per_op"]) {
+            values.0.extend(on_ours.details(phase, name)?.0);
+        }
+    }
+    Ok(())
+}
+
+fn series_round(
+    forebay: &Forebay,
+    plan: &Plan,
+    flags: &[&str],
+    cluster: &Cluster<'_>,
+    values: &mut [Values; 3],
+) -> Outcome {
+    let processes = plan.size(PROCESSES, "1");
+    let measured = forebay.bench(
+        &[&["mdtest", "-N", processes, "-F", "-u", "-z", "1", "-L"], flags, &[&cluster.mnt.to_string_lossy()]].concat(),
+    )?;
+    for (values, phase) in values.iter_mut().zip(SERIES_PHASES) {
+        values.0.push(measured.value(phase)?);
+    }
+    Ok(())
+}
+
+fn rate_rows<'a>(workload: &'a Workload, rates: &'a [Rates]) -> impl Iterator<Item = Vec<String>> + 'a {
+    workload.phases.iter().zip(rates).map(|(phase, rates)| {
+        vec![
+            format!("{}, {}", phase.replace('-', " "), workload.name),
+            rates.floor.show(0),
+            rates.ext4.show(0),
+            rates.ours.show(0),
+            rates.ours.percent_of(&rates.floor).show(0),
+            rates.ours.percent_of(&rates.ext4).show(1),
+            rates.cpu[0].show(0),
+            rates.cpu[1].show(0),
+        ]
+    })
+}
+
+/// Each operation beside the number of entries at which it is fastest.
+fn series_rows(series: &[[Values; 3]]) -> Vec<Vec<String>> {
+    let best: [&Values; 3] = std::array::from_fn(|phase| {
+        let rows = series.iter().map(|row| &row[phase]);
+        rows.max_by(|a, b| a.median().total_cmp(&b.median())).expect("the series is not empty")
+    });
+    let row = |(entries, values): (&str, &[Values; 3])| {
+        let rates = values.iter().map(|values| values.show(0));
+        let percents = values.iter().zip(best).map(|(values, best)| values.percent_of(best).show(0));
+        [entries.to_owned()].into_iter().chain(rates).chain(percents).collect()
+    };
+    SERIES.iter().map(|(entries, _)| *entries).zip(series).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_is_compared_with_its_own_best() {
+        let values = |rate: f64| Values(vec![rate]);
+        let series: Vec<[Values; 3]> =
+            (1..=5).map(|i| [values(f64::from(i)), values(10.0 / f64::from(i)), values(7.0)]).collect();
+        let rows = series_rows(&series);
+        assert_eq!(rows[0], ["1", "1", "10", "7", "20", "100", "100"]);
+        assert_eq!(rows[4], ["10,000", "5", "2", "7", "100", "20", "100"]);
+    }
+}
