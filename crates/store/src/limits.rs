@@ -62,8 +62,11 @@ pub const READ_RETRIES: usize = 4;
 pub const READ_GAP_BYTES: u64 = 16 << 10;
 /// Longest device read of one piece.
 pub const READ_BYTES: u64 = 4 << 20;
-/// Slabs a failed run is tried in before the store gives up.
+/// Slabs a failed run is tried in before its writer is told (other writes succeeded meanwhile).
 pub const PLACE_RETRIES: u32 = 8;
+/// Slabs in which writes failed one after another, with no success in between, after which the store stops: the device is
+/// bad, not places on it. No more than recovery passes over when it looks for the slabs opened last.
+pub const SUSPECT_SLABS: usize = RECOVERY_SLABS_SCANNED;
 /// Bytes the index takes for one extent besides its sums, and its descriptor in a run: counted as used with the data.
 pub const EXTENT_OVERHEAD_BYTES: u64 = 96;
 /// Largest slab: places within a slab are 32 bits.

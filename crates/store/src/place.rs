@@ -6,7 +6,7 @@ use forebay_proto::{
 };
 
 use crate::{
-    Fragment, Reservation, StoreError, StoreResult,
+    Fragment, Reservation, StoreError, StoreErrorKind, StoreResult,
     clean::piece_extent,
     core::Core,
     extent::Extent,
@@ -68,7 +68,11 @@ impl Core {
         if self.writer.user_waits() {
             self.wake_cleaner.notify_one();
         }
-        let pieces = written.await?;
+        let pieces = match written.await {
+            // The device takes nothing any more: everybody has to hear of it.
+            Err(error) if error.kind == StoreErrorKind::Stopped => return self.stop_on_error(Err(error)),
+            outcome => outcome?,
+        };
         self.stats.borrow_mut().user_bytes += bytes;
         Ok(Placed { pieces: Some(pieces), _room: Some(room.placed()) })
     }

@@ -274,6 +274,7 @@ impl Recovery {
             disk: self.data.clone(),
             geometry: self.geometry,
             target: self.identity.uuid,
+            name: self.identity.target,
             incarnation,
             generation: self.identity.generation,
             keep_slabs,

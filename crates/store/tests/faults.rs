@@ -109,6 +109,32 @@ fn a_write_error_retires_its_slab_for_good_and_the_bytes_go_elsewhere() {
 }
 
 #[test]
+fn a_device_that_fails_every_write_stops_the_store_and_takes_no_slab_with_it() {
+    let (sim, node, env) = simulated(14);
+    sim.block_on(async {
+        let store = fresh(&env, &small(), &quick()).await;
+        write(&store, fid(1), 0, 60_000, 1).await.unwrap();
+        store.sync().await.unwrap();
+        sim.disk_fault(node, DISKS[0], Fault::WriteEio { range: 0..u64::MAX });
+        let error = write(&store, fid(2), 0, 20_000, 2).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Stopped);
+        assert!(error.message.contains("wherever they go"), "{error}");
+        assert!(store.stopped().is_some());
+        assert_eq!(kind(write(&store, fid(3), 0, 20_000, 3).await), Some(StoreErrorKind::Stopped));
+        drop(store);
+        env.sleep(std::time::Duration::from_millis(100)).await;
+        sim.clear_disk_faults(node, DISKS[0]);
+        let store = Store::open(&env, DIR, &quick()).await.unwrap();
+        assert_eq!(store.space().slabs.bad, 0, "the device was bad, not its slabs");
+        expect(&store, fid(1), 0..60_000, 1).await;
+        for sequence in 3..40u64 {
+            write(&store, fid(sequence), 0, 20_000, sequence).await.unwrap();
+        }
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
 fn a_failed_flush_of_the_data_device_stops_the_store() {
     let (sim, node, env) = simulated(4);
     sim.block_on(async {

@@ -5,7 +5,10 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::{errors::file_error, transfer::Call};
+use super::{
+    errors::{file_error, words},
+    transfer::Call,
+};
 use crate::{EnvError, EnvErrorKind, EnvResult};
 
 pub(super) struct Device {
@@ -47,8 +50,11 @@ impl Device {
             // A durable write does not tell whether its write or its flush failed: the worse is taken.
             Call::DurableWrite | Call::Flush => {
                 self.fail_flushes();
-                let message =
-                    format!("flush of {path} failed: {error}; what was written since the last good flush is in doubt");
+                let message = format!(
+                    "flush of {path} failed: {}; what was written since the last good flush is in doubt; check the device \
+                     and its cables",
+                    words(error)
+                );
                 EnvError::new(EnvErrorKind::FlushFailed, message)
             }
         }

@@ -46,7 +46,7 @@ pub(super) fn net_error(doing: &str, error: &io::Error) -> EnvError {
 }
 
 /// The system's words without the "(os error N)".
-fn words(error: &io::Error) -> String {
+pub(super) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_string()
 }

@@ -46,7 +46,9 @@ fn check_not_empty(path: &str, opened: OpenedDisk) -> EnvResult<OpenedDisk> {
     if opened.bytes > 0 {
         return Ok(opened);
     }
-    let message = format!("{path} is shorter than a sector of {SECTOR_BYTES} bytes; remove it and format again");
+    let message = format!(
+        "{path} is shorter than a sector of {SECTOR_BYTES} bytes: cut short, or the wrong device? bring back the right one"
+    );
     Err(EnvError::new(EnvErrorKind::InvalidInput, message))
 }
 

@@ -11,6 +11,8 @@
 //! Invariant: a device write lies within one full stripe, or covers several whole ones.
 //! Invariant: a tombstone lies in a slab opened no earlier than those of the data it outdates: both go one way.
 //! Invariant: an open slab is among the last [`limits::RECOVERY_SLABS_SCANNED`] opened.
+//! Invariant: a slab is noted as bad only when a write elsewhere succeeded after the one that failed in it: where every
+//! write fails it is the device that is bad, the writer stops, and the slabs are as they were at the next start.
 //! Not here: flushes (see `commit`), admission (see `space`).
 
 use std::{
@@ -21,7 +23,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{AlignedBuf, Disk, Env, EnvErrorKind, EnvResult, is_aligned, sync::oneshot};
-use forebay_proto::{Fid, Incarnation, Transno, Uuid, WriteId, crc, limits::BLOCK_BYTES};
+use forebay_proto::{Fid, Incarnation, TargetId, Transno, Uuid, WriteId, crc, limits::BLOCK_BYTES};
 
 use super::{
     Place,
@@ -190,6 +192,8 @@ struct Run {
     bytes: u64,
     parts: Vec<Bytes>,
     members: Vec<(Queued, u32)>,
+    /// Failures of others before it was submitted.
+    failures_before: u64,
 }
 
 /// Fixed facts the writer works with.
@@ -200,6 +204,8 @@ pub(crate) struct WriterConfig {
     pub geometry: Geometry,
     /// Whose it is.
     pub target: Uuid,
+    /// What people call that.
+    pub name: TargetId,
     /// Who writes.
     pub incarnation: Incarnation,
     /// The target's generation.
@@ -221,6 +227,33 @@ pub(crate) struct Writer {
     written: Rc<Cell<u64>>,
     /// Slabs retired, whose news the store has yet to make durable.
     retired: Rc<RefCell<Vec<u32>>>,
+    suspects: Rc<RefCell<Suspects>>,
+}
+
+/// Slabs in which a write failed, while no later one has reached the device.
+#[derive(Default)]
+struct Suspects {
+    /// Each with the number of its failure.
+    slabs: Vec<(u64, u32)>,
+    /// Failures so far.
+    failures: u64,
+    /// The device had no room for the last write (the storage under it is full).
+    no_room: bool,
+}
+
+impl Suspects {
+    fn add(&mut self, slab: u32) {
+        self.failures += 1;
+        self.slabs.push((self.failures, slab));
+    }
+
+    /// A write submitted after `failures` of them succeeded: the device works, the slabs do not.
+    fn convict(&mut self, failures: u64) -> Vec<u32> {
+        self.no_room = false;
+        let guilty = self.slabs.iter().filter(|(number, _)| *number <= failures).map(|(_, slab)| *slab).collect();
+        self.slabs.retain(|(number, _)| *number > failures);
+        guilty
+    }
 }
 
 impl Writer {
@@ -241,6 +274,7 @@ impl Writer {
             durable_lsn,
             written: Rc::default(),
             retired: Rc::default(),
+            suspects: Rc::default(),
         }
     }
 
@@ -417,7 +451,16 @@ impl Writer {
         let mut alloc = self.alloc.borrow_mut();
         members.iter().for_each(|_| alloc.pin(open.slab));
         let members = members.into_iter().zip(places.into_iter().map(|at| run_at as u32 + at)).collect();
-        Run { slab: open.slab, epoch: open.epoch, at: begins_at, bytes: open.at - begins_at, parts, members }
+        let failures_before = self.suspects.borrow().failures;
+        Run {
+            slab: open.slab,
+            epoch: open.epoch,
+            at: begins_at,
+            bytes: open.at - begins_at,
+            parts,
+            members,
+            failures_before,
+        }
     }
 
     /// The header, the payload's parts, and where in the run each member's payload begins.
@@ -480,23 +523,48 @@ impl Writer {
         match outcome {
             Ok(()) => self.run_written(run),
             Err(error) if error.kind == EnvErrorKind::Medium => self.run_failed(run, error.message),
-            Err(error) => {
-                self.release(&run);
-                let error = StoreError::from(error);
-                run.members.iter().for_each(|(queued, _)| queued.ticket.finish(Some(error.clone())));
-                self.stop(&error);
-            }
+            Err(error) if error.kind == EnvErrorKind::NoSpace => self.no_room(run, error.message),
+            Err(error) => self.give_up(run, error.message),
         }
         self.pump();
     }
 
+    /// The storage under the device is full (a sparse file, a thin volume): whoever wrote is told, nothing is bad.
+    fn no_room(&self, run: Run, message: String) {
+        if !std::mem::replace(&mut self.suspects.borrow_mut().no_room, true) {
+            self.env.log(&format!("{}: {message}; until then writes are answered with ENOSPC", self.config.name));
+        }
+        self.release(&run);
+        let mut state = self.state.borrow_mut();
+        for stream in [Stream::Data, Stream::Index] {
+            // What follows a run that is missing may lack the slab's header.
+            if state.open[stream as usize].is_some_and(|open| open.slab == run.slab) {
+                self.close_slab(&mut state, stream);
+            }
+        }
+        drop(state);
+        let error = StoreError::new(StoreErrorKind::Full, message);
+        run.members.iter().for_each(|(queued, _)| queued.ticket.finish(Some(error.clone())));
+    }
+
+    /// Nothing can be written any more.
+    fn give_up(&self, run: Run, message: String) {
+        self.release(&run);
+        let error = StoreError::new(StoreErrorKind::Stopped, message);
+        run.members.iter().for_each(|(queued, _)| queued.ticket.finish(Some(error.clone())));
+        self.stop(&error);
+    }
+
     fn run_written(&self, run: Run) {
         self.written.set(self.written.get() + 1);
+        let bad = self.suspects.borrow_mut().convict(run.failures_before);
         {
             let mut stats = self.stats.borrow_mut();
             stats.runs += 1;
             stats.device_bytes += run.bytes;
+            stats.slabs_retired += bad.len() as u64;
         }
+        self.retired.borrow_mut().extend(bad);
         for (queued, at) in run.members {
             let place = Place { slab: run.slab, epoch: run.epoch, at };
             if queued.item.kind.is_tombstone() {
@@ -506,15 +574,21 @@ impl Writer {
         }
     }
 
-    /// Retires the slab and queues the run's members again, first in line.
+    /// Leaves the slab and queues the run's members again, first in line.
     fn run_failed(&self, run: Run, message: String) {
-        self.env.log(&format!("slab {}: a write failed ({message}); the slab is retired", run.slab));
-        self.release(&run);
-        let news = self.alloc.borrow_mut().retire(run.slab);
-        if news {
-            self.retired.borrow_mut().push(run.slab);
-            self.stats.borrow_mut().slabs_retired += 1;
+        if self.state.borrow().stopped.is_some() {
+            return self.give_up(run, message);
         }
+        if self.alloc.borrow_mut().retire(run.slab) {
+            self.env.log(&format!("{}: slab {} is left alone: {message}", self.config.name, run.slab));
+            self.suspects.borrow_mut().add(run.slab);
+        }
+        let suspects = self.suspects.borrow().slabs.len();
+        if suspects >= limits::SUSPECT_SLABS {
+            let words = format!("writes fail wherever they go, in {suspects} slabs one after another: {message}");
+            return self.give_up(run, words);
+        }
+        self.release(&run);
         let mut state = self.state.borrow_mut();
         for open in &mut state.open {
             if open.is_some_and(|open| open.slab == run.slab) {
