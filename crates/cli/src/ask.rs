@@ -1,6 +1,8 @@
 //! Questions to targets outside of any mount.
 
-use forebay_env::{Address, Env};
+use std::time::Duration;
+
+use forebay_env::{Address, Env, real};
 use forebay_proto::{
     TargetId, TargetKind,
     message::{ClusterMap, GetMap, Status},
@@ -12,6 +14,9 @@ use crate::{
     cluster::ClusterArg,
     error::{CliResult, Doing},
 };
+
+/// A server that is up answers sooner than this.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A target and what it said; `Err` in words if it does not answer.
 pub struct Answer {
@@ -29,6 +34,20 @@ pub async fn map(env: &Env, cluster: &ClusterArg) -> CliResult<ClusterMap> {
             let addresses: Vec<String> = addresses.iter().map(Address::to_string).collect();
             format!("the MGS does not answer at {}; is it up, and is that its address?", addresses.join(" or "))
         }),
+    }
+}
+
+/// Says at once on stderr if MDT0000 does not answer, who waits for it for `patience` anyway: it may be starting.
+pub fn tell_if_silent(cluster: &ClusterArg, patience: Duration) {
+    let mgs = cluster.mgs();
+    let answer = real::run(|env| async move {
+        let asked = env.timeout(LOOK, forebay_rpc::ask(&env, &mgs, &GetMap {})).await;
+        asked
+            .map_err(|_| format!("no answer within {LOOK:?}"))
+            .and_then(|answer| answer.map_err(|error| error.to_string()))
+    });
+    if let Err(why) = answer {
+        eprintln!("forebay: MDT0000 does not answer ({why}); waiting up to {} s for it", patience.as_secs());
     }
 }
 

@@ -17,7 +17,10 @@ use forebay_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::error::{CliError, CliResult, Doing};
+use crate::{
+    error::{CliError, CliResult, Doing},
+    mounts,
+};
 
 /// Name of the file.
 pub const FILE: &str = "cluster.toml";
@@ -205,7 +208,7 @@ pub fn socket_address(path: &Path) -> Option<Address> {
     (text.len() <= SOCKET_PATH_BYTES).then(|| Address::Unix(text.to_owned()))
 }
 
-/// What `CLUSTER` on the command line means: the directory of `up`, or addresses of MDT0000.
+/// What `CLUSTER` on the command line means: the directory of `up`, addresses of MDT0000, or a path on a mount.
 pub enum ClusterArg {
     /// A directory with a description.
     Described(Cluster),
@@ -217,6 +220,10 @@ impl ClusterArg {
     /// From the command line.
     pub fn parse(text: &str) -> CliResult<Self> {
         let path = Path::new(text);
+        let mounted = if text.contains(':') { None } else { mounts::holding(path) };
+        if let Some((_, source)) = mounted.filter(|(_, source)| source != text) {
+            return Self::parse(&source);
+        }
         if path.is_dir() {
             return Cluster::load(path).map(Self::Described);
         }

@@ -17,7 +17,7 @@ use crate::{
 /// Of which cluster.
 #[derive(Debug, Args)]
 pub struct DfArgs {
-    /// The DIR of `forebay up`, or HOST:PORT[,HOST:PORT] of the MGS
+    /// The DIR of `forebay up`, a mount, or HOST:PORT[,HOST:PORT] of the MGS
     #[arg(value_name = "CLUSTER")]
     pub cluster: String,
     /// Print JSON

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How long a server may take to stop cleanly.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to stop.
 #[derive(Debug, Args)]

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How long the MGS may take to answer a mount.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Mounts, says so on stdout in one line, serves the kernel until the mount is taken away or `stop` is true; then makes
 /// everything durable.

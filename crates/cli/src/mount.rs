@@ -14,9 +14,11 @@ use clap::Args;
 use forebay_env::{Env, real};
 
 use crate::{
+    ask,
     cluster::{Cluster, ClusterArg},
     error::{CliError, CliResult, Doing},
     format::utf8,
+    fuse_mount,
     mount_options::Options,
     mounts,
     processes::{self, Background},
@@ -50,14 +52,20 @@ pub fn run(args: &MountArgs) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
     let mnt = prepare_point(&args.mnt)?;
     refuse_mounted(&mnt)?;
+    // Whoever looks at the mount later may be elsewhere.
+    let source = match &cluster {
+        ClusterArg::Described(cluster) => utf8(&cluster.dir)?,
+        ClusterArg::Addresses(_) => args.cluster.clone(),
+    };
     if args.foreground {
-        return serve(&cluster, &args.cluster, &mnt, options);
+        return serve(&cluster, &source, &mnt, options);
     }
     let log_dir = match &cluster {
         ClusterArg::Described(cluster) => cluster.log_dir(),
         ClusterArg::Addresses(_) => mounts::run_dir(),
     };
-    start(&args.cluster, &mnt, &args.options, &log_dir)
+    ask::tell_if_silent(&cluster, fuse_mount::PATIENCE);
+    start(&source, &mnt, &args.options, &log_dir)
 }
 
 /// Mounts `cluster` at `mnt` unless it is mounted there.
@@ -78,7 +86,8 @@ fn start(cluster: &str, mnt: &Path, options: &[String], log_dir: &Path) -> CliRe
     }
     args.extend(["--".to_owned(), cluster.to_owned(), utf8(mnt)?]);
     let (name, run_dir) = (mounts::name_of(mnt), mounts::run_dir());
-    Background { name: &name, args, run_dir: &run_dir, log_dir }.start()?.wait_ready().map(drop)
+    let called = format!("the mount at {}", mnt.display());
+    Background { name: &name, called, args, run_dir: &run_dir, log_dir }.start()?.wait_ready().map(drop)
 }
 
 /// The arguments with which mount(8) calls its helpers (`mount.forebay SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]

@@ -42,15 +42,29 @@ pub fn is_mounted(mnt: &Path) -> bool {
 pub fn of_cluster(dir: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let is_of = |source: &str| Path::new(source).canonicalize().is_ok_and(|source| source == dir);
-    our_mounts(&table).filter(|(_, source)| is_of(source)).map(|(point, _)| point.into()).collect()
+    our_mounts(&table, is_noted).filter(|(_, source)| is_of(source)).map(|(point, _)| point.into()).collect()
 }
 
-/// Points and sources of mounts of ours.
-fn our_mounts(table: &str) -> impl Iterator<Item = (String, String)> + '_ {
-    table.lines().filter_map(|line| {
+/// The mount of ours that `path` lies on, if it does: its point, and what it was mounted from. Asks no server.
+pub fn holding(path: &Path) -> Option<(String, String)> {
+    let path = std::path::absolute(path).ok()?;
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    our_mounts(&table, is_noted).filter(|(point, _)| path.starts_with(point)).max_by_key(|(point, _)| point.len())
+}
+
+fn is_noted(point: &str) -> bool {
+    pid_file(Path::new(point)).exists()
+}
+
+/// Points and sources of mounts of ours. Where mount(2) was called without a helper, their type is `fuse` as that of others:
+/// then those are ours whose process is noted.
+fn our_mounts(table: &str, is_noted: impl Fn(&str) -> bool) -> impl Iterator<Item = (String, String)> {
+    table.lines().filter_map(move |line| {
         let (mount, rest) = line.split_once(" - ")?;
-        let source = rest.strip_prefix("fuse.forebay ")?.split(' ').next()?;
-        Some((unescape(mount.split(' ').nth(4)?), unescape(source)))
+        let (kind, rest) = rest.split_once(' ')?;
+        let (point, source) = (unescape(mount.split(' ').nth(4)?), unescape(rest.split(' ').next()?));
+        let ours = kind == "fuse.forebay" || (kind == "fuse" && is_noted(&point));
+        ours.then_some((point, source))
     })
 }
 
@@ -102,9 +116,10 @@ mod tests {
 
     #[test]
     fn our_mounts_are_told_from_others() {
-        let table =
-            "36 35 0:3 / /a\\040b rw shared:1 - fuse.forebay /srv/c rw\n37 35 0:4 / /plain rw - ext4 /srv/c rw\n";
-        assert_eq!(our_mounts(table).collect::<Vec<_>>(), [("/a b".to_owned(), "/srv/c".to_owned())]);
+        let table = "36 35 0:3 / /a\\040b rw shared:1 - fuse.forebay /srv/c rw\n37 35 0:4 / /plain rw - ext4 /srv/c rw\n\
+             38 35 0:5 / /noted rw - fuse /srv/c rw\n39 35 0:6 / /others rw - fuse /srv/c rw\n";
+        let ours: Vec<_> = our_mounts(table, |point| point == "/noted").collect();
+        assert_eq!(ours, ["/a b", "/noted"].map(|point| (point.to_owned(), "/srv/c".to_owned())));
     }
 
     #[test]

@@ -34,8 +34,10 @@ pub fn this_program() -> Command {
 
 /// A background process to be started: its name, arguments, where its pid and log go.
 pub struct Background<'a> {
-    /// `MDT0000`, `servers`, `mount`.
+    /// Of its files: `MDT0000`, `servers`.
     pub name: &'a str,
+    /// What people call it.
+    pub called: String,
     /// Arguments of this program.
     pub args: Vec<String>,
     /// Where `NAME.pid` goes.
@@ -55,14 +57,15 @@ impl Background<'_> {
         let log_bytes = log.metadata().map_or(0, |meta| meta.len());
         let mut command = this_program();
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut child = posix::in_own_session(&mut command).spawn().doing(|| format!("cannot start {}", self.name))?;
+        let mut child =
+            posix::in_own_session(&mut command).spawn().doing(|| format!("cannot start {}", self.called))?;
         let pid_file = PidFile::of(self.run_dir, self.name);
         if let Err(error) = pid_file.write(child.id()) {
             // Nobody would find it again.
             let _ = child.kill().and_then(|()| child.wait());
             return Err(error);
         }
-        Ok(Starting { name: self.name.to_owned(), child, pid_file, log_path, log_bytes })
+        Ok(Starting { called: self.called.clone(), child, pid_file, log_path, log_bytes })
     }
 }
 
@@ -72,7 +75,7 @@ fn open_log(path: &Path) -> CliResult<File> {
 
 /// A background process that has been started and has not said yet that it is ready.
 pub struct Starting {
-    name: String,
+    called: String,
     child: Child,
     pid_file: PidFile,
     log_path: PathBuf,
@@ -84,14 +87,14 @@ impl Starting {
     pub fn wait_ready(mut self) -> CliResult<Child> {
         let stdout = self.child.stdout.take().expect("stdout is a pipe");
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).doing(|| format!("cannot hear {}", self.name))?;
+        BufReader::new(stdout).read_line(&mut line).doing(|| format!("cannot hear {}", self.called))?;
         if !line.is_empty() {
             return Ok(self.child);
         }
-        let status = self.child.wait().doing(|| format!("cannot wait for {}", self.name))?;
+        let status = self.child.wait().doing(|| format!("cannot wait for {}", self.called))?;
         self.pid_file.remove();
         let how = if status.code() == Some(1) { String::new() } else { format!(" ({status})") };
-        Err(CliError::failed(format!("{} did not start{how}: {}", self.name, self.log_tail())))
+        Err(CliError::failed(format!("{} did not start{how}: {}", self.called, self.log_tail())))
     }
 
     fn log_tail(&self) -> String {
@@ -130,6 +133,11 @@ impl PidFile {
         let mut all: Vec<_> = entries.filter_map(named).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
+    }
+
+    /// True if a process is noted, running or not.
+    pub fn exists(&self) -> bool {
+        self.path.exists()
     }
 
     /// Notes that `pid` is the process.

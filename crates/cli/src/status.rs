@@ -2,6 +2,7 @@
 
 use clap::Args;
 use forebay_env::{Env, real};
+use forebay_proto::Transno;
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 /// Of which cluster.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The DIR of `forebay up`, or HOST:PORT[,HOST:PORT] of the MGS
+    /// The DIR of `forebay up`, a mount, or HOST:PORT[,HOST:PORT] of the MGS
     #[arg(value_name = "CLUSTER")]
     pub cluster: String,
     /// Print JSON
@@ -37,15 +38,24 @@ pub fn run(args: &StatusArgs) -> CliResult {
     refuse_silence(&report)
 }
 
-/// Fails if a target does not answer.
+/// Fails if a target does not answer, or has stopped.
 pub fn refuse_silence(report: &Value) -> CliResult {
-    let down: Vec<&str> = targets(report).filter(|t| t["state"] == "down").filter_map(|t| t["name"].as_str()).collect();
-    let verb = match down.len() {
-        0 => return Ok(()),
-        1 => "does",
-        _ => "do",
+    let of_state = |state: &str| -> Vec<&str> {
+        targets(report).filter(|t| t["state"] == *state).filter_map(|t| t["name"].as_str()).collect()
     };
-    Err(CliError::failed(format!("{} {verb} not answer; `forebay up` starts what is missing", down.join(", "))))
+    let (down, stopped) = (of_state("down"), of_state("stopped"));
+    let verb = if down.len() == 1 { "does" } else { "do" };
+    let down_words = format!("{} {verb} not answer; `forebay up` starts what is missing", down.join(", "));
+    let stopped_words = format!(
+        "{} stopped, and all who use it wait; `forebay up` starts it again when its device is well",
+        stopped.join(", ")
+    );
+    match (down.is_empty(), stopped.is_empty()) {
+        (true, true) => Ok(()),
+        (false, true) => Err(CliError::failed(down_words)),
+        (true, false) => Err(CliError::failed(stopped_words)),
+        (false, false) => Err(CliError::failed(format!("{stopped_words}\n{down_words}"))),
+    }
 }
 
 /// The contract's object.
@@ -84,7 +94,7 @@ fn targets(report: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn table(report: &Value) -> String {
-    let heads = ["target", "state", "pid", "used", "available", "last committed", "sessions", "where"];
+    let heads = ["target", "state", "pid", "used", "available", "durable up to", "sessions", "where"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(targets(report).map(row));
     let mut lines = vec![format!("cluster {}", report["cluster"].as_str().unwrap_or_default()), String::new()];
@@ -92,6 +102,8 @@ fn table(report: &Value) -> String {
     // Of one whose process does not run, there is no more to say.
     let puzzling = targets(report).filter(|t| t["state"] != "down" || t["dir"].is_null() || !t["pid"].is_null());
     lines.extend(puzzling.filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?))));
+    lines.extend(targets(report).filter_map(|t| t["reason"].as_str().map(str::to_owned)));
+    lines.extend(targets(report).filter_map(bad_places));
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
     lines.push(String::new());
     lines.push(match clients.len() {
@@ -114,14 +126,56 @@ fn row(target: &Value) -> Vec<String> {
     let bytes = |key: &str| space(target, key).map_or("-".into(), show_bytes);
     vec![
         text("name"),
-        text("state"),
+        state(target),
         text("pid"),
         bytes("used"),
         bytes("available"),
-        text("last_committed"),
-        text("sessions"),
+        durable(target),
+        sessions(target),
         text("dir"),
     ]
+}
+
+/// In recovery: for how much longer, and for whom.
+fn state(target: &Value) -> String {
+    let state = target["state"].as_str().unwrap_or("-");
+    let recovery = &target["recovery"];
+    match (state, recovery["left_ms"].as_u64()) {
+        ("recovering", Some(left_ms)) => format!(
+            "recovering: {} of {} clients awaited, {:.1} s at most",
+            recovery["awaited"],
+            recovery["expected"],
+            left_ms as f64 / 1e3
+        ),
+        _ => state.to_owned(),
+    }
+}
+
+/// The last committed transno: which change since which start of the target.
+fn durable(target: &Value) -> String {
+    match target["last_committed"].as_u64().map(Transno) {
+        None => "-".into(),
+        Some(Transno(0)) => "nothing yet".into(),
+        Some(transno) => format!("change {} of start {}", transno.counter(), transno.incarnation()),
+    }
+}
+
+/// Sessions whose clients are connected, and those whose clients are away.
+fn sessions(target: &Value) -> String {
+    let Some(all) = target["sessions"].as_u64() else { return "-".into() };
+    let clients = target["clients"].as_array().map_or(&[][..], Vec::as_slice);
+    match clients.iter().filter(|client| client["connected"] == false).count() as u64 {
+        0 => all.to_string(),
+        away => format!("{}, {away} away", all.saturating_sub(away)),
+    }
+}
+
+fn bad_places(target: &Value) -> Option<String> {
+    let bad = target["space"]["slabs"]["bad"].as_u64().filter(|bad| *bad > 0)?;
+    let name = target["name"].as_str()?;
+    Some(format!(
+        "{name}: writes failed in {bad} places (slabs) of its device, which are left alone; replace the device soon"
+    ))
 }
 
 /// Bytes of a target's space: `used`, `available` or `total`.
@@ -141,12 +195,28 @@ mod tests {
                 {"name": "MDT0000", "kind": "mdt", "state": "serving", "pid": 7, "dir": "/x", "last_committed": 12,
                  "space": {"used_bytes": 1024, "available_bytes": 2048}, "sessions": 2},
                 {"name": "OST0000", "kind": "ost", "state": "down", "error": "no answer"},
+                {"name": "OST0001", "state": "stopped", "reason": "OST0001 stopped: EIO", "last_committed": (3u64 << 40) + 9},
+                {"name": "OST0002", "state": "recovering", "recovery": {"awaited": 1, "expected": 2, "left_ms": 1500},
+                 "space": {"slabs": {"bad": 3}}, "sessions": 2, "clients": [{"connected": true}, {"connected": false}]},
             ],
             "clients": [{"client": "id", "description": "mount host:/mnt"}],
         });
         let table = table(&report);
-        for words in ["MDT0000  serving    7  1 KiB      2 KiB", "down", "no answer", "mount host:/mnt"] {
+        for words in [
+            "MDT0000  serving",
+            "1 KiB      2 KiB",
+            "down",
+            "no answer",
+            "mount host:/mnt",
+            "OST0001 stopped: EIO",
+            "change 9 of start 3",
+            "recovering: 1 of 2 clients awaited, 1.5 s at most",
+            "1, 1 away",
+            "writes failed in 3 places",
+        ] {
             assert!(table.contains(words), "{words} in {table}");
         }
+        let error = refuse_silence(&report).expect_err("two do not serve").message;
+        assert!(error.contains("OST0001 stopped") && error.contains("OST0000 does not answer"), "{error}");
     }
 }

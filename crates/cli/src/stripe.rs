@@ -47,10 +47,56 @@ pub struct SetstripeArgs {
 /// Sets it.
 pub fn set(args: &SetstripeArgs) -> CliResult {
     let text = args.layout_text()?;
-    args.paths.iter().try_for_each(|path| set_one(path, &text))
+    for path in &args.paths {
+        args.refuse_pointless(path)?;
+        set_one(path, &text).map_err(|error| args.without_pools(error))?;
+        args.tell_of_fewer(path);
+    }
+    Ok(())
 }
 
 impl SetstripeArgs {
+    /// What would change nothing, and was meant to.
+    fn refuse_pointless(&self, path: &Path) -> CliResult {
+        let shown = path.display();
+        let says_nothing = !self.delete
+            && (self.count.is_none() && self.size.is_none() && self.index.is_none() && self.pool.is_none());
+        if says_nothing && path.is_dir() {
+            return Err(CliError::usage(format!(
+                "{shown}: say what new files are to get (-c COUNT, -S SIZE, -i OST), or -d to inherit again"
+            )));
+        }
+        if self.delete && !path.is_dir() {
+            return Err(CliError::usage(format!(
+                "{shown}: -d is for directories; a file keeps its layout, a copy of it gets its directory's"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The server's EINVAL does not say which of the flags it is about.
+    fn without_pools(&self, error: CliError) -> CliError {
+        match &self.pool {
+            Some(pool) => {
+                let words = format!("there is no pool '{pool}': this version has none; leave out -p");
+                CliError::failed(format!("{}; {words}", error.message))
+            }
+            None => error,
+        }
+    }
+
+    /// Files lie over as many OSTs as there are, as with Lustre.
+    fn tell_of_fewer(&self, path: &Path) {
+        let Some(count) = self.count.and_then(|count| u64::try_from(count).ok()) else { return };
+        let Ok(layout) = layout_of(path) else { return };
+        if let Some(osts) = layout["cluster_osts"].as_u64().filter(|osts| *osts < count) {
+            let shown = path.display();
+            eprintln!(
+                "{shown}: there are {osts} OSTs, so files get {osts} stripes (-c -1 means all, however many there are)"
+            );
+        }
+    }
+
     /// The flags as the mount reads them: `-c 4 -S 1048576 -i -1 -p POOL`.
     fn layout_text(&self) -> CliResult<String> {
         if let Some(count) = self.count.filter(|count| !(-1..=forebay_proto::limits::STRIPES as i64).contains(count)) {
@@ -98,7 +144,7 @@ fn explain(error: &io::Error, made: bool) -> String {
         Some(libc::EEXIST | libc::EBUSY | libc::ENOTEMPTY) if !made => {
             "it was opened for writing before, and that fixes a file's layout; copy it to a new file".into()
         }
-        Some(libc::EINVAL | libc::ERANGE) => "there are not that many OSTs, or there is no such OST".into(),
+        Some(libc::EINVAL | libc::ERANGE) => "the server refuses it: is there such an OST? (`forebay status`)".into(),
         _ => error.to_string(),
     }
 }

@@ -7,6 +7,7 @@ use forebay_client::{Client, MountOptions};
 use forebay_env::{Env, real};
 
 use crate::{
+    ask,
     cluster::ClusterArg,
     error::{CliError, CliResult, Doing},
     progress,
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Of which cluster.
 #[derive(Debug, Args)]
 pub struct SyncArgs {
-    /// The DIR of `forebay up`, or HOST:PORT[,HOST:PORT] of the MGS
+    /// The DIR of `forebay up`, a mount, or HOST:PORT[,HOST:PORT] of the MGS
     #[arg(value_name = "CLUSTER")]
     pub cluster: String,
 }
@@ -26,6 +27,7 @@ pub struct SyncArgs {
 /// Waits for it.
 pub fn run(args: &SyncArgs) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
+    ask::tell_if_silent(&cluster, PATIENCE);
     let _waiting = progress::spinner("waiting until everything is durable");
     real::run(|env| async move { sync(&env, &cluster).await })
 }

@@ -11,22 +11,26 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use forebay_env::{Address, Env, real};
-use forebay_proto::{TargetId, Uuid};
-use forebay_store::FormatOptions;
+use forebay_proto::{TargetId, TargetKind, Uuid};
+use forebay_store::{FormatOptions, Store};
 
 use crate::{
+    ask,
     cluster::{self, Cluster, Description, TargetEntry},
+    down,
     error::{CliError, CliResult, Doing},
     format::{self, format_target},
-    mount,
+    mount, mounts,
     processes::{Background, PidFile, Starting},
     progress::{self, Counts},
     serve,
-    units::parse_positive_size,
+    units::{parse_positive_size, show_bytes},
 };
 
 /// Name of the process that serves all targets.
 const SERVERS: &str = "servers";
+/// Fewest data bytes of a target: slabs of 1 MiB for checkpoints and the cleaner, and as many for data.
+const BYTES_MIN: u64 = 64 << 20;
 /// Marks a directory in which formatting began and did not end.
 const UNFINISHED: &str = "cluster.toml.unfinished";
 /// What a directory that is to become a cluster may hold: of a fresh file system, of an attempt before.
@@ -81,6 +85,7 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs) -> CliResult {
     let mut cluster = open(args)?;
     let _lock = Lock::take(&cluster)?;
+    stop_stopped(&cluster)?;
     start_servers(&cluster)?;
     if args.no_mount {
         println!("serving {} and {} OSTs in {}", TargetId::mdt(0), cluster.ost_count(), cluster.dir.display());
@@ -116,7 +121,36 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
             differs("--osts", format!("{} OSTs", cluster.ost_count()))
         }
         _ if args.separate && !cluster.description.separate => differs("--separate", "one process for all".into()),
-        _ => Ok(cluster),
+        _ => refuse_other_shape(args, &cluster).map(|()| cluster),
+    }
+}
+
+/// What was chosen at the first use stays.
+fn refuse_other_shape(args: &UpArgs, cluster: &Cluster) -> CliResult {
+    let differs = |flag: &str, was: String| {
+        let dir = args.dir.display();
+        Err(CliError::usage(format!("{flag}: {dir} was formatted with {was}; that cannot change, leave the flag out")))
+    };
+    for target in cluster.targets() {
+        let (flag, asked) = match target.id.kind {
+            TargetKind::Mdt => ("--mdt-size", args.mdt_size),
+            TargetKind::Ost => ("--ost-size", args.ost_size),
+        };
+        let Some(asked) = asked else { continue };
+        let dir = format::utf8(&target.dir)?;
+        // One that cannot be read says so when it is served.
+        let has = real::run(async |env| Store::peek_identity(&env, &dir)).map_or(asked, |identity| identity.data_bytes);
+        if has != asked {
+            return differs(&format!("{flag} {}", show_bytes(asked)), format!("{} for {}", show_bytes(has), target.id));
+        }
+    }
+    let listens = cluster.mgs();
+    match &args.listen {
+        Some(asked) if listens.first() != Some(asked) => {
+            let listens: Vec<String> = listens.iter().map(Address::to_string).collect();
+            differs(&format!("--listen {asked}"), format!("{} at {}", TargetId::mdt(0), listens.join(" and ")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -126,6 +160,12 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
         return Err(CliError::usage(format!("--osts {osts}: use 1 to {}", forebay_proto::limits::STRIPES)));
     }
     let shown = args.dir.display();
+    if let Some((point, source)) = mounts::holding(&args.dir) {
+        return Err(CliError::failed(format!(
+            "{shown} is on the mount at {point}, of {source}: give a directory on a disk (`forebay status {source}` tells of \
+             that cluster)"
+        )));
+    }
     std::fs::create_dir_all(&args.dir).doing(|| format!("cannot make {shown}"))?;
     let dir = args.dir.canonicalize().doing(|| format!("cannot use {shown}"))?;
     clear_unfinished(&dir)?;
@@ -203,6 +243,12 @@ struct Sizes {
 impl Sizes {
     /// Unless told otherwise, all targets together take at most half of what is free.
     fn choose(args: &UpArgs, dir: &Path, osts: u32) -> CliResult<Self> {
+        for (flag, asked) in [("--ost-size", args.ost_size), ("--mdt-size", args.mdt_size)] {
+            if let Some(asked) = asked.filter(|asked| *asked < BYTES_MIN || !asked.is_multiple_of(4096)) {
+                let (asked, least) = (show_bytes(asked), show_bytes(BYTES_MIN));
+                return Err(CliError::usage(format!("{flag} {asked}: use {least} or more, a multiple of 4 KiB")));
+            }
+        }
         let free = crate::posix::free_bytes(dir).doing(|| format!("free space of {}", dir.display()))?;
         let share = |of: u64, most: u64| (of / (64 << 20) * (64 << 20)).clamp(256 << 20, most);
         let sizes = Self {
@@ -213,12 +259,11 @@ impl Sizes {
         let mdt = sizes.mdt + journal(TargetId::mdt(0), sizes.mdt);
         let all = mdt + u64::from(osts) * (sizes.ost + journal(TargetId::ost(0), sizes.ost));
         if all > free {
-            let show = crate::units::show_bytes;
             return Err(CliError::failed(format!(
                 "{} has {} free, and the targets need {}; give a smaller --ost-size or --mdt-size",
                 dir.display(),
-                show(free),
-                show(all),
+                show_bytes(free),
+                show_bytes(all),
             )));
         }
         Ok(sizes)
@@ -259,6 +304,35 @@ fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResul
         .collect()
 }
 
+/// Ends server processes that run and have a target that serves no more, so that it is started anew.
+fn stop_stopped(cluster: &Cluster) -> CliResult {
+    let running: Vec<(PidFile, Vec<cluster::Target>)> = server_processes(cluster)
+        .into_iter()
+        .map(|(name, targets)| (PidFile::of(&cluster.run_dir(), &name), targets))
+        .filter(|(pid_file, _)| pid_file.running().is_some())
+        .collect();
+    if running.is_empty() {
+        return Ok(());
+    }
+    let answers = real::run(async |env| ask::states(&env, &cluster.map()).await);
+    let reason = |id: TargetId| {
+        let status = answers.iter().find(|answer| answer.id == id)?.status.as_ref().ok()?;
+        (status.get("state")? == "stopped")
+            .then(|| status.get("reason").and_then(|r| r.as_str()).unwrap_or("?").to_owned())
+    };
+    for (pid_file, targets) in running {
+        let stopped: Vec<String> = targets.iter().filter_map(|target| reason(target.id)).collect();
+        if stopped.is_empty() {
+            continue;
+        }
+        eprintln!("{}\nstarting it again", stopped.join("\n"));
+        if !pid_file.stop(down::PATIENCE) {
+            pid_file.kill();
+        }
+    }
+    Ok(())
+}
+
 /// Starts every server process that does not run, and waits until all are ready.
 pub fn start_servers(cluster: &Cluster) -> CliResult {
     let mut starting = Vec::new();
@@ -289,7 +363,12 @@ pub fn start_server(cluster: &Cluster, name: &str, targets: &[cluster::Target]) 
     for target in targets {
         args.push(format::utf8(&target.dir)?);
     }
-    Background { name, args, run_dir: &cluster.run_dir(), log_dir: &cluster.log_dir() }.start()
+    Background { name, called: called(name, targets), args, run_dir: &cluster.run_dir(), log_dir: &cluster.log_dir() }
+        .start()
+}
+
+fn called(name: &str, targets: &[cluster::Target]) -> String {
+    if targets.len() == 1 { format!("the server of {name}") } else { "the servers' process".into() }
 }
 
 /// Where to mount, remembered for the next `up`.

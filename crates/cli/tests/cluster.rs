@@ -176,3 +176,37 @@ fn down_does_not_say_so_of_servers_that_it_cannot_stop() {
         words(&output)
     );
 }
+
+#[test]
+fn what_was_chosen_at_the_first_use_is_not_ignored_at_the_second() {
+    let scratch = Scratch::new("shape");
+    let up = Up::new(&scratch, &[]);
+    for (flags, said) in [
+        (&["--ost-size", "256MiB"][..], "128 MiB for OST0000"),
+        (&["--mdt-size", "1GiB"], "128 MiB for MDT0000"),
+        (&["--osts", "3"], "2 OSTs"),
+        (&["--listen", "127.0.0.1:4999"], "MDT0000.sock"),
+    ] {
+        let output = forebay().args(["up", scratch.path(), "--no-mount"]).args(flags).output().expect("it runs");
+        assert!(output.status.code() == Some(2) && words(&output).contains(said), "{flags:?}: {}", words(&output));
+    }
+    assert!(up.again(&[]).status.success());
+    let dir = format!("{}/new", scratch.path());
+    let output = forebay().args(["up", &dir, "--ost-size", "1MiB"]).output().expect("it runs");
+    assert!(output.status.code() == Some(2) && words(&output).contains("64 MiB or more"), "{}", words(&output));
+}
+
+#[test]
+fn who_waits_for_a_cluster_that_is_down_says_so_at_once() {
+    use std::io::BufRead;
+    let scratch = Scratch::new("waits");
+    drop(Up::new(&scratch, &[]));
+    let mut child =
+        forebay().args(["sync", scratch.path()]).stderr(std::process::Stdio::piped()).spawn().expect("runs");
+    let mut line = String::new();
+    let began = std::time::Instant::now();
+    std::io::BufReader::new(child.stderr.take().expect("piped")).read_line(&mut line).expect("a line");
+    assert!(line.contains("MDT0000 does not answer") && line.contains("waiting up to 30 s"), "{line}");
+    assert!(began.elapsed().as_secs() < 10);
+    child.kill().and_then(|()| child.wait()).expect("ended");
+}

@@ -407,3 +407,41 @@ fn the_demo_runs_through_a_mount_and_cleans_up() {
     assert!(in_the_middle("OST0001") && in_the_middle("MDT0000"), "{said}");
     assert!(!Path::new(&dir).exists());
 }
+
+#[test]
+fn layouts_that_change_nothing_or_cannot_be_are_not_taken_in_silence() {
+    let Some(mounts) = Mounts::new("layouts") else { return };
+    let (dir, file) = (mounts.first.join("d"), mounts.first.join("f"));
+    fs::create_dir(&dir).expect("made");
+    fs::write(&file, "x").expect("written");
+    let say = |flags: &[&str], path: &Path| {
+        let output = forebay().arg("setstripe").args(flags).arg(path).output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (flags, path, code, said) in [
+        (&[][..], &dir, 2, "-c COUNT"),
+        (&["-d"], &file, 2, "-d is for directories"),
+        (&["-p", "foo"], &dir, 1, "no pool 'foo'"),
+        (&["-i", "7"], &dir, 1, "is there such an OST"),
+        (&["-c", "99"], &dir, 0, "there are 2 OSTs"),
+        (&["-c", "2"], &dir, 0, ""),
+        (&["-d"], &dir, 0, ""),
+    ] {
+        let (got, words) = say(flags, path);
+        assert!(got == Some(code) && words.contains(said) && words.is_empty() == said.is_empty(), "{flags:?}: {words}");
+    }
+    // From within the mount, its cluster is meant; no other is made there.
+    let status = forebay().args(["status", "."]).current_dir(&dir).output().expect("it runs");
+    assert!(status.status.success() && String::from_utf8_lossy(&status.stdout).contains("OST0001"));
+    let up = forebay().arg("up").arg(dir.join("c")).output().expect("it runs");
+    let said = String::from_utf8_lossy(&up.stderr).into_owned();
+    assert!(up.status.code() == Some(1) && said.contains("is on the mount at"), "{said}");
+}
+
+#[test]
+fn down_takes_every_mount_of_its_cluster_away() {
+    let Some(mounts) = Mounts::new("down") else { return };
+    run(forebay().args(["down", &mounts.cluster()]));
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the kernel's table");
+    assert!(!table.contains(mounts.scratch.path()), "{table}");
+}

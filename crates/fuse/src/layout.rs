@@ -1,11 +1,11 @@
 //! The layout as a virtual extended attribute, `forebay.layout`, for `forebay setstripe` and `getstripe`.
 //!
-//! Read, it is JSON: a file's layout, or what new files of a directory get. Written, it is text in the flags of
+//! Read, it is JSON: a file's layout, or what new files of a directory get, and how many OSTs there are. Written, it is text in the flags of
 //! `setstripe`: `-c COUNT -S BYTES -i INDEX -p POOL`, any of them. It is not listed, so copies of files do not carry it.
 
 use bytes::Bytes;
 use forebay_client::{ClientError, ClientResult, LayoutSpec};
-use forebay_proto::{Errno, Fid, Layout};
+use forebay_proto::{Errno, Fid, Layout, TargetKind};
 
 use crate::{caller::Asker, server::Server};
 
@@ -16,9 +16,10 @@ impl Server {
     pub async fn get_layout(&self, ino: u64) -> ClientResult<Bytes> {
         let fid = self.fid(ino);
         let (layout, default) = self.client.get_layout(fid).await?;
+        let osts = self.client.map().targets.iter().filter(|target| target.id.kind == TargetKind::Ost).count();
         let text = match layout {
-            Some(layout) => describe(fid, &layout),
-            None => describe_default(&default.unwrap_or_else(LayoutSpec::inherit)),
+            Some(layout) => describe(fid, &layout, osts),
+            None => describe_default(&default.unwrap_or_else(LayoutSpec::inherit), osts),
         };
         Ok(text.into())
     }
@@ -33,10 +34,10 @@ impl Server {
     }
 }
 
-fn describe(fid: Fid, layout: &Layout) -> String {
+fn describe(fid: Fid, layout: &Layout, cluster_osts: usize) -> String {
     let osts: Vec<String> = layout.osts.iter().map(u32::to_string).collect();
     format!(
-        r#"{{"stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "generation": {}, "osts": [{}], "fid": "{fid}", "pool": ""}}"#,
+        r#"{{"stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "generation": {}, "osts": [{}], "fid": "{fid}", "pool": "", "cluster_osts": {cluster_osts}}}"#,
         osts.len(),
         layout.stripe_bytes,
         osts.first().map_or("-1", String::as_str),
@@ -45,9 +46,9 @@ fn describe(fid: Fid, layout: &Layout) -> String {
     )
 }
 
-fn describe_default(layout: &LayoutSpec) -> String {
+fn describe_default(layout: &LayoutSpec, cluster_osts: usize) -> String {
     format!(
-        r#"{{"stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "pool": "{}"}}"#,
+        r#"{{"stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "pool": "{}", "cluster_osts": {cluster_osts}}}"#,
         or_minus_one(layout.stripe_count),
         layout.stripe_bytes,
         or_minus_one(layout.stripe_index),
@@ -98,9 +99,9 @@ mod tests {
     #[test]
     fn a_layout_is_told_as_json() {
         let layout = Layout { generation: 2, stripe_bytes: 65536, osts: vec![3, 0] };
-        let expected = r#"{"stripe_count": 2, "stripe_size": 65536, "stripe_index": 3, "generation": 2, "osts": [3, 0], "fid": "[0x0:0x1]", "pool": ""}"#;
-        assert_eq!(describe(Fid::ROOT, &layout), expected);
-        let expected = r#"{"stripe_count": 0, "stripe_size": 0, "stripe_index": -1, "pool": ""}"#;
-        assert_eq!(describe_default(&LayoutSpec::inherit()), expected);
+        let expected = r#"{"stripe_count": 2, "stripe_size": 65536, "stripe_index": 3, "generation": 2, "osts": [3, 0], "fid": "[0x0:0x1]", "pool": "", "cluster_osts": 4}"#;
+        assert_eq!(describe(Fid::ROOT, &layout, 4), expected);
+        let expected = r#"{"stripe_count": 0, "stripe_size": 0, "stripe_index": -1, "pool": "", "cluster_osts": 4}"#;
+        assert_eq!(describe_default(&LayoutSpec::inherit(), 4), expected);
     }
 }

@@ -136,6 +136,11 @@ impl Transno {
     pub fn incarnation(self) -> Incarnation {
         Incarnation((self.0 >> Self::COUNTER_BITS) as u32)
     }
+
+    /// The how manieth of that incarnation it is.
+    pub fn counter(self) -> u64 {
+        self.0 & ((1 << Self::COUNTER_BITS) - 1)
+    }
 }
 
 /// A client process (a mount, a library, a server acting as a client), new at each start of it.

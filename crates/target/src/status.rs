@@ -76,6 +76,7 @@ impl Core {
             "awaited": awaited,
             "replayed": recovery.replayed,
             "window_ms": self.options.recovery_window.as_millis() as u64,
+            "left_ms": recovery.left(self.env.now(), self.options.recovery_window).as_millis() as u64,
         })
     }
 

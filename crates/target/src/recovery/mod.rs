@@ -7,7 +7,7 @@
 
 pub mod merge;
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_env::Time;
@@ -70,6 +70,14 @@ impl Recovery {
             Phase::Replaying => ("replaying", self.members.values().filter(|m| !m.replay_done).count()),
             Phase::Reclaiming => ("reclaiming", self.members.values().filter(|m| !m.reclaim_done).count()),
             Phase::Over => ("complete", 0),
+        }
+    }
+
+    /// How much longer it waits, unless somebody it waits for gets on.
+    pub fn left(&self, now: Time, window: Duration) -> Duration {
+        match self.phase {
+            Phase::Over => Duration::ZERO,
+            _ => window.saturating_sub(now.since(self.progress)),
         }
     }
 
