@@ -52,12 +52,15 @@ pub fn run(args: &FsckArgs) -> CliResult {
         let least = if args.verbose { Severity::Info } else { Severity::Warning };
         reports.iter().for_each(|report| print!("{}", report.to_text(least)));
     }
-    conclude(code, &failures, args.repair)
+    conclude(code, &failures, args.repair, reports.iter().any(Report::is_beyond_repair))
 }
 
-fn conclude(code: i32, failures: &[String], repaired: bool) -> CliResult {
+fn conclude(code: i32, failures: &[String], repaired: bool, beyond_repair: bool) -> CliResult {
     let words = if !failures.is_empty() {
         failures.join("\n")
+    } else if code & exit::LEFT != 0 && beyond_repair {
+        "something is wrong that --repair cannot mend, and nothing was changed; what to do stands below each error"
+            .to_owned()
     } else if code & exit::LEFT != 0 && !repaired {
         "something is wrong; --repair mends what can be mended".to_owned()
     } else if code & exit::LEFT != 0 {
@@ -146,14 +149,15 @@ mod tests {
 
     #[test]
     fn exit_codes_are_those_of_fsck_and_come_with_words() {
-        assert!(conclude(exit::CLEAN, &[], false).is_ok());
-        for (code, failures, repaired, words) in [
-            (exit::LEFT, &[][..], false, "--repair"),
-            (exit::LEFT | exit::REPAIRED, &[], true, "does not reach"),
-            (exit::REPAIRED, &[], true, "is repaired"),
-            (exit::OPERATIONAL, &["/x: served".to_owned()], false, "/x: served"),
+        assert!(conclude(exit::CLEAN, &[], false, false).is_ok());
+        for (code, failures, repaired, deep, words) in [
+            (exit::LEFT, &[][..], false, false, "--repair mends"),
+            (exit::LEFT, &[], false, true, "cannot mend"),
+            (exit::LEFT | exit::REPAIRED, &[], true, false, "does not reach"),
+            (exit::REPAIRED, &[], true, false, "is repaired"),
+            (exit::OPERATIONAL, &["/x: served".to_owned()], false, false, "/x: served"),
         ] {
-            let error = conclude(code, failures, repaired).expect_err(words);
+            let error = conclude(code, failures, repaired, deep).expect_err(words);
             assert!(i32::from(error.exit_code()) == code && error.message.contains(words), "{error}");
         }
     }

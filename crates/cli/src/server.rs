@@ -227,7 +227,12 @@ fn log_recovery(env: &Env, id: TargetId, store: &Store) {
         (false, _) => "after a crash",
     };
     let took = show_seconds(report.duration.as_secs_f64());
-    env.log(&format!("{id} opened {how}: {} journal records applied in {took}", report.records));
+    let torn = if report.torn_tail {
+        "; a torn record at its end was dropped, as nobody was told that it is durable"
+    } else {
+        ""
+    };
+    env.log(&format!("{id} opened {how}: {} journal records applied in {took}{torn}", report.records));
 }
 
 async fn start(env: &Env, store: &Store, serving: &Serving) -> CliResult<(Server, Vec<Address>)> {

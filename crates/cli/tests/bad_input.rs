@@ -8,71 +8,11 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    process::Output,
+    path::Path,
     thread,
 };
 
-use common::{Scratch, forebay};
-
-/// A cluster of one MDT and two OSTs, stopped; taken down whatever a test does with it.
-struct Site {
-    scratch: Scratch,
-}
-
-impl Site {
-    fn new(name: &str) -> Self {
-        let site = Self { scratch: Scratch::new(name) };
-        let output = site.up();
-        assert!(output.status.success(), "{}", words(&output));
-        site.down();
-        site
-    }
-
-    fn up(&self) -> Output {
-        let sizes = ["--osts", "2", "--ost-size", "128MiB", "--mdt-size", "128MiB", "--no-mount"];
-        forebay().args(["up", self.scratch.path()]).args(sizes).output().expect("it runs")
-    }
-
-    fn down(&self) {
-        let output = forebay().args(["down", self.scratch.path()]).output().expect("it runs");
-        assert!(output.status.success(), "{}", words(&output));
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        Path::new(self.scratch.path()).join(name)
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("log/servers.log")).expect("there is a log")
-    }
-
-    /// `up` must fail with `said`, and leave no process behind.
-    fn refuses(&self, said: &str) {
-        let output = self.up();
-        assert!(output.status.code() == Some(1) && words(&output).contains(said), "{said}: {}", words(&output));
-        assert!(!self.path("run/servers.pid").exists(), "{said}: a process is left");
-    }
-
-    /// After the damage was undone, it comes up and everything is as it was.
-    fn is_well(&self) {
-        let output = self.up();
-        assert!(output.status.success(), "{}", words(&output));
-        self.down();
-        let output = forebay().args(["fsck", "--verify-data", self.scratch.path()]).output().expect("it runs");
-        assert!(output.status.success(), "{}", words(&output));
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = forebay().args(["down", self.scratch.path(), "--force"]).output();
-    }
-}
-
-fn words(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use common::{Scratch, forebay, site::Site, words};
 
 fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     let file = OpenOptions::new().write(true).open(path).expect("it is there");

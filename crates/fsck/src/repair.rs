@@ -95,9 +95,20 @@ fn chosen(fixes: Vec<KeyedFix>, options: RepairOptions) -> Vec<KeyedFix> {
     fixes.into_iter().filter(|(_, _, kind)| *kind != Kind::ObjectMissing || options.remove_leaks).collect()
 }
 
+/// The first finding that repair does not build on.
+fn deep_damage(report: &Report) -> Option<&Finding> {
+    report.findings.iter().find(|f| f.severity == Severity::Error && FOUNDATIONS.contains(&f.kind))
+}
+
+impl Report {
+    /// True if [`repair`] would change nothing, because what it would build on is damaged.
+    pub fn is_beyond_repair(&self) -> bool {
+        deep_damage(self).is_some()
+    }
+}
+
 fn refuse_deep_damage(report: &Report) -> FsckResult<()> {
-    let deep = report.findings.iter().find(|f| f.severity == Severity::Error && FOUNDATIONS.contains(&f.kind));
-    let Some(finding) = deep else { return Ok(()) };
+    let Some(finding) = deep_damage(report) else { return Ok(()) };
     Err(cannot(format!(
         "{}: damage that cannot be mended yet: {}: {}. Nothing was changed; restore the target from redundant copies, or \
          copy off what can still be read (rebuilding a table or a journal from the slabs is to come)",

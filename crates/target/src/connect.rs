@@ -101,10 +101,12 @@ impl Core {
             return Err(ErrorReply::new(Errno::EPROTO, words));
         }
         let words = format!(
-            "{} saw transno {} committed, the target recovered only up to {ours}: the journal lost committed changes; \
-             run forebay fsck --repair",
+            "{} saw transno {} committed, {} recovered only up to {ours}: its journal lost committed changes. Was an older \
+             copy of its devices brought back? Then bring back the newest and restart it. To go on without these changes, \
+             unmount that client (`forebay umount --force`), then restart it",
             name(connect),
-            connect.last_committed
+            connect.last_committed,
+            self.store.identity().target
         );
         self.stop(&words);
         Err(ErrorReply::new(Errno::LOST_COMMITS, words))

@@ -1,7 +1,15 @@
 //! What the tests of the program share.
 #![allow(dead_code, clippy::disallowed_types, clippy::disallowed_methods)]
 
-use std::{path::PathBuf, process::Command};
+pub mod device;
+pub mod journal;
+pub mod site;
+pub mod writer;
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
 
 /// The program.
 pub fn forebay() -> Command {
@@ -13,6 +21,11 @@ pub fn json(command: &mut Command) -> serde_json::Value {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("it prints JSON")
+}
+
+/// What it said on stderr.
+pub fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A directory that is gone after the test.

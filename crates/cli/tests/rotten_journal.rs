@@ -1,0 +1,155 @@
+//! A journal that rots or is cut while a target is down. What was committed is never dropped in silence: the target refuses,
+//! says what to do, and leaves its bytes as they are. A tail that was torn by the crash itself is cut off.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
+
+mod common;
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use common::{
+    journal::Journal,
+    site::Site,
+    words,
+    writer::{self, Busy},
+};
+
+/// A site whose servers were killed under load, after a client had synced `synced` files; the client died, too.
+struct Crashed {
+    site: Site,
+    synced: u64,
+}
+
+impl Crashed {
+    fn new(name: &str) -> Self {
+        let site = Site::new(name);
+        site.comes_up();
+        let busy = Busy::start(&site.mgs());
+        busy.reach(40);
+        site.kill();
+        let synced = busy.die();
+        Self { site, synced }
+    }
+
+    fn journal(&self, target: &str) -> PathBuf {
+        self.site.path(target).join("journal")
+    }
+
+    /// `up` and fsck must refuse, naming what to do, and leave every byte as it is; then the damage is undone.
+    fn is_refused(&self, target: &str, damage: &str, rotten: &[u8], whole: &[u8]) {
+        let path = self.journal(target);
+        fs::write(&path, rotten).expect("damaged");
+        let before = Touched::of(&self.site.path(target));
+        let output = self.site.up();
+        let said = words(&output);
+        assert_eq!(output.status.code(), Some(1), "{target}, {damage}: {said}");
+        for word in [target, "journal", "not served", "forebay fsck", "bring back a copy"] {
+            assert!(said.contains(word), "{target}, {damage}: no '{word}' in {said}");
+        }
+        for flags in [&[][..], &["--repair"]] {
+            let (code, said) = self.site.fsck(target, flags);
+            assert_eq!(code, Some(4), "{target}, {damage}, {flags:?}: {said}");
+            assert!(said.contains("do not serve the target"), "{target}, {damage}: {said}");
+            assert!(!said.contains("--repair mends"), "it does not: {target}, {damage}: {said}");
+        }
+        assert!(fs::read(&path).expect("there") == rotten, "{target}, {damage}: the journal was touched");
+        assert_eq!(Touched::of(&self.site.path(target)), before, "{target}, {damage}");
+        fs::write(&path, whole).expect("brought back");
+    }
+
+    /// It comes up with everything that was synced.
+    fn is_whole(&self) {
+        self.site.comes_up();
+        writer::all_there(&self.site.mgs(), self.synced);
+        self.site.down();
+        let (code, said) = self.site.fsck("", &["--verify-data"]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+/// Sizes and times of what a target consists of: changed by any write.
+#[derive(Debug, PartialEq, Eq)]
+struct Touched(Vec<(u64, i64, i64)>);
+
+impl Touched {
+    fn of(dir: &Path) -> Self {
+        let one = |name| {
+            let meta = fs::metadata(dir.join(name)).expect("it is there");
+            (meta.len(), meta.mtime(), meta.mtime_nsec())
+        };
+        Self(["identity", "data", "journal"].map(one).into())
+    }
+}
+
+/// Every kind of damage to what `target` had committed is refused. (A target for each site: whoever is not damaged comes up
+/// meanwhile, and leaves an empty journal.)
+fn refuses_damage(name: &str, target: &str) {
+    let crashed = Crashed::new(name);
+    let journal = Journal::read(&crashed.journal(target));
+    let transactions: Vec<_> = journal.records.iter().filter(|record| record.is_transaction).collect();
+    assert!(transactions.len() >= 15, "{} transactions are not in a checkpoint", transactions.len());
+    let (first, middle) = (transactions[0], transactions[transactions.len() / 2]);
+    // The last one that a later record calls durable.
+    let durable = journal.records.iter().map(|record| record.durable).max().expect("records");
+    let last = transactions.iter().rfind(|record| record.lsn < durable).expect("one");
+    let older = journal.bytes[first.offset..first.offset + first.bytes].to_vec();
+    for (damage, rotten) in [
+        ("a bit in the middle", journal.flipped(middle.offset + 120)),
+        ("a bit in the padding", journal.flipped(middle.offset + middle.bytes - 1)),
+        ("a bit in the last one durable", journal.flipped(last.offset + 120)),
+        ("an older record in the middle", journal.with(middle.offset, &older)),
+        ("zeros from the middle on", journal.with(middle.offset, &vec![0; last.offset - middle.offset])),
+    ] {
+        crashed.is_refused(target, damage, &rotten, &journal.bytes);
+    }
+    crashed.is_whole();
+}
+
+#[test]
+fn damage_to_what_an_ost_committed_is_refused_and_nothing_is_touched() {
+    refuses_damage("rotten-ost", "OST0000");
+}
+
+#[test]
+fn damage_to_what_the_mdt_committed_is_refused_and_nothing_is_touched() {
+    refuses_damage("rotten-mdt", "MDT0000");
+}
+
+#[test]
+fn a_journal_cut_short_is_refused_and_nothing_is_touched() {
+    let crashed = Crashed::new("cut-journal");
+    for target in ["OST0001", "MDT0000"] {
+        let path = crashed.journal(target);
+        let journal = Journal::read(&path);
+        let middle = journal.records[journal.records.len() / 2];
+        for (what, length) in [("within", middle.offset), ("behind", journal.end + (64 << 10)), ("to nothing", 0)] {
+            fs::write(&path, &journal.bytes[..length]).expect("cut");
+            let before = Touched::of(&crashed.site.path(target));
+            crashed.site.refuses(target);
+            let (code, said) = crashed.site.fsck(target, &[]);
+            assert!(matches!(code, Some(4 | 8)) && said.contains("journal"), "{target}, {what}: {code:?} {said}");
+            assert_eq!(Touched::of(&crashed.site.path(target)), before, "{target}, {what}");
+        }
+        fs::write(&path, &journal.bytes).expect("brought back");
+    }
+    crashed.is_whole();
+}
+
+#[test]
+fn a_tail_torn_by_the_crash_is_cut_off_and_what_was_synced_is_there() {
+    let crashed = Crashed::new("torn");
+    for target in ["OST0000", "MDT0000"] {
+        let path = crashed.journal(target);
+        let journal = Journal::read(&path);
+        // The record that was being written: its first half has arrived, its second half is what lay there before.
+        let like = journal.records.iter().rfind(|record| record.is_transaction).expect("one");
+        let mut torn = journal.bytes[like.offset..like.offset + 2048].to_vec();
+        torn[32..40].copy_from_slice(&(like.lsn + (journal.end - like.offset) as u64).to_le_bytes());
+        fs::write(&path, journal.with(journal.end, &torn)).expect("torn");
+    }
+    crashed.is_whole();
+    assert_eq!(crashed.site.log().matches("a torn record at its end was dropped").count(), 2, "{}", crashed.site.log());
+}
