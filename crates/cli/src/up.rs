@@ -7,6 +7,7 @@
 use std::{
     net::TcpListener,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use clap::{Args, ValueEnum};
@@ -21,7 +22,7 @@ use crate::{
     error::{CliError, CliResult, Doing},
     format::{self, format_target},
     mount, mounts,
-    processes::{Background, PidFile, Starting},
+    processes::{self, Background, PidFile, Starting},
     progress::{self, Counts},
     serve,
     units::{parse_positive_size, show_bytes},
@@ -31,6 +32,8 @@ use crate::{
 const SERVERS: &str = "servers";
 /// Fewest data bytes of a target: slabs of 1 MiB for checkpoints and the cleaner, and as many for data.
 const BYTES_MIN: u64 = 64 << 20;
+/// How long a server that does not answer is given to be gone.
+const DYING: Duration = Duration::from_secs(5);
 /// Marks a directory in which formatting began and did not end.
 const UNFINISHED: &str = "cluster.toml.unfinished";
 /// What a directory that is to become a cluster may hold: of a fresh file system, of an attempt before.
@@ -304,7 +307,8 @@ fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResul
         .collect()
 }
 
-/// Ends server processes that run and have a target that serves no more, so that it is started anew.
+/// Ends server processes that run and have a target that serves no more, and waits for those that are about to end, so that
+/// they are started anew.
 fn stop_stopped(cluster: &Cluster) -> CliResult {
     let running: Vec<(PidFile, Vec<cluster::Target>)> = server_processes(cluster)
         .into_iter()
@@ -320,7 +324,13 @@ fn stop_stopped(cluster: &Cluster) -> CliResult {
         (status.get("state")? == "stopped")
             .then(|| status.get("reason").and_then(|r| r.as_str()).unwrap_or("?").to_owned())
     };
+    let is_silent = |id: TargetId| answers.iter().any(|answer| answer.id == id && answer.status.is_err());
     for (pid_file, targets) in running {
+        if targets.iter().any(|target| is_silent(target.id)) {
+            // It may be dying: one that was killed a moment ago is not gone yet, and would pass for running.
+            processes::wait_until(DYING, || pid_file.running().is_none());
+            continue;
+        }
         let stopped: Vec<String> = targets.iter().filter_map(|target| reason(target.id)).collect();
         if stopped.is_empty() {
             continue;

@@ -8,6 +8,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use common::{
@@ -152,4 +153,39 @@ fn a_tail_torn_by_the_crash_is_cut_off_and_what_was_synced_is_there() {
     }
     crashed.is_whole();
     assert_eq!(crashed.site.log().matches("a torn record at its end was dropped").count(), 2, "{}", crashed.site.log());
+}
+
+/// The last commit before a crash is attested by nothing on the disk for a moment; a client that was told of it knows.
+#[test]
+fn a_client_that_was_told_of_a_commit_does_not_let_it_vanish() {
+    let site = Site::new("told");
+    site.comes_up();
+    let mgs = site.mgs();
+    let told = writer::with_client(&mgs, Duration::from_secs(60), |client, env| async move {
+        writer::write_synced(&client, 0).await.expect("synced");
+        let ost = writer::ost_of(&client, 0).await;
+        site.kill();
+        let ost = format!("OST{ost:04x}");
+        let path = site.path(&ost).join("journal");
+        let journal = Journal::read(&path);
+        let last = *journal.records.last().expect("a record");
+        assert!(last.is_transaction && last.durable <= last.lsn, "killed within 100 ms of the commit: {last:?}");
+        fs::write(&path, journal.flipped(last.offset + 120)).expect("damaged");
+        site.comes_up();
+        let mut status = site.status();
+        while !status.0["targets"].as_array().expect("targets").iter().any(|target| target["state"] == "stopped") {
+            env.sleep(Duration::from_millis(100)).await;
+            status = site.status();
+        }
+        (site, status, ost)
+    });
+    let (site, (_, said, code), ost) = told.expect("within a minute");
+    assert_eq!(code, Some(1), "{said}");
+    for word in [&ost[..], "lost committed changes", "bring back the newest", "umount --force"] {
+        assert!(said.contains(word), "no '{word}' in {said}");
+    }
+    // The client is gone: it goes on without these changes, as told.
+    site.comes_up();
+    site.down();
+    site.is_well();
 }

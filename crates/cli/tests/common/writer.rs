@@ -72,6 +72,13 @@ pub async fn write_synced(client: &Client, number: u64) -> ClientResult<()> {
     client.close(file).await
 }
 
+/// The OST that file `number` lies on.
+pub async fn ost_of(client: &Client, number: u64) -> u32 {
+    let attr = client.resolve(&root(), &name(number)).await.expect("it is there");
+    let (layout, _) = client.get_layout(attr.fid).await.expect("a layout");
+    layout.expect("of a file").osts[0]
+}
+
 /// Whether file `number` is there, whole.
 pub async fn read_back(client: &Client, number: u64) -> ClientResult<bool> {
     let file = client.open_path(&root(), &name(number), OpenMode::READ).await?;
