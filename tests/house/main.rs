@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client", &["proto", "env", "rpc"]),
     ("fuse", &["proto", "env", "client"]),
     ("fsck", &["proto", "env"]),
+    ("history", &[]),
 ];
 
 /// On top: they may depend on everything, and nothing on them.

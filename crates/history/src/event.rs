@@ -1,0 +1,230 @@
+//! What is noted of a run, and the judgement over all of it.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    file, lock, log, names,
+    search::{Operation, explain},
+};
+
+/// Bytes of a stripe of files on several targets.
+pub const STRIPE_BYTES: u32 = 64 << 10;
+
+/// What there is to work on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Names of a directory: some that all want, then one of each worker's own.
+    Names {
+        /// Those that all want.
+        contested: u32,
+        /// Workers.
+        workers: u32,
+    },
+    /// A file on one target.
+    Small,
+    /// A file on several targets.
+    Striped,
+    /// A file on several targets that is only appended to.
+    Log,
+    /// A file that is locked.
+    Locks,
+}
+
+/// What was asked, and what was answered if anything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Of a name.
+    Name(names::Ask, Option<names::Answer>),
+    /// Of a file's bytes.
+    Bytes(file::Ask, Option<file::Answer>),
+    /// Of a log.
+    Log(log::Ask, Option<log::Answer>),
+    /// Of a lock.
+    Lock(lock::Ask, Option<lock::Answer>),
+}
+
+impl Kind {
+    /// What a round is about, for so many workers.
+    pub fn usual(workers: u32) -> Vec<Self> {
+        let names = |contested| Self::Names { contested, workers };
+        vec![names(2), names(4), Self::Small, Self::Small, Self::Striped, Self::Log, Self::Locks]
+    }
+}
+
+impl Ask {
+    /// All there is to see of an object; every lock is taken.
+    pub fn all(kind: Kind) -> Vec<Self> {
+        match kind {
+            Kind::Names { contested, workers } => {
+                (0..contested + workers).map(|name| Self::Name(names::Ask::Links(name.into()), None)).collect()
+            }
+            Kind::Small | Kind::Striped => {
+                vec![Self::Bytes(file::Ask::Read, None), Self::Bytes(file::Ask::Size, None)]
+            }
+            Kind::Log => {
+                let read = log::Ask::Read { from: 0, cells: 1 << 16 };
+                vec![Self::Log(read, None), Self::Log(log::Ask::Size, None)]
+            }
+            Kind::Locks => {
+                let each = (0..lock::RANGES).map(|range| (false, (range, range))).chain([(true, (0, 0))]);
+                let alone = |(flock, ranges)| lock::Ask { flock, ranges, exclusive: true, wait: true, hold_us: 0 };
+                each.map(|what| Self::Lock(alone(what), None)).collect()
+            }
+        }
+    }
+}
+
+/// One operation as it is noted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Which of the objects.
+    pub object: u32,
+    /// Who.
+    pub worker: u32,
+    /// When it was asked, in nanoseconds of one clock for all.
+    pub begun: u64,
+    /// When it was answered; the largest number: never.
+    pub ended: u64,
+    /// What.
+    pub ask: Ask,
+}
+
+/// What a good history had in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Operations.
+    pub operations: u64,
+    /// Those that were never answered.
+    pub unanswered: u64,
+    /// Those that lost against another: EEXIST, ENOENT, a lock denied.
+    pub lost: u64,
+    /// Those that ran beside another of the same object.
+    pub beside: u64,
+    /// By kind of what was asked.
+    pub asked: BTreeMap<String, u64>,
+}
+
+impl Summary {
+    /// Adds another's numbers.
+    pub fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.unanswered += other.unanswered;
+        self.lost += other.lost;
+        self.beside += other.beside;
+        for (what, count) in &other.asked {
+            *self.asked.entry(what.clone()).or_default() += count;
+        }
+    }
+
+    fn count(&mut self, event: &Event) {
+        let (what, answered, lost) = match &event.ask {
+            Ask::Name(ask, answer) => (first_word(ask), answer.is_some(), is_lost(answer.as_ref())),
+            Ask::Bytes(ask, answer) => (first_word(ask), answer.is_some(), false),
+            Ask::Log(ask, answer) => (format!("Log{}", first_word(ask)), answer.is_some(), false),
+            Ask::Lock(_, answer) => ("Lock".into(), answer.is_some(), *answer == Some(lock::Answer::Denied)),
+        };
+        self.operations += 1;
+        self.unanswered += u64::from(!answered);
+        self.lost += u64::from(lost);
+        *self.asked.entry(what).or_default() += 1;
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operations, unanswered, lost, beside, asked } = self;
+        write!(
+            f,
+            "{operations} operations, {beside} beside others, {lost} lost to others, {unanswered} unanswered; {asked:?}"
+        )
+    }
+}
+
+fn is_lost(answer: Option<&names::Answer>) -> bool {
+    matches!(answer, Some(names::Answer::Absent | names::Answer::Exists))
+}
+
+fn first_word(ask: &impl fmt::Debug) -> String {
+    format!("{ask:?}").split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+/// Checks a whole history. Errors: the object, and what is wrong with it.
+pub fn judge(kinds: &[Kind], events: &[Event]) -> Result<Summary, String> {
+    let mut summary = Summary::default();
+    for (number, kind) in kinds.iter().enumerate() {
+        let mut of_object: Vec<&Event> = events.iter().filter(|event| event.object as usize == number).collect();
+        of_object.sort_by_key(|event| event.begun);
+        object(*kind, &of_object).map_err(|error| format!("{kind:?} (object {number}): {error}"))?;
+        of_object.iter().for_each(|event| summary.count(event));
+        summary.beside += beside(&of_object);
+    }
+    Ok(summary)
+}
+
+fn object(kind: Kind, events: &[&Event]) -> Result<(), String> {
+    macro_rules! of {
+        ($variant:path) => {
+            events
+                .iter()
+                .filter_map(|event| {
+                    let $variant(input, output) = event.ask.clone() else { return None };
+                    let Event { worker, begun, ended, .. } = **event;
+                    let ended = if output.is_some() { ended } else { u64::MAX };
+                    Some(Operation { worker, begun, ended, input, output })
+                })
+                .collect::<Vec<_>>()
+        };
+    }
+    match kind {
+        Kind::Names { contested, workers } => {
+            let history = of!(Ask::Name);
+            explain(&names::Names::new(contested + workers, &history), history)
+        }
+        Kind::Small => file::check(of!(Ask::Bytes)),
+        Kind::Striped => file::check_striped(&of!(Ask::Bytes), STRIPE_BYTES / kind.cell_bytes() as u32),
+        Kind::Log => log::check(&of!(Ask::Log)),
+        Kind::Locks => lock::check(&of!(Ask::Lock)),
+    }
+}
+
+/// How many began before an earlier one had ended.
+fn beside(sorted: &[&Event]) -> u64 {
+    let mut last_end = 0;
+    let mut count = 0;
+    for event in sorted {
+        count += u64::from(event.begun < last_end);
+        last_end = last_end.max(if event.ended == u64::MAX { event.begun } else { event.ended });
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(object: u32, begun: u64, ask: Ask) -> Event {
+        Event { object, worker: 1, begun, ended: begun + 5, ask }
+    }
+
+    #[test]
+    fn each_object_is_judged_by_its_own_rules_and_counted() {
+        let kinds = [Kind::Names { contested: 1, workers: 0 }, Kind::Small];
+        let good = vec![
+            event(0, 10, Ask::Name(names::Ask::Create(0), Some(names::Answer::File(4)))),
+            event(0, 12, Ask::Name(names::Ask::Create(0), Some(names::Answer::Exists))),
+            event(1, 10, Ask::Bytes(file::Ask::Size, Some(file::Answer::Size(0)))),
+            event(1, 20, Ask::Bytes(file::Ask::Truncate(3), None)),
+            event(1, 90, Ask::Bytes(file::Ask::Size, Some(file::Answer::Size(3)))),
+        ];
+        let summary = judge(&kinds, &good).expect("a good history");
+        let Summary { operations, unanswered, lost, beside, .. } = summary;
+        assert_eq!((operations, unanswered, lost, beside), (5, 1, 1, 1));
+        let mut bad = good.clone();
+        bad[4].ask = Ask::Bytes(file::Ask::Size, Some(file::Answer::Size(1)));
+        assert!(judge(&kinds, &bad).expect_err("a wrong size").contains("object 1"));
+        bad[4] = event(0, 90, Ask::Name(names::Ask::Look(0), Some(names::Answer::Absent)));
+        assert!(judge(&kinds, &bad).expect_err("a lost name").contains("object 0"));
+    }
+}

@@ -1,0 +1,363 @@
+//! The bytes and the size of one file, in cells.
+//!
+//! Of a file on one target every call is atomic, except that an append reserves its place before it fills it: between the two
+//! others see zeros there, and a truncate between them makes it reserve anew. Of a file on several targets each cell and the
+//! size are objects of their own ([`check_striped`]): a call is atomic on each target only. So a write may lengthen the file
+//! stripe by stripe, and one that a truncate overtook is done whole once more, whatever of it was seen before.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    search::{Object, Operation, explain},
+    stamp::{self, Cell},
+};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// pwrite(2).
+    Write {
+        /// First cell.
+        at: u32,
+        /// How many.
+        cells: u32,
+        /// Who writes.
+        tag: u32,
+    },
+    /// write(2) on O_APPEND.
+    Append {
+        /// How many.
+        cells: u32,
+        /// Who writes.
+        tag: u32,
+    },
+    /// truncate(2), ftruncate(2), O_TRUNC: to so many cells.
+    Truncate(u32),
+    /// The whole file.
+    Read,
+    /// st_size.
+    Size,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// The bytes.
+    Cells(Vec<Cell>),
+    /// The size.
+    Size(u32),
+}
+
+type Op = Operation<Ask, Answer>;
+
+/// A file on one target.
+pub struct Whole;
+
+/// Its bytes, and places that appends have reserved.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct State {
+    cells: Vec<Cell>,
+    reserved: BTreeMap<usize, usize>,
+}
+
+impl State {
+    fn fill(&mut self, at: usize, tag: u32, count: u32) {
+        let end = at + count as usize;
+        self.cells.resize(self.cells.len().max(end), 0);
+        for (index, place) in self.cells[at..end].iter_mut().enumerate() {
+            *place = stamp::cell(tag, index as u32);
+        }
+    }
+}
+
+impl Object for Whole {
+    type State = State;
+    type Input = Ask;
+    type Output = Answer;
+
+    fn initial(&self) -> State {
+        State { cells: Vec::new(), reserved: BTreeMap::new() }
+    }
+
+    fn only_looks(&self, operation: &Op) -> bool {
+        matches!(operation.input, Ask::Read | Ask::Size)
+    }
+
+    fn steps(&self, state: &State, which: usize, operation: &Op) -> Vec<(State, bool)> {
+        let mut after = state.clone();
+        let fits = match (&operation.input, &operation.output) {
+            (Ask::Write { at, cells, tag }, _) => {
+                after.fill(*at as usize, *tag, *cells);
+                true
+            }
+            (Ask::Append { cells, tag }, _) => match after.reserved.remove(&which) {
+                Some(at) => {
+                    after.fill(at, *tag, *cells);
+                    true
+                }
+                None => {
+                    let at = after.cells.len();
+                    after.reserved.insert(which, at);
+                    after.cells.resize(at + *cells as usize, 0);
+                    return vec![(after, false)];
+                }
+            },
+            (Ask::Truncate(cells), _) => {
+                after.cells.resize(*cells as usize, 0);
+                after.reserved.clear();
+                true
+            }
+            (Ask::Read, Some(Answer::Cells(seen))) => *seen == state.cells,
+            (Ask::Size, Some(Answer::Size(seen))) => *seen as usize == state.cells.len(),
+            (Ask::Read | Ask::Size, given) => given.is_none(),
+        };
+        if fits { vec![(after, true)] } else { Vec::new() }
+    }
+}
+
+/// Checks a file on one target.
+pub fn check(history: Vec<Op>) -> Result<(), String> {
+    explain(&Whole, history)
+}
+
+/// A number that is set, raised and read: a cell, or the size.
+struct Number;
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// A truncate.
+    Cut(Cell),
+    /// A write of a cell, which may have been done `again`.
+    Set {
+        value: Cell,
+        again: bool,
+    },
+    /// A write's end, and the ends of its stripes before; it may have been done `again`.
+    Raise {
+        from: Cell,
+        to: Cell,
+        stripe: Cell,
+        again: bool,
+    },
+    Get,
+}
+
+impl Object for Number {
+    type State = Cell;
+    type Input = Change;
+    type Output = Cell;
+
+    fn initial(&self) -> Cell {
+        0
+    }
+
+    fn only_looks(&self, operation: &Operation<Change, Cell>) -> bool {
+        matches!(operation.input, Change::Get)
+    }
+
+    fn steps(&self, state: &Cell, _: usize, operation: &Operation<Change, Cell>) -> Vec<(Cell, bool)> {
+        match operation.input {
+            Change::Cut(value) => vec![(value, true)],
+            Change::Set { value, again } if again && *state != value => vec![(value, true), (value, false)],
+            Change::Set { value, .. } => vec![(value, true)],
+            Change::Raise { from, to, stripe, again } => {
+                let ends = (from / stripe + 1..=(to - 1) / stripe).map(|number| number * stripe);
+                let ends = ends.chain(again.then_some(to));
+                let longer = ends.filter(|end| *end > *state).map(|end| (end, false));
+                [((*state).max(to), true)].into_iter().chain(longer).collect()
+            }
+            Change::Get if operation.output.is_none_or(|seen| seen == *state) => vec![(*state, true)],
+            Change::Get => Vec::new(),
+        }
+    }
+}
+
+/// Checks a file on several targets, with so many cells in a stripe: every cell, then the size. It has no appends; `log` checks
+/// those.
+pub fn check_striped(history: &[Op], stripe: u32) -> Result<(), String> {
+    let longest = history.iter().filter_map(|operation| match &operation.input {
+        Ask::Write { at, cells, .. } => Some(at + cells),
+        Ask::Truncate(cells) => Some(*cells),
+        _ => None,
+    });
+    let cuts: Vec<&Op> = history.iter().filter(|operation| matches!(operation.input, Ask::Truncate(_))).collect();
+    let overtaken = |one: &Op| cuts.iter().any(|cut| cut.begun <= one.ended && one.begun <= cut.ended);
+    for number in 0..longest.max().unwrap_or(0) {
+        let of_cell = history.iter().filter_map(|operation| {
+            let again = matches!(operation.input, Ask::Write { .. }) && overtaken(operation);
+            part(operation, |one| of_cell(one, number, again))
+        });
+        explain(&Number, of_cell.collect()).map_err(|error| format!("cell {number}: {error}"))?;
+    }
+    let of_size = history.iter().filter_map(|operation| {
+        let again = overtaken(operation);
+        part(operation, |one| of_size(one, stripe.into(), again))
+    });
+    explain(&Number, of_size.collect()).map_err(|error| format!("size: {error}"))
+}
+
+fn part(whole: &Op, change: impl Fn(&Op) -> Option<(Change, Cell)>) -> Option<Operation<Change, Cell>> {
+    let (input, seen) = change(whole)?;
+    let output = whole.output.is_some().then_some(seen);
+    Some(Operation { worker: whole.worker, begun: whole.begun, ended: whole.ended, input, output })
+}
+
+fn of_cell(operation: &Op, number: u32, again: bool) -> Option<(Change, Cell)> {
+    match (&operation.input, &operation.output) {
+        (Ask::Write { at, cells, tag }, _) if (*at..at + cells).contains(&number) => {
+            Some((Change::Set { value: stamp::cell(*tag, number - at), again }, 0))
+        }
+        (Ask::Truncate(cells), _) if *cells <= number => Some((Change::Cut(0), 0)),
+        (Ask::Read, Some(Answer::Cells(seen))) => seen.get(number as usize).map(|cell| (Change::Get, *cell)),
+        _ => None,
+    }
+}
+
+fn of_size(operation: &Op, stripe: Cell, again: bool) -> Option<(Change, Cell)> {
+    match (&operation.input, &operation.output) {
+        (Ask::Write { at, cells, .. }, _) => {
+            let (from, to) = (u64::from(*at), u64::from(at + cells));
+            Some((Change::Raise { from, to, stripe, again }, 0))
+        }
+        (Ask::Truncate(cells), _) => Some((Change::Cut(u64::from(*cells)), 0)),
+        (Ask::Read, Some(Answer::Cells(seen))) => Some((Change::Get, seen.len() as u64)),
+        (Ask::Size, Some(Answer::Size(size))) => Some((Change::Get, u64::from(*size))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(begun: u64, ended: u64, input: Ask, output: Option<Answer>) -> Op {
+        Operation { worker: 0, begun, ended, input, output }
+    }
+
+    fn write(begun: u64, ended: u64, at: u32, cells: u32, tag: u32) -> Op {
+        op(begun, ended, Ask::Write { at, cells, tag }, Some(Answer::Done))
+    }
+
+    fn append(begun: u64, ended: u64, tag: u32) -> Op {
+        op(begun, ended, Ask::Append { cells: 2, tag }, Some(Answer::Done))
+    }
+
+    fn read(begun: u64, ended: u64, cells: &[Cell]) -> Op {
+        op(begun, ended, Ask::Read, Some(Answer::Cells(cells.to_vec())))
+    }
+
+    fn cut(begun: u64, ended: u64, cells: u32) -> Op {
+        op(begun, ended, Ask::Truncate(cells), Some(Answer::Done))
+    }
+
+    fn size(begun: u64, ended: u64, cells: u32) -> Op {
+        op(begun, ended, Ask::Size, Some(Answer::Size(cells)))
+    }
+
+    fn cells(tag: u32) -> [Cell; 2] {
+        [stamp::cell(tag, 0), stamp::cell(tag, 1)]
+    }
+
+    fn both(history: &[Op]) -> [bool; 2] {
+        [check(history.to_vec()).is_ok(), check_striped(history, 8).is_ok()]
+    }
+
+    #[test]
+    fn stale_bytes_and_sizes_are_refused() {
+        let history = |seen: &[Cell], told| [write(0, 10, 0, 2, 1), read(20, 30, seen), size(20, 30, told)];
+        assert_eq!(both(&history(&cells(1), 2)), [true, true]);
+        assert_eq!(both(&history(&[0, 0], 2)), [false, false]);
+        assert_eq!(both(&history(&cells(1), 0)), [false, false]);
+        assert_eq!(both(&history(&cells(1)[..1], 2)), [false, false]);
+        let two = |seen: &[Cell]| [write(0, 10, 0, 2, 1), write(11, 20, 0, 2, 2), read(30, 40, seen)];
+        assert_eq!(both(&two(&cells(2))), [true, true]);
+        assert_eq!(both(&two(&cells(1))), [false, false]);
+        assert_eq!(both(&two(&[stamp::cell(2, 0), stamp::cell(1, 1)])), [false, false]);
+    }
+
+    #[test]
+    fn a_read_never_goes_back() {
+        let history = |first: &[Cell], second: &[Cell]| {
+            [write(0, 10, 0, 2, 1), write(20, 90, 0, 2, 2), read(30, 40, first), read(50, 60, second)]
+        };
+        assert_eq!(both(&history(&cells(1), &cells(2))), [true, true]);
+        assert_eq!(both(&history(&cells(2), &cells(1))), [false, false]);
+    }
+
+    #[test]
+    fn on_one_target_a_write_is_seen_whole_and_on_several_each_cell_is() {
+        let half = [stamp::cell(1, 0), 0];
+        let history = [cut(0, 5, 2), write(10, 50, 0, 2, 1), read(20, 30, &half)];
+        assert_eq!(both(&history), [false, true]);
+    }
+
+    #[test]
+    fn on_several_targets_a_write_lengthens_the_file_stripe_by_stripe() {
+        let history = |told, later| [write(0, 50, 3, 20, 1), size(10, 20, told), size(60, 70, later)];
+        for told in [0, 8, 16, 23] {
+            assert!(check_striped(&history(told, 23), 8).is_ok(), "{told}");
+        }
+        assert!(check_striped(&history(12, 23), 8).is_err() && check_striped(&history(0, 16), 8).is_err());
+        let back = [write(0, 50, 3, 20, 1), size(10, 20, 16), size(30, 40, 8)];
+        assert!(check_striped(&back, 8).is_err());
+    }
+
+    #[test]
+    fn on_several_targets_a_write_that_a_truncate_overtook_may_be_seen_before_and_after() {
+        let whole = |write_ended| {
+            let start = [write(0, write_ended, 0, 2, 1), read(10, 15, &cells(1)), cut(20, 30, 0)];
+            check_striped(&[&start[..], &[cut(31, 32, 2), read(60, 70, &cells(1))]].concat(), 8).is_ok()
+        };
+        assert!(whole(50) && !whole(18));
+        let long = |write_ended| {
+            let start = [write(0, write_ended, 0, 9, 1), size(10, 15, 9), cut(20, 30, 0), size(31, 32, 0)];
+            check_striped(&[&start[..], &[size(60, 70, 9)]].concat(), 8).is_ok()
+        };
+        assert!(long(50) && !long(18));
+    }
+
+    #[test]
+    fn what_a_truncate_cut_never_comes_back() {
+        let history = |seen: &[Cell]| [write(0, 10, 0, 2, 1), cut(20, 30, 0), cut(40, 50, 2), read(60, 70, seen)];
+        assert_eq!(both(&history(&[0, 0])), [true, true]);
+        assert_eq!(both(&history(&cells(1))), [false, false]);
+    }
+
+    #[test]
+    fn no_append_is_lost_or_there_twice_and_none_lies_on_another() {
+        let history = |seen: &[Cell]| check(vec![append(0, 10, 1), append(5, 15, 2), read(20, 30, seen)]).is_ok();
+        assert!(history(&[cells(1), cells(2)].concat()) && history(&[cells(2), cells(1)].concat()));
+        assert!(!history(&cells(1)), "one is lost");
+        assert!(!history(&[cells(1), cells(2), cells(2)].concat()), "one is there twice");
+        assert!(!history(&[stamp::cell(1, 0), stamp::cell(2, 0), stamp::cell(2, 1)]), "one lies on the other");
+        assert!(!history(&[cells(1), [0, 0], cells(2)].concat()), "a hole that nobody left");
+    }
+
+    #[test]
+    fn an_append_reserves_before_it_fills_and_anew_after_a_truncate() {
+        let reserved = [append(0, 50, 1), read(10, 20, &[0, 0]), read(60, 70, &cells(1))];
+        assert!(check(reserved.to_vec()).is_ok());
+        let late = [append(0, 50, 1), read(55, 56, &[0, 0])];
+        assert!(check(late.to_vec()).is_err());
+        let cut_between = |seen: &[Cell]| {
+            let start = [append(0, 5, 7), append(10, 50, 1), read(12, 15, &[cells(7), [0, 0]].concat())];
+            check([&start[..], &[cut(20, 30, 0), read(60, 70, seen)]].concat()).is_ok()
+        };
+        assert!(cut_between(&cells(1)));
+        assert!(!cut_between(&[[0, 0], cells(1)].concat()), "at its old place beyond the end");
+    }
+
+    #[test]
+    fn a_write_without_an_answer_may_come_late_but_once() {
+        let lost = op(0, u64::MAX, Ask::Write { at: 0, cells: 2, tag: 1 }, None);
+        let later = |first: &[Cell], second: &[Cell]| {
+            both(&[lost.clone(), write(10, 20, 0, 2, 2), read(30, 40, first), read(50, 60, second)])
+        };
+        assert_eq!(later(&cells(2), &cells(1)), [true, true]);
+        assert_eq!(later(&cells(1), &cells(2)), [false, false]);
+    }
+}

@@ -1,0 +1,86 @@
+//! Cells: the units of bytes that histories are about. Each says who wrote it and which part of what was written it is.
+//!
+//! Layout: bytes 0 to 4 the tag of the operation (never 0), 4 to 8 the number of the cell in it, then a pattern of both. A cell
+//! that nobody wrote is all zeros; anything else is torn.
+
+/// One cell: the tag of who wrote it in the upper half, its number in what was written in the lower; 0: nobody.
+pub type Cell = u64;
+
+/// The cell number `index` of what operation `tag` writes.
+pub fn cell(tag: u32, index: u32) -> Cell {
+    assert!(tag != 0, "tag 0 means nobody");
+    u64::from(tag) << 32 | u64::from(index)
+}
+
+/// Bytes of `count` cells of `cell_bytes` each, as operation `tag` writes them.
+pub fn bytes(tag: u32, count: u32, cell_bytes: usize) -> Vec<u8> {
+    assert!(cell_bytes >= 8, "a cell has room for its name");
+    let mut all = Vec::with_capacity(count as usize * cell_bytes);
+    for index in 0..count {
+        all.extend((0..cell_bytes).map(|at| byte(tag, index, at)));
+    }
+    all
+}
+
+fn byte(tag: u32, index: u32, at: usize) -> u8 {
+    match at {
+        0..4 => tag.to_le_bytes()[at],
+        4..8 => index.to_le_bytes()[at - 4],
+        _ => (tag.wrapping_mul(31) ^ index.wrapping_mul(7)).wrapping_add(at as u32) as u8 | 1,
+    }
+}
+
+/// What was read, as cells. Errors: bytes that nobody wrote so, or a part of a cell at the end.
+pub fn cells(bytes: &[u8], cell_bytes: usize) -> Result<Vec<Cell>, String> {
+    if !bytes.len().is_multiple_of(cell_bytes) {
+        return Err(format!("{} bytes were read; everything is written in cells of {cell_bytes}", bytes.len()));
+    }
+    bytes.chunks(cell_bytes).enumerate().map(|(number, chunk)| read(chunk).ok_or_else(|| torn(number, chunk))).collect()
+}
+
+fn read(chunk: &[u8]) -> Option<Cell> {
+    if chunk.iter().all(|byte| *byte == 0) {
+        return Some(0);
+    }
+    let word = |at: usize| Some(u32::from_le_bytes(chunk.get(at..at + 4)?.try_into().ok()?));
+    let (tag, index) = (word(0)?, word(4)?);
+    let is_whole = tag != 0 && chunk.iter().enumerate().all(|(at, found)| *found == byte(tag, index, at));
+    is_whole.then(|| cell(tag, index))
+}
+
+fn torn(number: usize, chunk: &[u8]) -> String {
+    let zeros = chunk.iter().filter(|byte| **byte == 0).count();
+    format!(
+        "cell {number} of what was read is torn: it begins {:02x?}, {zeros} of {} bytes are 0",
+        &chunk[..8],
+        chunk.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_read_as_they_were_written() {
+        for cell_bytes in [8, 64, 1000] {
+            let mut file = bytes(7, 3, cell_bytes);
+            file.extend(vec![0; cell_bytes]);
+            assert_eq!(cells(&file, cell_bytes), Ok(vec![cell(7, 0), cell(7, 1), cell(7, 2), 0]));
+        }
+    }
+
+    #[test]
+    fn a_torn_cell_is_told() {
+        for at in 0..64 {
+            let mut file = bytes(7, 1, 64);
+            file[at] ^= 0x40;
+            assert_ne!(cells(&file, 64), Ok(vec![cell(7, 0)]), "byte {at}");
+            // Who wrote it is not told by what is damaged.
+            assert!(at < 8 || cells(&file, 64).is_err(), "byte {at}");
+        }
+        let mut half = bytes(9, 1, 64);
+        half[32..].fill(0);
+        assert!(cells(&half, 64).is_err() && cells(&half[..63], 64).is_err());
+    }
+}
