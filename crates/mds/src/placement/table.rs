@@ -54,7 +54,8 @@ impl Table {
 }
 
 /// Weights by free space: the freest OST has the most, a full or dead one none (unless all are). An OST that nobody has
-/// heard of yet counts as free: it may be starting. A weight that hardly moved stays as it was in `last`.
+/// heard of yet counts as free: it may be starting. A weight that hardly moved stays as it was in `last`. Where no OST that
+/// answers has room, those that do not answer are counted on: writers wait for them, as for any server that is away.
 pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
     let freest = osts.values().flatten().filter(|ost| ost.alive).map(|ost| ost.available_bytes).max().unwrap_or(0);
     let roomy = |ost: &OstSpace| ost.available_bytes > ost.total_bytes / limits::FULL_FRACTION;
@@ -71,6 +72,16 @@ pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
         let old = last.weights.get(index).copied().unwrap_or(0);
         let hardly_moved = weight > 0 && old > 0 && weight.abs_diff(old) < limits::WEIGHT_STEP;
         (*index, if hardly_moved { old } else { weight })
+    });
+    let weights: BTreeMap<u32, u8> = weights.collect();
+    if weights.values().any(|weight| *weight > 0) {
+        return Table { weights };
+    }
+    let counted_on =
+        |ost: &Option<OstSpace>| ost.is_some_and(|ost| !ost.alive && (roomy(&ost) || ost.total_bytes == 0));
+    let weights = osts.iter().map(|(index, ost)| {
+        let old = last.weights.get(index).copied().filter(|old| *old > 0);
+        (*index, if counted_on(ost) { old.unwrap_or(limits::WEIGHT_MAX) } else { 0 })
     });
     Table { weights: weights.collect() }
 }
@@ -101,6 +112,16 @@ mod tests {
     fn a_dead_ost_is_passed_over_and_an_unknown_one_is_tried() {
         let dead = Some(OstSpace { total_bytes: 100, available_bytes: 100, alive: false });
         assert_eq!(weights(&[dead, None], &Table::default()), [0, 16]);
+    }
+
+    #[test]
+    fn when_none_that_answers_has_room_those_that_are_silent_are_waited_for() {
+        let silent = |total_bytes, available_bytes| Some(OstSpace { total_bytes, available_bytes, alive: false });
+        let last = Table { weights: [(0, 9), (1, 0)].into() };
+        assert_eq!(weights(&[silent(100, 100), silent(100, 100)], &last), [9, 16]);
+        assert_eq!(weights(&[silent(100, 100), ost(100, 0), silent(0, 0)], &last), [9, 0, 16]);
+        assert_eq!(weights(&[silent(100, 0), silent(100, 100)], &last), [0, 16]);
+        assert_eq!(weights(&[silent(100, 100), ost(100, 50)], &last), [0, 16]);
     }
 
     #[test]
