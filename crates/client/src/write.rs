@@ -40,28 +40,37 @@ impl Client {
     /// Writes the first `length` bytes of `data`, again and again until the epoch was current.
     ///
     /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale.
-    pub(crate) async fn write_all(
-        &self,
-        file: &OpenFile,
-        offset: u64,
-        length: usize,
-        data: &Payload,
-    ) -> ClientResult<usize> {
+    async fn write_all(&self, file: &OpenFile, offset: u64, length: usize, data: &Payload) -> ClientResult<usize> {
         let _busy = file.state().busy();
         file.inner.wrote.set(true);
         if offset > file.state().size.borrow().seen() {
             file.state().make_sparse();
         }
-        let written = self.fresh(file.state(), async || self.write_once(file, offset, length, data).await).await?;
-        if file.mode().sync {
-            self.make_name_durable(file).await?;
-        }
-        self.inner.counters.written(written);
+        let once = async || self.write_once(file, &file.state().snapshot(), 0, offset, length, data).await;
+        let written = self.fresh(file.state(), once).await?;
+        self.wrote(file, written).await?;
         Ok(written)
     }
 
-    async fn write_once(&self, file: &OpenFile, offset: u64, length: usize, data: &Payload) -> Result<usize, Trouble> {
-        let at = file.state().snapshot();
+    /// What is due when a write has been replied.
+    pub(crate) async fn wrote(&self, file: &OpenFile, bytes: usize) -> ClientResult<()> {
+        if file.mode().sync {
+            self.make_name_durable(file).await?;
+        }
+        self.inner.counters.written(bytes);
+        Ok(())
+    }
+
+    /// One attempt, under the epochs of `at`, in which the size was `raised` so far already.
+    pub(crate) async fn write_once(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        raised: u64,
+        offset: u64,
+        length: usize,
+        data: &Payload,
+    ) -> Result<usize, Trouble> {
         let level = self.level(file.mode().sync);
         let requests = plan(&at.layout, offset, length as u64, self.inner.options.max_rpc_bytes.into());
         let sends = requests.iter().map(|request| {
@@ -71,11 +80,15 @@ impl Client {
         });
         let results = all(self.env(), sends).await;
         let written = replied(offset, length, &requests, &results);
+        let raised = raised.max(carried(&requests, &results));
         match worst(results.into_iter().filter_map(Result::err)) {
             Some(trouble) if written == 0 || matches!(trouble, Trouble::Stale(_)) => return Err(trouble),
             _ => {}
         }
-        self.raise(file.state(), &at, offset + written as u64, level).await?;
+        if offset + written as u64 > raised {
+            self.raise(file.state(), at, offset + written as u64, level).await?;
+        }
+        // Else it is done, in the epoch of `at`: a truncate that came since lies after it, and it must not be done again.
         Ok(written)
     }
 
@@ -134,6 +147,12 @@ fn replied(offset: u64, length: usize, requests: &[ObjectRange], results: &[Resu
     failed.map(|(request, _)| (request.ranges[0].offset - offset) as usize).min().unwrap_or(length)
 }
 
+/// How far the requests to stripe 0's target that were replied have raised the size. Pure.
+fn carried(requests: &[ObjectRange], results: &[Result<(), Trouble>]) -> u64 {
+    let replied = requests.iter().zip(results).filter(|(request, result)| request.stripe == 0 && result.is_ok());
+    replied.map(|(request, _)| request.file_end()).max().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use forebay_proto::Layout;
@@ -148,6 +167,18 @@ mod tests {
         assert_eq!(replied(1000, 200_000, &requests, &[Ok(()), Ok(())]), 200_000);
         assert_eq!(replied(1000, 200_000, &requests, &[Ok(()), failed()]), 65_536 - 1000);
         assert_eq!(replied(1000, 200_000, &requests, &[failed(), Ok(())]), 0);
+    }
+
+    #[test]
+    fn the_size_is_raised_by_what_went_to_the_first_stripe() {
+        let layout = Layout { generation: 1, stripe_bytes: 64 << 10, osts: vec![0, 1] };
+        let failed = || Err(Trouble::Failed(Errno::ENOSPC.into()));
+        let inside = plan(&layout, 1000, 500, 1 << 20);
+        assert_eq!(carried(&inside, &[Ok(())]), 1500);
+        assert_eq!(carried(&inside, &[failed()]), 0);
+        let beyond = plan(&layout, 65_000, 1000, 1 << 20);
+        assert_eq!(carried(&beyond, &[Ok(()), Ok(())]), 65_536);
+        assert_eq!(carried(&plan(&layout, 70_000, 10, 1 << 20), &[Ok(())]), 0);
     }
 
     #[test]
