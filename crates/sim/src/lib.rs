@@ -7,9 +7,11 @@
 pub mod cluster;
 pub mod disaster;
 mod faults;
+pub mod histories;
 pub mod model;
 mod verify;
 mod workload;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use disaster::{DisasterOptions, Report, run_seed};
+pub use histories::{HistoryOptions, HistoryReport, run_history};

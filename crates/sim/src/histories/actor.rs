@@ -1,0 +1,313 @@
+//! One worker: what its player draws, through the client library, noted with the times of call and answer.
+
+use std::{cell::RefCell, collections::BTreeMap, fmt, rc::Rc, time::Duration};
+
+use forebay_client::{
+    Client, ClientError, ClientResult, LayoutSpec, LockOutcome, LockSpec, OpenFile, OpenMode, SetAttributes, lock_kind,
+    lock_mode,
+};
+use forebay_env::Env;
+use forebay_history::{Event, Kind, Player, file, lock, log, names, stamp};
+use forebay_proto::{Errno, Fid};
+
+use super::stage::Stage;
+use crate::workload::caller;
+
+/// Bytes read at once of a file that is read whole.
+const WHOLE_BYTES: usize = 1 << 20;
+/// Where the numbers lie that are counted under flock; those of ranges lie at eight times their number.
+const FLOCK_COUNTER: u64 = 4096;
+
+/// What is noted by everybody; outlives clients.
+pub type Notes = Rc<RefCell<Vec<Event>>>;
+
+/// Why a worker stops.
+#[derive(Debug)]
+pub enum Stop {
+    /// A call failed in a way no answer is for.
+    Failed(ClientError),
+    /// What it saw can never be.
+    Wrong(String),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::Failed(error) => write!(f, "a call failed: {error}"),
+            Stop::Wrong(what) => f.write_str(what),
+        }
+    }
+}
+
+impl From<ClientError> for Stop {
+    fn from(error: ClientError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A worker's hands.
+pub struct Actor {
+    pub env: Env,
+    pub client: Client,
+    pub notes: Notes,
+    pub stage: Rc<Stage>,
+    pub worker: u32,
+    /// Files kept open, by object.
+    pub open: BTreeMap<u32, OpenFile>,
+}
+
+type Ask = forebay_history::Ask;
+
+impl Actor {
+    /// Runs one operation.
+    pub async fn run(&mut self, object: u32, ask: Ask, player: &RefCell<Player>) -> Result<(), Stop> {
+        let (fid, kind) = (self.stage.fids[object as usize], self.stage.kinds[object as usize]);
+        match ask {
+            Ask::Name(names::Ask::Links(name), _) => self.links(object, fid, name as u32).await,
+            Ask::Name(ask, _) => {
+                let note = self.begin(object, Ask::Name(ask.clone(), None));
+                let answer = self.name(fid, &ask).await?;
+                self.end(note, Ask::Name(ask, Some(answer)));
+                Ok(())
+            }
+            Ask::Bytes(ask, _) => {
+                let keeps = !player.borrow_mut().one_in(3);
+                if ask == file::Ask::Truncate(0) && !keeps {
+                    return self.cut_by_open(object, fid).await;
+                }
+                let file = self.opened(object, fid).await?;
+                let by_handle = keeps.then_some(&file);
+                let note = self.begin(object, Ask::Bytes(ask.clone(), None));
+                let answer = self.bytes(&file, by_handle, kind, &ask).await?;
+                self.end(note, Ask::Bytes(ask, Some(answer)));
+                self.maybe_close(object, keeps).await
+            }
+            Ask::Log(ask, _) => {
+                let keeps = !player.borrow_mut().one_in(5);
+                let file = self.opened(object, fid).await?;
+                let note = self.begin(object, Ask::Log(ask.clone(), None));
+                let answer = self.log(&file, kind, &ask).await?;
+                self.end(note, Ask::Log(ask, Some(answer)));
+                self.maybe_close(object, keeps).await
+            }
+            Ask::Lock(ask, _) => {
+                let file = self.opened(object, fid).await?;
+                self.lock(object, &file, ask).await
+            }
+        }
+    }
+
+    /// Closes what is open.
+    pub async fn finish(&mut self) -> Result<(), Stop> {
+        for (_, file) in std::mem::take(&mut self.open) {
+            self.client.close(file).await?;
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> u64 {
+        self.env.now().0
+    }
+
+    fn begin(&self, object: u32, ask: Ask) -> usize {
+        let (worker, begun) = (self.worker, self.now());
+        let mut notes = self.notes.borrow_mut();
+        notes.push(Event { object, worker, begun, ended: u64::MAX, ask });
+        notes.len() - 1
+    }
+
+    fn end(&self, note: usize, ask: Ask) {
+        let event = &mut self.notes.borrow_mut()[note];
+        (event.ended, event.ask) = (self.now(), ask);
+    }
+
+    async fn opened(&mut self, object: u32, fid: Fid) -> ClientResult<OpenFile> {
+        if let Some(file) = self.open.get(&object) {
+            return Ok(file.clone());
+        }
+        let file = self.client.open(&caller(), fid, OpenMode::READ_WRITE).await?;
+        self.open.insert(object, file.clone());
+        Ok(file)
+    }
+
+    async fn maybe_close(&mut self, object: u32, keeps: bool) -> Result<(), Stop> {
+        if !keeps && let Some(file) = self.open.remove(&object) {
+            self.client.close(file).await?;
+        }
+        Ok(())
+    }
+
+    async fn name(&self, dir: Fid, ask: &names::Ask) -> ClientResult<names::Answer> {
+        use names::{Answer, Ask};
+        let (client, caller) = (&self.client, &caller());
+        let text = |name: &u32| format!("n{name}").into_bytes();
+        let rename = async |from: &u32, to: &u32, flags| {
+            client.rename(caller, (dir, &text(from)), (dir, &text(to)), flags).await.map(|()| Answer::Done)
+        };
+        let result = match ask {
+            Ask::Create(name) => {
+                let mode = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+                let made = client.create(caller, dir, &text(name), 0o644, mode, LayoutSpec::inherit()).await;
+                made.map(|(attr, _closed_when_dropped)| Answer::File(attr.fid.low))
+            }
+            Ask::Link(from, to) => match client.lookup(caller, dir, &text(from)).await {
+                Ok(attr) => client.link(caller, attr.fid, dir, &text(to)).await.map(|_| Answer::Done),
+                Err(error) => Err(error),
+            },
+            Ask::Rename(from, to) => rename(from, to, 0).await,
+            Ask::Move(from, to) => rename(from, to, 1).await,
+            Ask::Exchange(from, to) => rename(from, to, 2).await,
+            Ask::Unlink(name) => client.unlink(caller, dir, &text(name)).await.map(|()| Answer::Done),
+            Ask::Look(name) => client.lookup(caller, dir, &text(name)).await.map(|attr| Answer::File(attr.fid.low)),
+            Ask::Links(number) => {
+                let attr = client.getattr(Fid { high: 0, low: *number }, None).await;
+                attr.map(|attr| Answer::Count(attr.nlink))
+            }
+        };
+        match result {
+            Err(error) if error.errno == Errno::ENOENT => Ok(Answer::Absent),
+            Err(error) if error.errno == Errno::ESTALE && matches!(ask, Ask::Link(..) | Ask::Links(_)) => {
+                Ok(Answer::Absent)
+            }
+            Err(error) if error.errno == Errno::EEXIST => Ok(Answer::Exists),
+            other => other,
+        }
+    }
+
+    /// How many names the file of a name has.
+    async fn links(&self, object: u32, dir: Fid, name: u32) -> Result<(), Stop> {
+        let mut ask = names::Ask::Look(name);
+        loop {
+            let note = self.begin(object, Ask::Name(ask.clone(), None));
+            let answer = self.name(dir, &ask).await?;
+            self.end(note, Ask::Name(ask.clone(), Some(answer.clone())));
+            match answer {
+                names::Answer::File(number) => ask = names::Ask::Links(number),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn cut_by_open(&self, object: u32, fid: Fid) -> Result<(), Stop> {
+        let note = self.begin(object, Ask::Bytes(file::Ask::Truncate(0), None));
+        let mode = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
+        let file = self.client.open(&caller(), fid, mode).await?;
+        self.end(note, Ask::Bytes(file::Ask::Truncate(0), Some(file::Answer::Done)));
+        Ok(self.client.close(file).await?)
+    }
+
+    async fn bytes(
+        &self,
+        file: &OpenFile,
+        by_handle: Option<&OpenFile>,
+        kind: Kind,
+        ask: &file::Ask,
+    ) -> Result<file::Answer, Stop> {
+        use file::{Answer, Ask};
+        let (client, bytes) = (&self.client, kind.cell_bytes());
+        Ok(match *ask {
+            Ask::Write { at, cells, tag } => {
+                let data = stamp::bytes(tag, cells, bytes);
+                let length = data.len();
+                let written = client.write(file, u64::from(at) * bytes as u64, data).await?;
+                if written < length {
+                    // A part of it failed; the servers have room, so the client has lost one.
+                    let words = format!("{written} of {length} bytes were written");
+                    return Err(Stop::Failed(ClientError::new(Errno::EIO, words)));
+                }
+                Answer::Done
+            }
+            Ask::Append { cells, tag } => {
+                client.append(file, stamp::bytes(tag, cells, bytes)).await?;
+                Answer::Done
+            }
+            Ask::Truncate(cells) => {
+                let size = Some(u64::from(cells) * bytes as u64);
+                let changes = SetAttributes { size, ..SetAttributes::default() };
+                client.setattr(&caller(), file.fid(), changes, by_handle).await?;
+                Answer::Done
+            }
+            Ask::Read => {
+                let seen = client.read(file, 0, WHOLE_BYTES).await?;
+                Answer::Cells(stamp::cells(&seen, bytes).map_err(Stop::Wrong)?)
+            }
+            Ask::Size => Answer::Size(self.size(file, by_handle, bytes).await? as u32),
+        })
+    }
+
+    async fn size(&self, file: &OpenFile, by_handle: Option<&OpenFile>, cell_bytes: usize) -> Result<u64, Stop> {
+        let size = self.client.getattr(file.fid(), by_handle).await?.size;
+        if size.is_multiple_of(cell_bytes as u64) {
+            return Ok(size / cell_bytes as u64);
+        }
+        Err(Stop::Wrong(format!("{} has {size} bytes; everything is written in cells of {cell_bytes}", file.fid())))
+    }
+
+    async fn log(&self, file: &OpenFile, kind: Kind, ask: &log::Ask) -> Result<log::Answer, Stop> {
+        let bytes = kind.cell_bytes();
+        Ok(match *ask {
+            log::Ask::Append { cells, tag } => {
+                let at = self.client.append(file, stamp::bytes(tag, cells, bytes)).await?;
+                log::Answer::At(Some(at / bytes as u64))
+            }
+            log::Ask::Read { from, cells } => {
+                let seen = self.client.read(file, from * bytes as u64, cells as usize * bytes).await?;
+                log::Answer::Cells(stamp::cells(&seen, bytes).map_err(Stop::Wrong)?)
+            }
+            log::Ask::Size => log::Answer::Size(self.size(file, Some(file), bytes).await?),
+        })
+    }
+
+    /// Takes a lock, holds it, counts if it is held alone, lets go.
+    async fn lock(&self, object: u32, file: &OpenFile, ask: lock::Ask) -> Result<(), Stop> {
+        let note = self.begin(object, Ask::Lock(ask.clone(), None));
+        let spec = self.spec(&ask);
+        if ask.wait {
+            self.client.lock(file, spec.clone()).await?;
+        } else if self.client.try_lock(file, spec.clone()).await? == LockOutcome::Denied {
+            self.end(note, Ask::Lock(ask, Some(lock::Answer::Denied)));
+            return Ok(());
+        }
+        let from = self.now();
+        let held = |until, counted| Ask::Lock(ask.clone(), Some(lock::Answer::Held { from, until, counted }));
+        let so_far = |until, counted| self.notes.borrow_mut()[note].ask = held(until, counted);
+        so_far(from, None);
+        self.env.sleep(Duration::from_micros(ask.hold_us.into())).await;
+        let mut counted = None;
+        if let Some(counter) = ask.counter() {
+            let place = counter.map_or(FLOCK_COUNTER, |range| u64::from(range) * 8);
+            let seen = self.client.read(file, place, 8).await?;
+            let mut number = [0; 8];
+            number[..seen.len()].copy_from_slice(&seen);
+            let next = u64::from_le_bytes(number) + 1;
+            let asked = self.now();
+            self.client.write(file, place, next.to_le_bytes().to_vec()).await?;
+            counted = Some(next);
+            // Accepted, so the client was not fenced: it still had the lock when it asked.
+            so_far(asked, counted);
+        }
+        let until = self.now();
+        self.client.try_lock(file, LockSpec { mode: lock_mode::NONE, ..spec }).await?;
+        self.end(note, held(until, counted));
+        Ok(())
+    }
+
+    fn spec(&self, ask: &lock::Ask) -> LockSpec {
+        let (kind, start, end) = match ask.flock {
+            true => (lock_kind::FLOCK, 0, i64::MAX as u64),
+            false => (lock_kind::FCNTL, u64::from(ask.ranges.0) * 10, u64::from(ask.ranges.1) * 10 + 9),
+        };
+        let mode = if ask.exclusive { lock_mode::EXCLUSIVE } else { lock_mode::SHARED };
+        LockSpec { kind, owner: u64::from(self.worker) + 1, mode, start, end, pid: self.worker + 1, handle: 0 }
+    }
+
+    /// Looks at everything; takes every lock, which must come free.
+    pub async fn audit(&mut self, player: &RefCell<Player>) -> Result<(), Stop> {
+        for (object, kind) in self.stage.kinds.clone().into_iter().enumerate() {
+            for ask in Ask::all(kind) {
+                self.run(object as u32, ask, player).await?;
+            }
+        }
+        self.finish().await
+    }
+}

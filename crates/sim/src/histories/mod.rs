@@ -1,0 +1,376 @@
+//! Histories: workers of several clients on the same names, bytes and locks, while servers and clients die; every answer must
+//! be explained (crate `history`).
+//!
+//! Invariant: nothing that was acknowledged may be lost here, so a client and a server never die together: before the next
+//! fault, what a lost client left is committed (`Run::settle`). `disaster` has the other cases.
+//! Invariant: only a client that was cut off for long may meet an error; then it is replaced.
+
+mod actor;
+mod stage;
+mod trouble;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+    time::Duration,
+};
+
+use forebay_client::{Client, CommitLevel};
+use forebay_env::sim::{NodeId, Sim};
+use forebay_history::{Ask, Event, Kind, Player, Summary, judge, lock};
+
+use crate::{
+    Cluster, ClusterOptions,
+    faults::{kill_and_boot, random_ms},
+};
+use actor::{Actor, Notes, Stop};
+use stage::Stage;
+use trouble::Trouble;
+
+/// How a run is made.
+#[derive(Clone, Debug)]
+pub struct HistoryOptions {
+    /// Clients.
+    pub clients: usize,
+    /// Workers of each.
+    pub workers: usize,
+    /// Rounds, each on fresh names and files.
+    pub rounds: u64,
+    /// Operations of each worker in a round.
+    pub operations: u64,
+    /// Print the trace.
+    pub trace: bool,
+}
+
+impl Default for HistoryOptions {
+    fn default() -> Self {
+        Self { clients: 3, workers: 2, rounds: 6, operations: 56, trace: false }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryReport {
+    /// The seed.
+    pub seed: u64,
+    /// What was judged.
+    pub summary: Summary,
+    /// Faults by kind.
+    pub faults: BTreeMap<Trouble, u64>,
+    /// Hash of the trace: equal for equal seeds.
+    pub trace_hash: u64,
+    /// Virtual time at the end.
+    pub virtual_time: Duration,
+}
+
+/// A round must complete this long (virtual) after the last fault.
+const HEALED_TIME: Duration = Duration::from_secs(600);
+/// Longest wait between two faults, in virtual milliseconds.
+const FAULT_GAP_MS: u64 = 400;
+/// Longest pause of a worker between two operations, in virtual microseconds.
+const PAUSE_US: u64 = 120_000;
+/// Longer than a target keeps a session that is silent.
+const EVICTION_TIME: Duration = Duration::from_secs(75);
+/// What a client that is gone had sent has arrived by then, or never will.
+const ARRIVAL_TIME: Duration = Duration::from_secs(1);
+/// Faults of a round at most: a round of long waits ends all the same.
+const FAULTS_PER_ROUND: u64 = 12;
+
+/// Runs one seed. Errors: what no order explains, with what repeats it.
+pub fn run_history(seed: u64, options: &HistoryOptions) -> Result<HistoryReport, String> {
+    let sim = Sim::new(seed);
+    sim.set_trace(options.trace);
+    let run = Run::new(&sim, options);
+    sim.block_on(run.whole()).map_err(|error| {
+        format!(
+            "seed {seed}: {error}\nrepeat it: cargo test --release -p forebay-sim -- one_history --nocapture, with FOREBAY_SEED={seed}"
+        )
+    })
+}
+
+/// A client's machine and its workers.
+struct Station {
+    node: NodeId,
+    level: CommitLevel,
+    workers: Vec<Worker>,
+    /// It was cut off for so long that its calls may fail.
+    may_fail: Rc<Cell<bool>>,
+    /// A call failed: it needs a new client.
+    broken: Rc<Cell<bool>>,
+    /// Stays mounted when its workers are done: what it was acknowledged must survive.
+    client: Rc<RefCell<Option<Client>>>,
+}
+
+/// What of a worker outlives its client.
+#[derive(Clone)]
+struct Worker {
+    number: u32,
+    player: Rc<RefCell<Player>>,
+    /// Operations to do in this round.
+    left: Rc<Cell<u64>>,
+    done: Rc<Cell<bool>>,
+}
+
+struct Run {
+    sim: Sim,
+    options: HistoryOptions,
+    stations: Vec<Station>,
+    counts: RefCell<BTreeMap<Trouble, u64>>,
+    failure: Rc<RefCell<Option<String>>>,
+}
+
+impl Run {
+    fn new(sim: &Sim, options: &HistoryOptions) -> Self {
+        let all = (options.clients * options.workers) as u32;
+        let worker = |number: u32| Worker {
+            number,
+            player: Rc::new(RefCell::new(Player::new(sim.random_u64(), number, &Kind::usual(all), true))),
+            left: Rc::default(),
+            done: Rc::default(),
+        };
+        let stations = (0..options.clients).map(|station| Station {
+            node: sim.add_node(&format!("client{station}")),
+            level: if sim.chance(0.2) { CommitLevel::Commit } else { CommitLevel::Data },
+            workers: (0..options.workers).map(|w| worker((station * options.workers + w) as u32)).collect(),
+            may_fail: Rc::default(),
+            broken: Rc::default(),
+            client: Rc::default(),
+        });
+        let stations = stations.collect();
+        Self {
+            sim: sim.clone(),
+            options: options.clone(),
+            stations,
+            counts: RefCell::default(),
+            failure: Rc::default(),
+        }
+    }
+
+    async fn whole(&self) -> Result<HistoryReport, String> {
+        let cluster = Cluster::format(&self.sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        // It sees to the stage, to what lost clients leave, and to the audit; nothing happens to it.
+        let auditor = self.sim.add_node("auditor");
+        let client = cluster.mount(auditor, CommitLevel::Data).await.map_err(|error| format!("mount: {error}"))?;
+        let mut summary = Summary::default();
+        for round in 0..self.options.rounds {
+            let all = (self.options.clients * self.options.workers) as u32;
+            let stage =
+                Stage::make(&client, round, Kind::usual(all)).await.map_err(|error| format!("stage: {error}"))?;
+            let (stage, notes) = (Rc::new(stage), Notes::default());
+            self.play(&cluster, &client, &stage, &notes).await.map_err(|error| format!("round {round}: {error}"))?;
+            let mut look = self.actor(auditor, &client, &stage, &notes);
+            self.audit(&mut look).await.map_err(|error| format!("round {round}, at its end: {error}"))?;
+            if round + 1 == self.options.rounds {
+                self.lose_power(&cluster, &client).await?;
+                self.audit(&mut look).await.map_err(|error| format!("after all servers lost power: {error}"))?;
+            }
+            let judged = judge(&stage.kinds, &notes.borrow());
+            summary.add(&judged.map_err(|error| format!("round {round}: {error}"))?);
+        }
+        let (seed, trace_hash) = (self.sim.seed(), self.sim.trace_hash());
+        let virtual_time = Duration::from_nanos(self.sim.now().0);
+        Ok(HistoryReport { seed, summary, faults: self.counts.borrow().clone(), trace_hash, virtual_time })
+    }
+
+    fn actor(&self, node: NodeId, client: &Client, stage: &Rc<Stage>, notes: &Notes) -> Actor {
+        let (env, client, notes, stage) = (self.sim.env(node), client.clone(), notes.clone(), stage.clone());
+        let worker = (self.options.clients * self.options.workers) as u32;
+        Actor { env, client, notes, stage, worker, open: Default::default() }
+    }
+
+    /// One round, with faults, until every worker is done.
+    async fn play(&self, cluster: &Cluster, client: &Client, stage: &Rc<Stage>, notes: &Notes) -> Result<(), String> {
+        for station in &self.stations {
+            for worker in &station.workers {
+                worker.left.set(self.options.operations);
+            }
+            self.start(cluster, station, stage, notes);
+        }
+        let (mut faults, mut healed) = (0, None);
+        while !self.all_done() {
+            self.sim.sleep(random_ms(cluster, FAULT_GAP_MS)).await;
+            self.check(cluster)?;
+            for station in self.stations.iter().filter(|station| station.broken.get()) {
+                self.replace(cluster, client, station, stage, notes).await?;
+            }
+            if faults < FAULTS_PER_ROUND {
+                let kind = Trouble::draw(&self.sim);
+                self.sim.env(self.stations[0].node).log(&format!("fault {kind:?}"));
+                self.cause(cluster, client, kind, stage, notes).await?;
+                *self.counts.borrow_mut().entry(kind).or_default() += 1;
+                faults += 1;
+            } else if self.sim.now() > *healed.get_or_insert(self.sim.now() + HEALED_TIME) {
+                return Err(format!("not complete {HEALED_TIME:?} after the last fault"));
+            }
+        }
+        self.check(cluster)?;
+        // Who may have been evicted would meet the error in the next round.
+        for station in self.stations.iter().filter(|station| station.may_fail.get()) {
+            self.replace(cluster, client, station, stage, notes).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts a client, and its workers where they left off.
+    fn start(&self, cluster: &Cluster, station: &Station, stage: &Rc<Stage>, notes: &Notes) {
+        let env = self.sim.env(station.node);
+        let options = cluster.mount_options(station.node, station.level);
+        let (workers, stage, notes) = (station.workers.clone(), stage.clone(), notes.clone());
+        let (failure, may_fail, broken) = (self.failure.clone(), station.may_fail.clone(), station.broken.clone());
+        workers.iter().for_each(|worker| worker.done.set(false));
+        let mounted = station.client.clone();
+        env.clone().spawn(async move {
+            let last = mounted.borrow().clone();
+            let client = match last {
+                Some(client) => client,
+                None => match Client::mount(&env, options).await {
+                    Ok(client) => client,
+                    Err(error) => return note(&failure, format!("mount: {error}")),
+                },
+            };
+            *mounted.borrow_mut() = Some(client.clone());
+            for worker in workers {
+                let (env, client, notes, stage) = (env.clone(), client.clone(), notes.clone(), stage.clone());
+                let (failure, may_fail, broken) = (failure.clone(), may_fail.clone(), broken.clone());
+                let shard = env.clone();
+                shard.spawn(async move {
+                    let open = Default::default();
+                    let mut actor = Actor { env, client, notes, stage, worker: worker.number, open };
+                    match work(&mut actor, &worker).await {
+                        Ok(()) => worker.done.set(true),
+                        Err(Stop::Failed(_)) if may_fail.get() => broken.set(true),
+                        Err(stop) => note(&failure, format!("worker {}: {stop}", worker.number)),
+                    }
+                });
+            }
+        });
+    }
+
+    async fn cause(
+        &self,
+        cluster: &Cluster,
+        client: &Client,
+        kind: Trouble,
+        stage: &Rc<Stage>,
+        notes: &Notes,
+    ) -> Result<(), String> {
+        let sim = &self.sim;
+        let station = &self.stations[sim.random_below(self.stations.len() as u64) as usize];
+        match kind {
+            Trouble::ClientKilled => self.replace(cluster, client, station, stage, notes).await,
+            Trouble::ClientEvicted => {
+                self.wait_until_serving(cluster).await?;
+                let all = 0..cluster.servers.len();
+                let any = sim.random_below(all.len() as u64) as usize;
+                let servers = &cluster.servers[if sim.chance(0.5) { any..any + 1 } else { all }];
+                station.may_fail.set(true);
+                self.lose(stage, notes);
+                servers.iter().for_each(|server| sim.cut_both(station.node, server.node));
+                sim.sleep(EVICTION_TIME).await;
+                servers.iter().for_each(|server| sim.heal(station.node, server.node));
+                self.settle(client).await
+            }
+            kind => {
+                kind.happen(cluster, station.node).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends a client, if it lives, and begins another.
+    async fn replace(
+        &self,
+        cluster: &Cluster,
+        client: &Client,
+        station: &Station,
+        stage: &Rc<Stage>,
+        notes: &Notes,
+    ) -> Result<(), String> {
+        self.wait_until_serving(cluster).await?;
+        self.lose(stage, notes);
+        self.sim.crash(station.node);
+        drop(station.client.take());
+        station.may_fail.set(false);
+        station.broken.set(false);
+        self.settle(client).await?;
+        if !self.all_done() || station.workers.iter().any(|worker| worker.left.get() > 0) {
+            self.start(cluster, station, stage, notes);
+        }
+        Ok(())
+    }
+
+    /// A client is about to go: until it is fenced, whatever it had open for writing counts as locked, as after a restart of
+    /// the MDT nobody knows what it held.
+    fn lose(&self, stage: &Stage, notes: &Notes) {
+        let (worker, begun) = (u32::MAX, self.sim.now().0);
+        let locks = stage.kinds.iter().enumerate().filter(|(_, kind)| **kind == Kind::Locks);
+        for (object, flock) in locks.flat_map(|(object, _)| [(object as u32, false), (object as u32, true)]) {
+            let ranges = (0, lock::RANGES - 1);
+            let all = lock::Ask { flock, ranges, exclusive: true, wait: true, hold_us: 0 };
+            let ask = Ask::Lock(all, None);
+            notes.borrow_mut().push(Event { object, worker, begun, ended: u64::MAX, ask });
+        }
+    }
+
+    /// What clients that are gone were acknowledged, and what they still did, is committed.
+    async fn settle(&self, client: &Client) -> Result<(), String> {
+        self.sim.sleep(ARRIVAL_TIME).await;
+        client.sync_all().await.map_err(|error| format!("sync: {error}"))
+    }
+
+    async fn wait_until_serving(&self, cluster: &Cluster) -> Result<(), String> {
+        for _ in 0..3000 {
+            if cluster.is_serving() {
+                return Ok(());
+            }
+            self.sim.sleep(Duration::from_millis(20)).await;
+        }
+        Err("the servers do not serve a minute after their start".into())
+    }
+
+    async fn audit(&self, look: &mut Actor) -> Result<(), String> {
+        let (env, kinds) = (look.env.clone(), look.stage.kinds.clone());
+        let player = RefCell::new(Player::new(0, look.worker, &kinds, false));
+        match env.timeout(HEALED_TIME, look.audit(&player)).await {
+            Ok(looked) => looked.map_err(|stop| stop.to_string()),
+            Err(_) => Err(format!("the audit does not end within {HEALED_TIME:?}")),
+        }
+    }
+
+    async fn lose_power(&self, cluster: &Cluster, client: &Client) -> Result<(), String> {
+        client.sync_all().await.map_err(|error| format!("sync: {error}"))?;
+        for station in &self.stations {
+            self.sim.crash(station.node);
+            drop(station.client.take());
+        }
+        kill_and_boot(cluster, 0..cluster.servers.len(), true).await;
+        Ok(())
+    }
+
+    fn all_done(&self) -> bool {
+        self.stations.iter().flat_map(|station| &station.workers).all(|worker| worker.done.get())
+    }
+
+    fn check(&self, cluster: &Cluster) -> Result<(), String> {
+        let trouble = cluster.troubles.borrow().first().map(|trouble| format!("a server did not start: {trouble}"));
+        let failure = self.failure.borrow().clone();
+        failure.or(trouble).map_or(Ok(()), Err)
+    }
+}
+
+async fn work(actor: &mut Actor, worker: &Worker) -> Result<(), Stop> {
+    while worker.left.get() > 0 {
+        worker.left.set(worker.left.get() - 1);
+        let pause_us = worker.player.borrow_mut().pause_us(PAUSE_US);
+        actor.env.sleep(Duration::from_micros(pause_us)).await;
+        let (object, ask) = worker.player.borrow_mut().draw();
+        actor.run(object, ask, &worker.player).await?;
+    }
+    actor.finish().await
+}
+
+fn note(failure: &Rc<RefCell<Option<String>>>, what: String) {
+    failure.borrow_mut().get_or_insert(what);
+}

@@ -1,0 +1,73 @@
+//! Histories of several clients on the same names, bytes and locks, under seeds, with crashes: all of them can be explained.
+
+#![allow(clippy::disallowed_methods)] // two threads, one world each: the world itself knows no thread
+
+use std::{collections::BTreeMap, env};
+
+use forebay_history::Summary;
+use forebay_sim::{HistoryOptions, HistoryReport, run_history};
+
+/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
+const SEEDS: std::ops::Range<u64> = 0..400;
+
+fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let parse = |text: String| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    };
+    env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(default)
+}
+
+/// Runs seeds on two threads; the first failure ends its half.
+fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<HistoryReport>, String> {
+    let half = |odd: u64| {
+        let seeds = seeds.clone();
+        std::thread::spawn(move || {
+            let mine = seeds.filter(|seed| seed % 2 == odd);
+            mine.map(|seed| run_history(seed, &HistoryOptions::default())).collect::<Result<Vec<_>, _>>()
+        })
+    };
+    let halves = [half(0), half(1)];
+    let mut reports = Vec::new();
+    for thread in halves {
+        reports.extend(thread.join().map_err(|_| "a seed panicked; its number stands above".to_string())??);
+    }
+    Ok(reports)
+}
+
+/// kill, cut, power off, evict | no stale read, no lost append, one winner for every lock and name
+#[test]
+fn every_answer_of_every_client_can_be_explained() {
+    let reports = run_all(wanted(SEEDS)).unwrap_or_else(|e| panic!("{e}"));
+    let (mut faults, mut summary) = (BTreeMap::<String, u64>::new(), Summary::default());
+    for report in &reports {
+        summary.add(&report.summary);
+        for (kind, count) in &report.faults {
+            *faults.entry(format!("{kind:?}")).or_default() += count;
+        }
+        let Summary { operations, lost, beside, .. } = report.summary;
+        assert!(operations >= 2000, "seed {} did only {operations} operations", report.seed);
+        assert!(report.faults.values().sum::<u64>() >= 5, "seed {} met too few faults", report.seed);
+        assert!(lost >= 100 && beside >= 100, "seed {}: too little contention: {}", report.seed, report.summary);
+    }
+    println!("{} seeds: {summary}; faults {faults:?}", reports.len());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let options = HistoryOptions { rounds: 2, ..HistoryOptions::default() };
+    for seed in [1, 2] {
+        let first = run_history(seed, &options).unwrap_or_else(|e| panic!("{e}"));
+        let second = run_history(seed, &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(first, second, "seed {seed} ran differently the second time");
+    }
+}
+
+/// `FOREBAY_SEED=N cargo test --release -p forebay-sim -- one_history --nocapture` repeats a seed with its trace.
+#[test]
+fn one_history() {
+    let seed = env::var("FOREBAY_SEED").ok().and_then(|text| text.parse().ok());
+    let options = HistoryOptions { trace: seed.is_some(), ..HistoryOptions::default() };
+    let report = run_history(seed.unwrap_or(42), &options).unwrap_or_else(|e| panic!("{e}"));
+    println!("{report:#?}");
+}
