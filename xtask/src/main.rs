@@ -1,7 +1,9 @@
-//! Chores of the project: `cargo run --release -p xtask -- figures [--quick]`, `... -- suites [--quick]`.
+//! Chores of the project: `cargo run --release -p xtask -- figures [--quick]`, `... -- suites [--quick]`,
+//! `... -- histories [--minutes N]`.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod figures;
+mod histories;
 mod suites;
 
 use std::process::ExitCode;
@@ -11,10 +13,14 @@ fn main() -> ExitCode {
     let done = match args.split_first() {
         Some((task, rest)) if task == "figures" => figures::run(rest),
         Some((task, rest)) if task == "suites" => suites::run(rest),
+        Some((task, rest)) if task == "histories" => histories::run(rest),
+        Some((task, rest)) if task == "histories-worker" => histories::run_worker(rest),
         _ => Err(format!(
             "usage: cargo run --release -p xtask -- figures [--quick] [--dir DIR] [--only NAME,NAME]\n       \
+             cargo run --release -p xtask -- {}\n       \
              cargo run --release -p xtask -- {}",
-            suites::USAGE
+            suites::USAGE,
+            histories::USAGE
         )),
     };
     match done {

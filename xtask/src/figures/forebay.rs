@@ -15,6 +15,7 @@ pub fn root() -> PathBuf {
 }
 
 /// The built program.
+#[derive(Clone)]
 pub struct Forebay {
     path: PathBuf,
 }
@@ -29,6 +30,11 @@ pub fn build() -> Outcome<Forebay> {
 }
 
 impl Forebay {
+    /// The program at `path`, as it is.
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// `forebay ARGS`.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.path);

@@ -12,7 +12,19 @@ use crate::figures::{
     process::{Pids, output},
 };
 
-/// One MDT, four OSTs, two mounts. Dropping it takes it down.
+/// How a cluster is built.
+pub struct Shape {
+    /// OSTs.
+    pub osts: u32,
+    /// Bytes of each, as `forebay up` reads them.
+    pub ost_size: &'static str,
+    /// Bytes of the MDT.
+    pub mdt_size: &'static str,
+    /// A process for each target.
+    pub separate: bool,
+}
+
+/// One MDT, some OSTs, two mounts. Dropping it takes it down.
 pub struct Cluster<'a> {
     forebay: &'a Forebay,
     dir: PathBuf,
@@ -24,31 +36,36 @@ pub struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     /// Formats, starts, mounts twice.
-    pub fn make(forebay: &'a Forebay, dir: &Path) -> Outcome<Self> {
+    pub fn make(forebay: &'a Forebay, dir: &Path, shape: &Shape) -> Outcome<Self> {
         fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
         let cluster = Self { forebay, first: dir.join("m1"), second: dir.join("m2"), dir: dir.join("cluster") };
-        let sizes = ["--osts", "4", "--ost-size", "2GiB", "--mdt-size", "1GiB", "--mount"];
-        output(forebay.command(&["up", &text(&cluster.dir)]).args(sizes).arg(&cluster.first))?;
+        let osts = shape.osts.to_string();
+        let sizes = ["--osts", &osts, "--ost-size", shape.ost_size, "--mdt-size", shape.mdt_size];
+        let separate = shape.separate.then_some("--separate");
+        let mut up = forebay.command(&["up", &text(&cluster.dir)]);
+        output(up.args(sizes).args(separate).arg("--mount").arg(&cluster.first))?;
         output(forebay.command(&["mount", &text(&cluster.dir)]).arg(&cluster.second))?;
         Ok(cluster)
     }
 
-    /// Kills every server with SIGKILL and brings it back.
-    pub fn kill_servers(&self) -> Outcome {
-        let pids = Pids::of("serve", &self.dir).0;
-        if pids.is_empty() {
-            return Err("the servers' processes are not found".into());
-        }
-        output(Command::new("kill").arg("-9").args(pids.iter().map(u32::to_string)))?;
-        output(&mut self.forebay.command(&["up", &text(&self.dir)])).map(drop)
+    /// Its servers, for a thread of their own.
+    pub fn servers(&self) -> Servers {
+        Servers { forebay: self.forebay.clone(), dir: self.dir.clone() }
     }
 
-    /// A directory, made through the first mount, whose files are striped over all OSTs in small stripes.
-    pub fn striped_dir(&self, name: &str) -> Outcome {
+    /// Kills every server with SIGKILL and brings it back.
+    pub fn kill_servers(&self) -> Outcome {
+        let servers = self.servers();
+        servers.kill(&servers.pids()?)?;
+        servers.bring_back()
+    }
+
+    /// A directory, made through the first mount, whose files are striped over so many OSTs (-1: all) in small stripes.
+    pub fn striped_dir(&self, name: &str, stripes: &str) -> Outcome {
         let dir = self.first.join(name);
         fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
-        output(self.forebay.command(&["setstripe", "-c", "-1", "-S", "64KiB"]).arg(&dir)).map(drop)
+        output(self.forebay.command(&["setstripe", "-c", stripes, "-S", "64KiB"]).arg(&dir)).map(drop)
     }
 
     /// The option of `forebay` that was run last with all targets stopped: their disks hold what they should.
@@ -61,6 +78,31 @@ impl<'a> Cluster<'a> {
         let found = output(self.forebay.command(&["fsck"]).args(targets))?;
         println!("fsck: {}", found.lines().last().unwrap_or_default());
         Ok(())
+    }
+}
+
+/// The servers' processes.
+#[derive(Clone)]
+pub struct Servers {
+    forebay: Forebay,
+    dir: PathBuf,
+}
+
+impl Servers {
+    /// Those that run.
+    pub fn pids(&self) -> Outcome<Vec<u32>> {
+        let pids = Pids::of("serve", &self.dir).0;
+        if pids.is_empty() { Err("the servers' processes are not found".into()) } else { Ok(pids) }
+    }
+
+    /// SIGKILL.
+    pub fn kill(&self, pids: &[u32]) -> Outcome {
+        output(Command::new("kill").arg("-9").args(pids.iter().map(u32::to_string))).map(drop)
+    }
+
+    /// Starts those that do not run.
+    pub fn bring_back(&self) -> Outcome {
+        output(&mut self.forebay.command(&["up", &text(&self.dir)])).map(drop)
     }
 }
 

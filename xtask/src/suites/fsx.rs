@@ -53,7 +53,7 @@ pub fn mapped(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
 
 fn seeds(cluster: &Cluster<'_>, plan: &Plan, name: &str, close_open: u32, mapped: u32, two: bool) -> Outcome<String> {
     let program = tool(FSX)?;
-    cluster.striped_dir(name)?;
+    cluster.striped_dir(name, "-1")?;
     let configuration = plan.dir.join(format!("{name}.toml"));
     let text = PLAIN.replace("CLOSE_OPEN", &close_open.to_string()).replace("MAPPED", &mapped.to_string());
     let text = if mapped == 0 { text.replace("invalidate = 0.5\n", "") } else { text };

@@ -3,7 +3,7 @@
 //! Needs root, /dev/fuse, a registry for `cargo install` the first time, and about 12 GB under --dir. A program that is not
 //! installed is named and passed over; everything else has to pass.
 
-mod cluster;
+pub mod cluster;
 mod fsx;
 mod pjdfstest;
 mod programs;
@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::figures::{Outcome, forebay};
-use cluster::Cluster;
+use cluster::{Cluster, Shape};
 
 /// Usage, for whoever asks wrongly.
 pub const USAGE: &str = "suites [--quick] [--dir DIR] [--only NAME,NAME] [--operations N] [--seeds N,N]";
@@ -65,7 +65,8 @@ pub fn run(args: &[String]) -> Outcome {
         return Err(format!("there is no suite {unknown}"));
     }
     let forebay = forebay::build()?;
-    let cluster = Cluster::make(&forebay, &plan.dir)?;
+    let shape = Shape { osts: 4, ost_size: "2GiB", mdt_size: "1GiB", separate: false };
+    let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     let mut failed = Vec::new();
     for (name, suite) in all.into_iter().filter(|(name, _)| plan.only.is_empty() || plan.only.iter().any(|o| o == name))
     {

@@ -1,0 +1,132 @@
+//! `xtask histories`: processes on two mounts of one cluster work on the same names, bytes and locks while its servers are
+//! killed; every answer must be explained (crate `forebay-history`).
+//!
+//! Needs root and /dev/fuse. Times are CLOCK_MONOTONIC, which all processes of a machine share.
+
+mod killer;
+mod place;
+mod worker;
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+
+use forebay_history::{Event, Kind, Summary, judge};
+
+use crate::{
+    figures::{Outcome, forebay},
+    suites::cluster::{Cluster, Shape},
+};
+use killer::Killer;
+use place::Place;
+pub use worker::run as run_worker;
+
+/// Usage, for whoever asks wrongly.
+pub const USAGE: &str =
+    "histories [--minutes N | --seconds N] [--workers N] [--seed N] [--dir DIR] [--program FOREBAY]";
+
+/// Operations of each worker in a round: short rounds keep the search for an order short.
+const OPERATIONS: u64 = 150;
+/// A worker that is not done after this hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Plan {
+    time: Duration,
+    workers: u32,
+    seed: u64,
+    dir: PathBuf,
+    program: Option<PathBuf>,
+}
+
+impl Plan {
+    fn parse(args: &[String]) -> Outcome<Self> {
+        let dir = std::env::temp_dir().join("forebay-histories");
+        let mut plan = Plan { time: Duration::from_secs(600), workers: 3, seed: 1, dir, program: None };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let value = args.next().ok_or(format!("{arg} needs a value; {USAGE}"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{arg} needs a number, not {value}"));
+            match arg.as_str() {
+                "--minutes" => plan.time = Duration::from_secs(number()? * 60),
+                "--seconds" => plan.time = Duration::from_secs(number()?),
+                "--workers" => plan.workers = number()?.clamp(1, 100) as u32,
+                "--seed" => plan.seed = number()?,
+                "--dir" => plan.dir = value.into(),
+                "--program" => plan.program = Some(value.into()),
+                _ => return Err(format!("unknown argument {arg}; {USAGE}")),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// Runs; an error tells what no order explains.
+pub fn run(args: &[String]) -> Outcome {
+    let plan = Plan::parse(args)?;
+    let forebay = match &plan.program {
+        Some(path) => forebay::Forebay::at(path),
+        None => forebay::build()?,
+    };
+    let shape = Shape { osts: 3, ost_size: "512MiB", mdt_size: "256MiB", separate: true };
+    let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
+    for (base, stripes) in [("one", "1"), ("two", "2")] {
+        cluster.striped_dir(base, stripes)?;
+    }
+    let made = fs::create_dir_all(cluster.first.join("names"));
+    made.map_err(|error| format!("a directory of names: {error}"))?;
+    let (begun, mut summary, mut rounds) = (Instant::now(), Summary::default(), 0);
+    let killer = Killer::start(cluster.servers(), plan.seed);
+    while begun.elapsed() < plan.time {
+        let judged = round(&plan, &cluster, rounds).map_err(|error| format!("round {rounds}: {error}"))?;
+        summary.add(&judged);
+        rounds += 1;
+        killer.check()?;
+    }
+    let kills = killer.end()?;
+    let took = Duration::from_secs(begun.elapsed().as_secs());
+    println!("histories: {rounds} rounds in {took:?}, servers killed {kills} times: {summary}");
+    cluster.check()
+}
+
+fn round(plan: &Plan, cluster: &Cluster<'_>, round: u64) -> Outcome<Summary> {
+    let all = plan.workers * 2;
+    let kinds = Kind::usual(all);
+    let place = |second: bool| Place::new(if second { &cluster.second } else { &cluster.first }, round, &kinds);
+    place(false).make()?;
+    let own = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
+    let mut running = Vec::new();
+    for number in 0..all {
+        let notes = plan.dir.join(format!("notes-{number}"));
+        let mount = if number % 2 == 1 { &cluster.second } else { &cluster.first };
+        let seed = plan.seed.wrapping_mul(1 << 40).wrapping_add(round * 1000 + u64::from(number));
+        let numbers = [u64::from(number), u64::from(all), seed, round, OPERATIONS].map(|n| n.to_string());
+        let child = Command::new(&own).arg("histories-worker").arg(mount).arg(&notes).args(numbers).spawn();
+        running.push((child.map_err(|error| format!("a worker: {error}"))?, notes));
+    }
+    let mut events: Vec<Event> = Vec::new();
+    for (number, (mut child, notes)) in running.into_iter().enumerate() {
+        wait(&mut child).map_err(|error| format!("worker {number}: {error}"))?;
+        events.extend(worker::read_notes(&notes)?);
+        let _ = fs::remove_file(&notes);
+    }
+    for (auditor, second) in [(all, false), (all + 1, true)] {
+        events.extend(worker::audit(place(second), auditor)?);
+    }
+    judge(&kinds, &events)
+}
+
+fn wait(child: &mut Child) -> Outcome {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            None => std::thread::sleep(Duration::from_millis(5)),
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(status.to_string()),
+        }
+    }
+    let _ = child.kill();
+    Err(format!("it hangs for {PATIENCE:?}"))
+}
