@@ -26,6 +26,11 @@ pub const POOLED_BYTES_MAX: usize = 8 << 20;
 /// Bytes that a Unix socket may hold: a frame of 1 MiB goes out in one call, and wakes its reader rarely. TCP sizes its
 /// buffers itself.
 pub const UNIX_SOCKET_BYTES: i32 = 2 << 20;
+/// How long a shard looks for the next small message before it sleeps. A wake-up on another processor takes 30 to 80 µs, so
+/// an answer that is one wake-up away arrives meanwhile.
+pub const BUSY_POLL: Duration = Duration::from_micros(100);
+/// Messages from this size on are bulk data, for which no shard polls.
+pub const BUSY_POLL_MESSAGE_BYTES: usize = 16 << 10;
 /// Parts of one vectored system call (IOV_MAX).
 pub const IO_PARTS: usize = 1024;
 /// Largest small file that `read_file` takes.

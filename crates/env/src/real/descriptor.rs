@@ -7,7 +7,7 @@ use std::{
 
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::errors::file_error;
+use super::{busy_poll, errors::file_error};
 use crate::EnvResult;
 
 /// A descriptor (`/dev/fuse`) whose messages are read and written whole, by one call each.
@@ -40,7 +40,12 @@ impl Descriptor {
             let n = unsafe { libc::readv(self.fd.as_raw_fd(), slices.as_ptr().cast(), slices.len() as libc::c_int) };
             match usize::try_from(n).map_err(|_| io::Error::last_os_error()) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-                answer => return answer,
+                answer => {
+                    if let Ok(n) = answer {
+                        busy_poll::message(n);
+                    }
+                    return answer;
+                }
             }
         }
     }

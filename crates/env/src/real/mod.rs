@@ -8,6 +8,7 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod busy_poll;
 mod descriptor;
 mod device;
 mod device_queue;
@@ -47,6 +48,7 @@ where
     let runtime = runtime.expect("a shard needs an epoll and an eventfd descriptor");
     let tasks = Rc::new(tokio::task::LocalSet::new());
     let env = env::shard(Rc::downgrade(&tasks));
+    drop(tasks.spawn_local(busy_poll::run()));
     tasks.block_on(&runtime, async move { main(env).await })
 }
 

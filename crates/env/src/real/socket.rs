@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::errors::net_error;
+use super::{busy_poll, errors::net_error};
 use crate::{
     EnvError, EnvErrorKind, EnvResult,
     limits::{READ_AHEAD_BYTES, UNIX_SOCKET_BYTES},
@@ -78,6 +78,7 @@ impl Socket {
             match readv(self.fd.as_raw_fd(), slices) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
                 Ok(n) => {
+                    busy_poll::message(n);
                     // There was no more; what comes later is a new edge.
                     if n < room && n > 0 {
                         ready.clear_ready();
