@@ -178,6 +178,16 @@ fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a
     // The kernel tells of the last close, but close(2) does not wait for it.
     assert!(soon(|| fcntl(&d, ofd, read, 99, 1).is_ok()));
 
+    // Who would close a circle of waits is told instead.
+    let (one, two) = (open(&mounts.first.join("h")), open(&mounts.second.join("h")));
+    assert!(fcntl(&one, ofd, write, 0, 1).is_ok() && fcntl(&two, ofd, write, 1, 1).is_ok());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| fcntl(&one, libc::F_OFD_SETLKW, write, 1, 1).is_ok());
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(fcntl(&two, libc::F_OFD_SETLKW, write, 0, 1).map(drop), Err(libc::EDEADLK));
+        assert!(fcntl(&two, ofd, none, 1, 1).is_ok() && first.join().expect("it ends"), "who waited first gets it");
+    });
+
     // flock(1) waits; a signal ends it, and so does the lock's end.
     let waiter = |command: &[&str]| {
         let mut flock = Command::new("flock");

@@ -4,11 +4,14 @@
 //! is what the server knows. Nothing here waits for a lock to become free: a request that would is parked for a while at
 //! most, changes nothing, and its client tries again.
 //!
+//! Whoever would wait for himself, through others who wait for him, gets EDEADLK, as fcntl(2) has it. A wait is looked at when
+//! it begins and each time it is asked again, so a circle is found by whoever closes it.
+//!
 //! Invariant: no two sessions hold locks that exclude each other.
 //! Invariant: the locks of a session that ended are let go of only when it can neither write (its handles are closed, it
 //! is fenced) nor come back (its rows are gone for good).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_proto::{
     Decode, Errno, ErrorReply, Fid, LockList, SessionId,
@@ -25,7 +28,12 @@ pub struct Locks {
     count: usize,
     /// Requests parked, by session.
     parked: BTreeMap<SessionId, usize>,
+    /// What these wait for, by who waits.
+    waits: BTreeMap<Locker, Vec<(Fid, LockSpec)>>,
 }
+
+/// A session, and a number it tells its lockers apart by.
+type Locker = (SessionId, u64);
 
 impl Locks {
     /// Locks there are.
@@ -70,20 +78,54 @@ impl Locks {
     }
 
     /// Counts one more parked request; false if there are enough.
-    fn park(&mut self, session: SessionId) -> bool {
+    fn park(&mut self, session: SessionId, fid: Fid, wanted: &LockSpec) -> bool {
         let parked = self.parked.entry(session).or_default();
         let may = *parked < limits::LOCK_WAITS;
         *parked += usize::from(may);
+        if may {
+            self.waits.entry((session, wanted.owner)).or_default().push((fid, wanted.clone()));
+        }
         may
     }
 
-    fn unpark(&mut self, session: SessionId) {
+    fn unpark(&mut self, session: SessionId, fid: Fid, wanted: &LockSpec) {
         if let Some(parked) = self.parked.get_mut(&session) {
             *parked -= 1;
             if *parked == 0 {
                 self.parked.remove(&session);
             }
         }
+        let who = (session, wanted.owner);
+        let Some(waits) = self.waits.get_mut(&who) else { return };
+        if let Some(at) = waits.iter().position(|(of, lock)| *of == fid && lock == wanted) {
+            waits.swap_remove(at);
+        }
+        if waits.is_empty() {
+            self.waits.remove(&who);
+        }
+    }
+
+    /// Who has a lock that excludes `wanted`.
+    fn holders(&self, session: SessionId, fid: Fid, wanted: &LockSpec) -> Vec<Locker> {
+        let holders = self.files.get(&fid).into_iter().flat_map(|list| list.all_in_the_way(session, wanted));
+        holders.map(|(of, lock)| (of, lock.owner)).collect()
+    }
+
+    /// Somebody who is waited for, directly or not, waits for this one. flock(2) knows no such thing.
+    fn is_circle(&self, session: SessionId, fid: Fid, wanted: &LockSpec) -> bool {
+        let fcntl = wanted.kind == lock_kind::FCNTL;
+        let mut todo = if fcntl { self.holders(session, fid, wanted) } else { Vec::new() };
+        let mut seen = BTreeSet::new();
+        while let Some(holder) = todo.pop() {
+            if holder == (session, wanted.owner) {
+                return true;
+            }
+            if seen.insert(holder) {
+                let waits = self.waits.get(&holder).into_iter().flatten().filter(|(_, lock)| lock.kind == wanted.kind);
+                todo.extend(waits.flat_map(|(fid, lock)| self.holders(holder.0, *fid, lock)));
+            }
+        }
+        false
     }
 }
 
@@ -103,7 +145,7 @@ impl Mds {
         match request.how {
             lock_how::TRY => self.try_lock(ctx.session(), &request),
             lock_how::TEST => Ok(Answer::read(&reply(self.obstacle(ctx.session(), request.fid, &request.lock)))),
-            lock_how::WAIT => Ok(Answer::read(&self.wait_for_lock(ctx.session(), &request).await)),
+            lock_how::WAIT => self.wait_for_lock(ctx.session(), &request).await.map(|reply| Answer::read(&reply)),
             _ => Err(Errno::EINVAL.into()),
         }
     }
@@ -140,14 +182,20 @@ impl Mds {
     }
 
     /// Answers when the lock could be set, or after a while.
-    async fn wait_for_lock(&self, session: SessionId, request: &Lock) -> LockReply {
-        let obstacle = || self.obstacle(session, request.fid, &request.lock);
-        if obstacle().is_some() && self.memory.borrow_mut().locks.park(session) {
-            let free = self.wait_until_free(session, request);
-            let _ = self.env.timeout(limits::LOCK_WAIT, free).await;
-            self.memory.borrow_mut().locks.unpark(session);
+    async fn wait_for_lock(&self, session: SessionId, request: &Lock) -> Result<LockReply, ErrorReply> {
+        let Lock { fid, lock, .. } = request;
+        let obstacle = || self.obstacle(session, *fid, lock);
+        if obstacle().is_some() {
+            if self.memory.borrow().locks.is_circle(session, *fid, lock) {
+                return Err(ErrorReply::new(Errno::EDEADLK, "who has the lock waits for one that the asker has"));
+            }
+            if self.memory.borrow_mut().locks.park(session, *fid, lock) {
+                let free = self.wait_until_free(session, request);
+                let _ = self.env.timeout(limits::LOCK_WAIT, free).await;
+                self.memory.borrow_mut().locks.unpark(session, *fid, lock);
+            }
         }
-        reply(obstacle())
+        Ok(reply(obstacle()))
     }
 
     async fn wait_until_free(&self, session: SessionId, request: &Lock) {
@@ -209,10 +257,36 @@ mod tests {
     #[test]
     fn parked_requests_of_a_session_are_bounded() {
         let mut locks = Locks::default();
-        let parked = (0..limits::LOCK_WAITS + 3).filter(|_| locks.park(SessionId(1))).count();
+        let (session, fid, lock) = (SessionId(1), Fid { high: 0, low: 7 }, lock(lock_mode::EXCLUSIVE));
+        let parked = (0..limits::LOCK_WAITS + 3).filter(|_| locks.park(session, fid, &lock)).count();
         assert_eq!(parked, limits::LOCK_WAITS);
-        (0..parked).for_each(|_| locks.unpark(SessionId(1)));
-        assert!(locks.parked.is_empty());
+        (0..parked).for_each(|_| locks.unpark(session, fid, &lock));
+        assert!(locks.parked.is_empty() && locks.waits.is_empty());
+    }
+
+    #[test]
+    fn who_closes_a_circle_of_waits_is_told() {
+        let (a, b, c) = (SessionId(1), SessionId(2), SessionId(2));
+        let of = |owner: u64, at: u64| LockSpec {
+            kind: lock_kind::FCNTL,
+            owner,
+            start: at,
+            end: at,
+            ..lock(lock_mode::EXCLUSIVE)
+        };
+        let file = |low| Fid { high: 0, low };
+        let mut locks = Locks::default();
+        // a has 1, b has 2, c (another owner of b's session) has 3; a waits for 2, b waits for 3.
+        locks.set(a, file(1), &of(1, 0));
+        locks.set(b, file(2), &of(1, 0));
+        locks.set(c, file(3), &of(9, 0));
+        assert!(locks.park(a, file(2), &of(1, 0)) && locks.park(b, file(3), &of(1, 0)));
+        assert!(locks.is_circle(c, file(1), &of(9, 0)), "c would wait for a, a for b, b for c");
+        assert!(!locks.is_circle(c, file(1), &of(9, 5)), "nobody has that byte");
+        assert!(!locks.is_circle(c, file(1), &LockSpec { kind: lock_kind::FLOCK, ..of(9, 0) }));
+        assert!(!locks.is_circle(a, file(2), &of(2, 0)), "another owner of a's session has nothing");
+        locks.unpark(b, file(3), &of(1, 0));
+        assert!(!locks.is_circle(c, file(1), &of(9, 0)), "b waits no more");
     }
 
     #[test]

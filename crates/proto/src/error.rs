@@ -64,6 +64,8 @@ errnos! {
     EMLINK = 31;
     /// Result too large for the buffer.
     ERANGE = 34;
+    /// Waiting for the lock would wait for oneself.
+    EDEADLK = 35;
     /// Name too long.
     ENAMETOOLONG = 36;
     /// No more locks.

@@ -22,15 +22,20 @@ impl<W> Default for LockList<W> {
 impl<W: Copy + Eq> LockList<W> {
     /// A lock that keeps `whose` from having `wanted`.
     pub fn in_the_way(&self, whose: W, wanted: &LockSpec) -> Option<&LockSpec> {
-        if wanted.mode == lock_mode::NONE {
-            return None;
-        }
-        let excludes = |lock: &LockSpec| lock.mode == lock_mode::EXCLUSIVE || wanted.mode == lock_mode::EXCLUSIVE;
-        let same = |of: W, lock: &LockSpec| of == whose && lock.owner == wanted.owner;
-        let meets = |(of, lock): &&(W, LockSpec)| {
+        self.all_in_the_way(whose, wanted).next().map(|(_, lock)| lock)
+    }
+
+    /// All of them, and whose they are.
+    pub fn all_in_the_way(&self, whose: W, wanted: &LockSpec) -> impl Iterator<Item = (W, &LockSpec)> {
+        let excludes = |lock: &LockSpec| match (lock.mode, wanted.mode) {
+            (_, lock_mode::NONE) => false,
+            (held, wanted) => held == lock_mode::EXCLUSIVE || wanted == lock_mode::EXCLUSIVE,
+        };
+        let same = move |of: W, lock: &LockSpec| of == whose && lock.owner == wanted.owner;
+        let meets = move |(of, lock): &(W, &LockSpec)| {
             lock.kind == wanted.kind && overlap(lock, wanted) && excludes(lock) && !same(*of, lock)
         };
-        self.held.iter().find(meets).map(|(_, lock)| lock)
+        self.iter().filter(meets)
     }
 
     /// Sets `lock`, whoever is in the way: the owner's others of the kind are cut to what it leaves of them. Mode `NONE`
