@@ -5,6 +5,7 @@
 
 pub mod cluster;
 mod fsx;
+mod packages;
 mod pjdfstest;
 mod programs;
 mod tools;

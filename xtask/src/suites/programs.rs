@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use super::{Plan, cluster::Cluster};
+use super::{Plan, cluster::Cluster, packages};
 use crate::figures::{Outcome, forebay::root, process::output};
 
 /// Files of the toolchain's documentation that are copied with --quick.
@@ -15,7 +15,17 @@ const QUICK_TREE: &str = "std/collections";
 /// Runs all of them.
 pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let mut done = Vec::new();
-    let all: [(&str, Program); 4] = [("tree", trees), ("git", git), ("sqlite3", sqlite), ("make", c_project)];
+    let all: [(&str, Program); 9] = [
+        ("tree", trees),
+        ("git", git),
+        ("sqlite3", sqlite),
+        ("make", c_project),
+        ("postgresql", packages::postgres),
+        ("h5py", packages::hdf5),
+        ("fio", packages::fio),
+        ("dbench", packages::dbench),
+        ("stress-ng", packages::stress),
+    ];
     for (name, program) in all {
         eprintln!("   {name}");
         match program(cluster, plan).map_err(|error| format!("{name}: {error}"))? {
@@ -28,12 +38,13 @@ pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
 
 type Program = fn(&Cluster<'_>, &Plan) -> Outcome<Option<String>>;
 
-fn is_installed(name: &str) -> bool {
+/// The shell finds it.
+pub fn is_installed(name: &str) -> bool {
     Command::new("sh").args(["-c", &format!("command -v {name}")]).output().is_ok_and(|out| out.status.success())
 }
 
 /// A shell's words, in `dir`; any that fails ends them.
-fn sh(dir: &Path, words: &str) -> Outcome<String> {
+pub fn sh(dir: &Path, words: &str) -> Outcome<String> {
     output(Command::new("sh").args(["-euc", words]).current_dir(dir))
 }
 
