@@ -1,6 +1,11 @@
 //! A cluster on simulated machines: one node per server, one per client.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    time::Duration,
+};
 
 use forebay_client::{Client, ClientResult, CommitLevel, MountOptions};
 use forebay_env::{
@@ -28,6 +33,8 @@ pub struct ClusterOptions {
     pub ost_bytes: u64,
     /// Bytes of the MDT's data.
     pub mdt_bytes: u64,
+    /// Rows the MDT keeps in memory; `None`: all.
+    pub mdt_cache_bytes: Option<u64>,
     /// Bytes of a slab.
     pub slab_bytes: u64,
     /// Bytes of a journal.
@@ -44,11 +51,19 @@ impl Default for ClusterOptions {
             osts: 3,
             ost_bytes: 64 << 20,
             mdt_bytes: 48 << 20,
+            mdt_cache_bytes: None,
             slab_bytes: 1 << 20,
             journal_bytes: 2 << 20,
             recovery_window: Duration::from_secs(20),
             commit_interval: Duration::from_millis(300),
         }
+    }
+}
+
+impl ClusterOptions {
+    /// Bytes of a server's data; the MDT is server 0.
+    pub fn data_bytes(&self, server: usize) -> u64 {
+        if server == 0 { self.mdt_bytes } else { self.ost_bytes }
     }
 }
 
@@ -78,6 +93,8 @@ pub struct Cluster {
     pub targets: Targets,
     /// What went wrong at a start that nobody had broken: shown when a run fails.
     pub troubles: Rc<RefCell<Vec<String>>>,
+    /// Servers on disks that cannot be read just now: they may refuse to start.
+    pub ailing: Rc<RefCell<BTreeSet<usize>>>,
     uuid: Uuid,
 }
 
@@ -100,7 +117,8 @@ impl Cluster {
             sim.crash(node);
             servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
         }
-        Cluster { sim: sim.clone(), options, servers, targets: Rc::default(), troubles: Rc::default(), uuid }
+        let (targets, troubles, ailing) = Default::default();
+        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, uuid }
     }
 
     /// The map that clients and the MDT work with.
@@ -117,12 +135,15 @@ impl Cluster {
     pub fn boot(&self, number: usize) {
         let server = self.servers[number].clone();
         let (map, options, troubles) = (self.map(), self.options.clone(), self.troubles.clone());
-        let targets = self.targets.clone();
+        let (targets, ailing) = (self.targets.clone(), self.ailing.clone());
         targets.borrow_mut().remove(&number);
         self.sim.start(server.node, move |env| async move {
             let serving = |target: &Target| drop(targets.borrow_mut().insert(number, target.clone()));
             if let Err(trouble) = serve(&env, &server, map, &options, serving).await {
                 env.log(&format!("{} does not start: {trouble}", server.target));
+                if ailing.borrow().contains(&number) {
+                    return;
+                }
                 troubles.borrow_mut().push(format!("{} at {:?}: {trouble}", server.target, env.now()));
             }
         });
@@ -171,7 +192,7 @@ async fn serve(
     serving: impl FnOnce(&Target),
 ) -> Result<(), String> {
     let open = OpenOptions {
-        cache_bytes: (server.target.kind == TargetKind::Ost).then_some(4 << 20),
+        cache_bytes: if server.target.kind == TargetKind::Ost { Some(4 << 20) } else { options.mdt_cache_bytes },
         commit_interval: options.commit_interval,
     };
     let store = Store::open(env, STORE_DIR, &open).await.map_err(|e| e.to_string())?;

@@ -7,15 +7,18 @@ use forebay_env::{
     Env,
     sim::{Fault, NodeId, Sim},
 };
-
 use forebay_fsck::{CheckOptions, ClusterOptions, Severity};
+use forebay_proto::Errno;
 
 use crate::{
     Cluster,
     cluster::{ClusterOptions as BuildOptions, STORE_DIR},
+    disks,
     faults::{self, Counts, Kind},
+    links::{self, Worse},
+    stop::Stop,
     verify::verify,
-    workload::{Runner, Shared, Worker},
+    workload::{LATER, Runner, Shared, Worker},
 };
 
 /// How a run is made.
@@ -48,6 +51,8 @@ pub struct Report {
     pub operations: u64,
     /// Of these, refused for want of space.
     pub refused: u64,
+    /// Of these, answered with EIO.
+    pub failed: u64,
     /// Faults by kind.
     pub faults: Counts,
     /// Hash of the trace: equal for equal seeds.
@@ -118,7 +123,9 @@ impl Run {
 
     async fn whole(&self) -> Result<Report, String> {
         let ost_bytes = if self.small { 20 << 20 } else { 64 << 20 };
-        let cluster = Cluster::format(&self.sim, BuildOptions { ost_bytes, ..BuildOptions::default() }).await;
+        let mdt_cache_bytes = (self.medium && self.sim.chance(0.5)).then_some(256 << 10);
+        let build = BuildOptions { ost_bytes, mdt_cache_bytes, ..BuildOptions::default() };
+        let cluster = Cluster::format(&self.sim, build).await;
         cluster.boot_all();
         for station in &self.stations {
             self.start(&cluster, station, false);
@@ -140,15 +147,21 @@ impl Run {
         let env = sim.env(node);
         let options = cluster.mount_options(node, level);
         env.clone().spawn(async move {
-            let client = match Client::mount(&env, options).await {
-                Ok(client) => client,
-                Err(e) => return note(&failure, format!("mount: {e}")),
+            let client = loop {
+                match Client::mount(&env, options.clone()).await {
+                    Ok(client) => break client,
+                    Err(e) if medium && e.errno == Errno::EIO => env.sleep(LATER).await,
+                    Err(e) => return note(&failure, format!("mount: {e}")),
+                }
             };
             *mounted.borrow_mut() = Some(client.clone());
             if after_crash {
                 for worker in &workers {
-                    if let Err(e) = verify(&client, worker, true).await {
-                        return note(&failure, format!("after the client's crash: {e}"));
+                    while let Err(stop) = verify(&client, worker, true, medium).await {
+                        match stop {
+                            Stop::Excused => env.sleep(LATER).await,
+                            Stop::Wrong(e) => return note(&failure, format!("after the client's crash: {e}")),
+                        }
                     }
                     worker.borrow_mut().in_doubt = false;
                 }
@@ -212,30 +225,34 @@ impl Run {
                 sim.sleep(faults::random_ms(cluster, 3000)).await;
                 sim.heal(a, b);
             }
+            Kind::LinkFar => self.worsen_link(cluster, station, Worse::Far).await,
+            Kind::LinkLossy => self.worsen_link(cluster, station, Worse::Lossy).await,
+            Kind::LinkNarrow => self.worsen_link(cluster, station, Worse::Narrow).await,
             Kind::ClientKilled => self.kill_client(cluster, station, None).await,
             Kind::ClientAndServers => self.kill_client(cluster, station, Some(sim.random_below(3))).await,
-            Kind::FlushFails => {
-                sim.disk_fault(cluster.servers[ost].node, &faults::data_path(), Fault::FlushFails);
-                sim.sleep(faults::random_ms(cluster, 1500)).await;
-                // A stopped target acknowledges nothing; the operator replaces the cable and restarts it.
-                sim.clear_disk_faults(cluster.servers[ost].node, &faults::data_path());
-                faults::kill_and_boot(cluster, ost..ost + 1, true).await;
-            }
-            Kind::WriteEio => {
-                let fault = faults::bad_stretch(cluster, ost);
-                sim.disk_fault(cluster.servers[ost].node, &faults::data_path(), fault);
-            }
+            Kind::OstSyncFails => disks::sync_fails(cluster, ost, &disks::data_path()).await,
+            Kind::MdtSyncFails => disks::sync_fails(cluster, 0, &disks::data_path()).await,
+            Kind::OstJournalFails => disks::sync_fails(cluster, ost, &disks::journal_path()).await,
+            Kind::MdtJournalFails => disks::sync_fails(cluster, 0, &disks::journal_path()).await,
+            Kind::OstWriteEio => disks::cannot_write(cluster, ost),
+            Kind::MdtWriteEio => disks::cannot_write(cluster, 0),
+            Kind::OstReadEio => disks::cannot_read(cluster, ost).await,
+            Kind::MdtReadEio => disks::cannot_read(cluster, 0).await,
             Kind::SlowDisk => {
                 let node = cluster.servers[any].node;
-                sim.disk_fault(node, &faults::data_path(), Fault::Slow(20.0));
+                sim.disk_fault(node, &disks::data_path(), Fault::Slow(20.0));
                 sim.sleep(faults::random_ms(cluster, 500)).await;
-                sim.disk_fault(node, &faults::data_path(), Fault::Slow(1.0));
+                sim.disk_fault(node, &disks::data_path(), Fault::Slow(1.0));
             }
             Kind::ClockJump => {
                 let seconds = sim.random_below(7200) as i64 - 3600;
                 sim.clock_jump(cluster.servers[any].node, seconds * 1_000_000_000);
             }
         }
+    }
+
+    async fn worsen_link(&self, cluster: &Cluster, station: &Station, how: Worse) {
+        links::worsen(cluster, links::random_pair(cluster, station.node), how).await;
     }
 
     /// Kills a client; with `servers` also servers at the same moment: the MDT, an OST, or all.
@@ -312,7 +329,9 @@ impl Run {
     async fn audit(&self, cluster: &Cluster, node: NodeId) -> Result<(), String> {
         let client = cluster.mount(node, CommitLevel::Data).await.map_err(|e| format!("mount: {e}"))?;
         for worker in self.stations.iter().flat_map(|s| &s.workers) {
-            verify(&client, worker, false).await?;
+            if let Err(Stop::Wrong(e)) = verify(&client, worker, false, false).await {
+                return Err(e);
+            }
         }
         client.sync_all().await.map_err(|e| format!("sync: {e}"))?;
         client.unmount().await.map_err(|e| format!("unmount: {e}"))
@@ -338,6 +357,7 @@ impl Run {
             seed: self.sim.seed(),
             operations: workers().map(|w| w.borrow().completed).sum(),
             refused: workers().map(|w| w.borrow().refused).sum(),
+            failed: workers().map(|w| w.borrow().failed).sum(),
             faults: self.counts.borrow().clone(),
             trace_hash: self.sim.trace_hash(),
             virtual_time: Duration::from_nanos(self.sim.now().0),

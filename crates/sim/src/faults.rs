@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
-use forebay_env::sim::Fault;
-
-use crate::cluster::{Cluster, STORE_DIR};
+use crate::cluster::Cluster;
 
 /// One kind of fault; the names stand in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,14 +23,32 @@ pub enum Kind {
     Reset,
     /// Nothing passes between a client and a server for a while, one way or both.
     Cut,
+    /// A link is long for a while.
+    LinkFar,
+    /// A link loses frames.
+    LinkLossy,
+    /// A link lets little pass.
+    LinkNarrow,
     /// A client dies; servers live.
     ClientKilled,
     /// A client and servers die together.
     ClientAndServers,
-    /// A flush of an OST fails: the target stops; an operator restarts it.
-    FlushFails,
+    /// A sync of an OST's data fails: the target stops; an operator restarts it.
+    OstSyncFails,
+    /// The same of the MDT.
+    MdtSyncFails,
+    /// A sync of an OST's journal fails.
+    OstJournalFails,
+    /// The same of the MDT.
+    MdtJournalFails,
     /// A stretch of an OST's data device cannot be written any more.
-    WriteEio,
+    OstWriteEio,
+    /// The same of the MDT.
+    MdtWriteEio,
+    /// A part of an OST's data device cannot be read for a while.
+    OstReadEio,
+    /// The same of the MDT.
+    MdtReadEio,
     /// Disks are slow for a while.
     SlowDisk,
     /// Clocks jump.
@@ -54,6 +70,9 @@ const USUAL: &[Kind] = &[
     Kind::Reset,
     Kind::Reset,
     Kind::Cut,
+    Kind::LinkFar,
+    Kind::LinkLossy,
+    Kind::LinkNarrow,
     Kind::ClientKilled,
     Kind::ClientAndServers,
     Kind::SlowDisk,
@@ -61,13 +80,22 @@ const USUAL: &[Kind] = &[
 ];
 
 /// Kinds of runs on devices that fail, besides.
-const MEDIUM: &[Kind] = &[Kind::FlushFails, Kind::WriteEio];
+const MEDIUM: &[Kind] = &[
+    Kind::OstSyncFails,
+    Kind::MdtSyncFails,
+    Kind::OstJournalFails,
+    Kind::MdtJournalFails,
+    Kind::OstWriteEio,
+    Kind::MdtWriteEio,
+    Kind::OstReadEio,
+    Kind::MdtReadEio,
+];
 
 /// Draws a fault.
 pub fn draw(cluster: &Cluster, medium: bool) -> Kind {
-    let count = USUAL.len() + if medium { MEDIUM.len() * 2 } else { 0 };
+    let count = USUAL.len() + if medium { MEDIUM.len() } else { 0 };
     let which = cluster.sim.random_below(count as u64) as usize;
-    USUAL.get(which).copied().unwrap_or_else(|| MEDIUM[(which - USUAL.len()) % MEDIUM.len()])
+    USUAL.get(which).copied().unwrap_or_else(|| MEDIUM[which - USUAL.len()])
 }
 
 /// A server's number: the MDT is 0.
@@ -100,21 +128,6 @@ pub async fn kill_and_boot(cluster: &Cluster, servers: Range<usize>, power: bool
 /// Up to this many milliseconds.
 pub fn random_ms(cluster: &Cluster, most: u64) -> Duration {
     Duration::from_micros(cluster.sim.random_below(most * 1000))
-}
-
-/// The data disk of a server.
-pub fn data_path() -> String {
-    format!("{STORE_DIR}/data")
-}
-
-/// A stretch of a few slabs of an OST's data that cannot be written any more.
-pub fn bad_stretch(cluster: &Cluster, server: usize) -> Fault {
-    let slab = cluster.options.slab_bytes;
-    let slabs = cluster.options.ost_bytes / slab;
-    let first = 2 + cluster.sim.random_below(slabs - 4);
-    let _ = server;
-    let start = first * slab + 4096 * cluster.sim.random_below(slab / 4096);
-    Fault::WriteEio { range: start..start + slab / 2 }
 }
 
 /// How often each kind happened.

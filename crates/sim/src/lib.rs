@@ -6,9 +6,12 @@
 
 pub mod cluster;
 pub mod disaster;
+mod disks;
 mod faults;
 pub mod histories;
+mod links;
 pub mod model;
+mod stop;
 mod verify;
 mod workload;
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use forebay_client::{Client, OpenMode, SetAttributes};
-use forebay_proto::Fid;
+use forebay_proto::{Errno, Fid};
 
 use crate::{
     model::Node,
+    stop::{Stop, judge},
     workload::{Shared, caller},
 };
 
@@ -15,12 +16,17 @@ const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
 
 /// Walks a worker's directory. `loose`: client and server died together, so anything since the last sync will do.
-pub async fn verify(client: &Client, worker: &Shared, loose: bool) -> Result<(), String> {
+/// `eio`: disks fail in this run; who met that may look again.
+pub async fn verify(client: &Client, worker: &Shared, loose: bool, eio: bool) -> Result<(), Stop> {
     let home = worker.borrow().home.clone();
     let exists = client.lookup(&caller(), Fid::ROOT, home.as_bytes()).await;
-    let Ok(attr) = exists else {
-        let mut worker = worker.borrow_mut();
-        return worker.names.check(&BTreeMap::new(), loose).map_err(|e| format!("{home} is gone: {e}"));
+    let attr = match exists {
+        Ok(attr) => attr,
+        Err(e) if e.errno == Errno::ENOENT => {
+            let gone = worker.borrow_mut().names.check(&BTreeMap::new(), loose);
+            return gone.map_err(|e| format!("{home} is gone: {e}").into());
+        }
+        Err(e) => return Err(judge(&home, &e, eio)),
     };
     let mut seen = BTreeMap::new();
     let mut files = Vec::new();
@@ -28,8 +34,8 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool) -> Result<(),
     while let Some((dir, fid)) = dirs.pop() {
         let mut cookie = 0;
         loop {
-            let page =
-                client.readdir(fid, cookie, 4096, true).await.map_err(|e| format!("readdir {home}/{dir}: {e}"))?;
+            let page = client.readdir(fid, cookie, 4096, true).await;
+            let page = page.map_err(|e| judge(&format!("readdir {home}/{dir}"), &e, eio))?;
             for entry in &page.entries {
                 cookie = entry.cookie;
                 let name = String::from_utf8_lossy(&entry.name).into_owned();
@@ -43,7 +49,8 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool) -> Result<(),
                         Node::Dir
                     }
                     SYMLINK => {
-                        let target = client.readlink(entry.fid).await.map_err(|e| format!("readlink {path}: {e}"))?;
+                        let target = client.readlink(entry.fid).await;
+                        let target = target.map_err(|e| judge(&format!("readlink {path}"), &e, eio))?;
                         Node::Symlink(String::from_utf8_lossy(&target).into_owned())
                     }
                     _ => {
@@ -61,7 +68,10 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool) -> Result<(),
     }
     worker.borrow_mut().names.check(&seen, loose).map_err(|e| format!("{home}: {e}"))?;
     for (path, fid, id) in files {
-        check_file(client, worker, (&path, fid, id), loose).await.map_err(|e| format!("{home}/{path} ({fid}): {e}"))?;
+        check_file(client, worker, (&path, fid, id), loose, eio).await.map_err(|stop| match stop {
+            Stop::Excused => Stop::Excused,
+            Stop::Wrong(e) => Stop::Wrong(format!("{home}/{path} ({fid}): {e}")),
+        })?;
     }
     Ok(())
 }
@@ -71,13 +81,14 @@ async fn check_file(
     worker: &Shared,
     (path, fid, id): (&str, Fid, u64),
     loose: bool,
-) -> Result<(), String> {
-    let attr = client.getattr(fid, None).await.map_err(|e| format!("getattr: {e}"))?;
-    let file = client.open(&caller(), fid, OpenMode::READ).await.map_err(|e| format!("open: {e}"))?;
-    let bytes = client.read(&file, 0, attr.size as usize).await.map_err(|e| format!("read: {e}"))?;
-    client.close(file).await.map_err(|e| format!("close: {e}"))?;
+    eio: bool,
+) -> Result<(), Stop> {
+    let attr = client.getattr(fid, None).await.map_err(|e| judge("getattr", &e, eio))?;
+    let file = client.open(&caller(), fid, OpenMode::READ).await.map_err(|e| judge("open", &e, eio))?;
+    let bytes = client.read(&file, 0, attr.size as usize).await.map_err(|e| judge("read", &e, eio))?;
+    client.close(file).await.map_err(|e| judge("close", &e, eio))?;
     if bytes.len() as u64 != attr.size {
-        return Err(format!("{path}: stat says {} bytes, read gives {}", attr.size, bytes.len()));
+        return Err(format!("{path}: stat says {} bytes, read gives {}", attr.size, bytes.len()).into());
     }
     let (links, size_was_lost) = {
         let mut worker = worker.borrow_mut();
@@ -91,10 +102,10 @@ async fn check_file(
     if size_was_lost {
         // Bytes beyond a lost size may reappear (P3), until a truncate says that they shall not.
         let changes = SetAttributes { size: Some(attr.size), ..SetAttributes::default() };
-        client.setattr(&caller(), fid, changes, None).await.map_err(|e| format!("truncate: {e}"))?;
+        client.setattr(&caller(), fid, changes, None).await.map_err(|e| judge("truncate", &e, eio))?;
         worker.borrow_mut().files.entry(id).or_default().truncate(attr.size);
     }
-    if attr.nlink as usize == links { Ok(()) } else { Err(format!("{} links, expected {links}", attr.nlink)) }
+    if attr.nlink as usize == links { Ok(()) } else { Err(format!("{} links, expected {links}", attr.nlink).into()) }
 }
 
 /// The model's number of an inode. One that nobody was told of was made by a create that was never answered.

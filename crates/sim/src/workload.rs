@@ -2,16 +2,23 @@
 //!
 //! A worker does one operation at a time, so its model is exact. Others may look at its files ([`Worker::peek`]).
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use forebay_client::{Allocate, Caller, Client, ClientError, LayoutSpec, OpenFile, OpenMode, SetAttributes};
 use forebay_env::Env;
 use forebay_proto::{Errno, Fid};
 
-use crate::model::{FileModel, Names, Node, NodeId, fill};
+use crate::{
+    model::{FileModel, Names, Node, NodeId, fill},
+    stop::{Stop, judge},
+};
 
 /// Longest file of the workload.
 const FILE_BYTES: u64 = 700 << 10;
+/// Whoever met an EIO while starting tries again after this long.
+pub const LATER: Duration = Duration::from_millis(200);
+/// Longest pause of a program between two operations, in microseconds: so that they last as long as several faults.
+const THINK_US: u64 = 12_000;
 /// Most names of a worker.
 const NAMES: usize = 24;
 
@@ -58,6 +65,8 @@ pub struct Worker {
     pub completed: u64,
     /// Operations refused for want of space.
     pub refused: u64,
+    /// Operations answered with EIO.
+    pub failed: u64,
     /// Its names.
     pub names: Names,
     /// Its files' bytes.
@@ -98,6 +107,7 @@ impl Worker {
             home,
             completed: 0,
             refused: 0,
+            failed: 0,
             names: Names::default(),
             files,
             fids: BTreeMap::new(),
@@ -143,6 +153,15 @@ impl Worker {
     }
 }
 
+/// A worker's directory in the root.
+async fn find_or_make(client: &Client, name: &str, eio: bool) -> Result<Fid, Stop> {
+    let made = match client.mkdir(&caller(), Fid::ROOT, name.as_bytes(), 0o755).await {
+        Err(e) if e.errno == Errno::EEXIST => client.lookup(&caller(), Fid::ROOT, name.as_bytes()).await,
+        made => made,
+    };
+    made.map(|attr| attr.fid).map_err(|e| judge("home", &e, eio))
+}
+
 /// Runs a worker's operations through one client.
 pub struct Runner {
     env: Env,
@@ -156,26 +175,26 @@ pub struct Runner {
     tolerate_eio: bool,
 }
 
-type Outcome = Result<(), String>;
+type Outcome = Result<(), Stop>;
 
 impl Runner {
     /// Finds or makes the worker's directory.
     pub async fn start(env: &Env, client: Client, me: Shared, tolerate_eio: bool) -> Result<Self, String> {
         let name = me.borrow().home.clone();
-        let made = client.mkdir(&caller(), Fid::ROOT, name.as_bytes(), 0o755).await;
-        let home = match made {
-            Ok(attr) => attr.fid,
-            Err(e) if e.errno == Errno::EEXIST => {
-                client.lookup(&caller(), Fid::ROOT, name.as_bytes()).await.map_err(|e| format!("home: {e}"))?.fid
+        let home = loop {
+            match find_or_make(&client, &name, tolerate_eio).await {
+                Ok(home) => break home,
+                Err(Stop::Excused) => env.sleep(LATER).await,
+                Err(Stop::Wrong(e)) => return Err(e),
             }
-            Err(e) => return Err(format!("home: {e}")),
         };
         let seed = me.borrow_mut().dice.roll();
         Ok(Self { env: env.clone(), client, me, home, dice: Dice::new(seed), open: Vec::new(), tolerate_eio })
     }
 
     /// One random operation. Errors: what differs from the model.
-    pub async fn step(&mut self, others: &[Shared]) -> Outcome {
+    pub async fn step(&mut self, others: &[Shared]) -> Result<(), String> {
+        self.env.sleep(Duration::from_micros(self.dice.below(THINK_US))).await;
         let what = self.dice.below(100);
         let outcome = match what {
             0..=13 => self.create().await,
@@ -200,7 +219,14 @@ impl Runner {
         let mut me = self.me.borrow_mut();
         me.pending = None;
         me.completed += 1;
-        outcome.map_err(|e| format!("{} operation {} (kind {what}): {e}", me.home, me.completed))
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(Stop::Excused) => {
+                me.failed += 1;
+                Ok(())
+            }
+            Err(Stop::Wrong(e)) => Err(format!("{} operation {} (kind {what}): {e}", me.home, me.completed)),
+        }
     }
 
     /// A line of the trace: what is about to be done.
@@ -210,7 +236,7 @@ impl Runner {
     }
 
     /// Closes what is open.
-    pub async fn finish(mut self) -> Outcome {
+    pub async fn finish(mut self) -> Result<(), String> {
         for (file, _) in std::mem::take(&mut self.open) {
             let closed = self.client.close(file).await;
             self.allow(closed)?;
@@ -226,7 +252,10 @@ impl Runner {
                 self.me.borrow_mut().refused += 1;
                 Ok(None)
             }
-            Err(e) if e.errno == Errno::EIO && self.tolerate_eio => Ok(None),
+            Err(e) if e.errno == Errno::EIO && self.tolerate_eio => {
+                self.me.borrow_mut().failed += 1;
+                Ok(None)
+            }
             Err(e) => Err(format!("unexpected error {e}")),
         }
     }
@@ -255,25 +284,21 @@ impl Runner {
     }
 
     /// The directory and last component of a path.
-    async fn parent<'p>(&self, path: &'p str) -> Result<(Fid, &'p str), String> {
+    async fn parent<'p>(&self, path: &'p str) -> Result<(Fid, &'p str), Stop> {
         let mut dir = self.home;
         let mut rest = path;
         while let Some((first, below)) = rest.split_once('/') {
-            dir = self
-                .client
-                .lookup(&caller(), dir, first.as_bytes())
-                .await
-                .map_err(|e| format!("lookup {first}: {e}"))?
-                .fid;
+            let attr = self.client.lookup(&caller(), dir, first.as_bytes()).await;
+            dir = attr.map_err(|e| judge(&format!("lookup {first}"), &e, self.tolerate_eio))?.fid;
             rest = below;
         }
         Ok((dir, rest))
     }
 
-    async fn fid(&self, path: &str) -> Result<Fid, String> {
+    async fn fid(&self, path: &str) -> Result<Fid, Stop> {
         let (dir, name) = self.parent(path).await?;
         let attr = self.client.lookup(&caller(), dir, name.as_bytes()).await;
-        Ok(attr.map_err(|e| format!("lookup {path}: {e}"))?.fid)
+        Ok(attr.map_err(|e| judge(&format!("lookup {path}"), &e, self.tolerate_eio))?.fid)
     }
 
     fn random_dir(&mut self) -> String {
@@ -302,7 +327,7 @@ impl Runner {
     }
 
     /// An open file to work on: one kept open, or opened for this operation.
-    async fn open_some(&mut self) -> Result<Option<(OpenFile, NodeId, bool)>, String> {
+    async fn open_some(&mut self) -> Result<Option<(OpenFile, NodeId, bool)>, Stop> {
         if !self.open.is_empty() && self.dice.below(2) == 0 {
             let which = self.dice.below(self.open.len() as u64) as usize;
             let (file, id) = self.open[which].clone();
@@ -320,7 +345,8 @@ impl Runner {
         }
         self.say(&format!("close {}", file.fid()));
         let closed = self.client.close(file).await;
-        self.allow(closed).map(drop)
+        self.allow(closed)?;
+        Ok(())
     }
 
     async fn create(&mut self) -> Outcome {
@@ -396,7 +422,7 @@ impl Runner {
         let mut me = self.me.borrow_mut();
         me.version += 1;
         me.file(id).check_size(attr.size, true)?;
-        me.file(id).check(0, &bytes, true)
+        Ok(me.file(id).check(0, &bytes, true)?)
     }
 
     async fn append(&mut self) -> Outcome {
@@ -418,7 +444,7 @@ impl Runner {
                     me.version += 1;
                     me.file(id).write(at, length, tag);
                 }
-                Some(at) => return Err(format!("an append went to {at}, the file ended at {expected}")),
+                Some(at) => return Err(format!("an append went to {at}, the file ended at {expected}").into()),
                 None => {
                     self.me.borrow_mut().file(id).maybe_write(expected, length, tag);
                     self.look(&file, id).await?;
@@ -444,7 +470,7 @@ impl Runner {
             me.version += 1;
             me.file(id).truncate(size);
             if attr.size != size {
-                return Err(format!("truncate to {size} answered with size {}", attr.size));
+                return Err(format!("truncate to {size} answered with size {}", attr.size).into());
             }
         }
         self.done_with(file, is_ours).await
@@ -477,7 +503,9 @@ impl Runner {
         if let Some(bytes) = self.allow(bytes)? {
             let expected = size.saturating_sub(offset).min(length);
             if bytes.len() as u64 != expected {
-                return Err(format!("read of {length} at {offset} gave {} bytes of a file of {size}", bytes.len()));
+                return Err(
+                    format!("read of {length} at {offset} gave {} bytes of a file of {size}", bytes.len()).into()
+                );
             }
             self.me.borrow_mut().file(id).check(offset, &bytes, false)?;
         }
@@ -493,7 +521,7 @@ impl Runner {
         me.file(id).check_size(attr.size, false).map_err(|e| format!("stat {path}: {e}"))?;
         let links = me.names.links(id);
         if attr.nlink as usize != links {
-            return Err(format!("{path} has {} links, expected {links}", attr.nlink));
+            return Err(format!("{path} has {} links, expected {links}", attr.nlink).into());
         }
         Ok(())
     }
@@ -542,7 +570,8 @@ impl Runner {
                 names.insert(new.clone(), node);
             }
         };
-        self.change_names(change, request).await.map(drop)
+        self.change_names(change, request).await?;
+        Ok(())
     }
 
     async fn link(&mut self) -> Outcome {
@@ -556,7 +585,8 @@ impl Runner {
         let client = self.client.clone();
         let request = async { client.link(&caller(), fid, dir, name.as_bytes()).await };
         let key = to.clone();
-        self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await.map(drop)
+        self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await?;
+        Ok(())
     }
 
     async fn unlink(&mut self) -> Outcome {
@@ -566,7 +596,8 @@ impl Runner {
         let client = self.client.clone();
         let request = async { client.unlink(&caller(), dir, name.as_bytes()).await };
         let key = path.clone();
-        self.change_names(move |names| drop(names.remove(&key)), request).await.map(drop)
+        self.change_names(move |names| drop(names.remove(&key)), request).await?;
+        Ok(())
     }
 
     async fn mkdir(&mut self) -> Outcome {
@@ -578,7 +609,8 @@ impl Runner {
         let client = self.client.clone();
         let request = async { client.mkdir(&caller(), dir, name.as_bytes(), 0o755).await };
         let key = path.clone();
-        self.change_names(move |names| drop(names.insert(key.clone(), Node::Dir)), request).await.map(drop)
+        self.change_names(move |names| drop(names.insert(key.clone(), Node::Dir)), request).await?;
+        Ok(())
     }
 
     async fn rmdir(&mut self) -> Outcome {
@@ -588,14 +620,15 @@ impl Runner {
         if !self.me.borrow().names.children(&path).is_empty() {
             return match self.client.rmdir(&caller(), dir, name.as_bytes()).await {
                 Err(e) if e.errno == Errno::ENOTEMPTY => Ok(()),
-                Err(e) => self.allow::<()>(Err(e)).map(drop),
-                Ok(()) => Err(format!("rmdir of {path}, which is not empty, succeeded")),
+                Err(e) => Ok(self.allow::<()>(Err(e)).map(drop)?),
+                Ok(()) => Err(format!("rmdir of {path}, which is not empty, succeeded").into()),
             };
         }
         let client = self.client.clone();
         let request = async { client.rmdir(&caller(), dir, name.as_bytes()).await };
         let key = path.clone();
-        self.change_names(move |names| drop(names.remove(&key)), request).await.map(drop)
+        self.change_names(move |names| drop(names.remove(&key)), request).await?;
+        Ok(())
     }
 
     async fn symlink(&mut self) -> Outcome {
@@ -608,7 +641,8 @@ impl Runner {
         let client = self.client.clone();
         let request = async { client.symlink(&caller(), dir, name.as_bytes(), target.as_bytes()).await };
         let (key, node) = (path.clone(), Node::Symlink(target.clone()));
-        self.change_names(move |names| drop(names.insert(key.clone(), node.clone())), request).await.map(drop)
+        self.change_names(move |names| drop(names.insert(key.clone(), node.clone())), request).await?;
+        Ok(())
     }
 
     async fn list(&mut self) -> Outcome {
@@ -631,7 +665,11 @@ impl Runner {
         }
         seen.sort();
         let expected = self.me.borrow().names.children(&dir);
-        if seen == expected { Ok(()) } else { Err(format!("listing of '{dir}' is {seen:?}, expected {expected:?}")) }
+        if seen == expected {
+            Ok(())
+        } else {
+            Err(format!("listing of '{dir}' is {seen:?}, expected {expected:?}").into())
+        }
     }
 
     /// Keeps a file open across operations, or closes one: so that some lose their name while open.
@@ -669,15 +707,15 @@ impl Runner {
         };
         let full = format!("/{home}/{path}");
         let read = self.client.read_file(&caller(), &full).await;
-        let mut other = other.borrow_mut();
-        if other.version != version || other.pending.is_some() {
+        if other.borrow().version != version || other.borrow().pending.is_some() {
             return Ok(());
         }
         let Some(bytes) = self.allow(read).map_err(|e| format!("peek at {full}: {e}"))? else { return Ok(()) };
+        let mut other = other.borrow_mut();
         let model = other.file(id);
         if bytes.len() as u64 != model.size() {
-            return Err(format!("peek at {full}: {} bytes, expected {}", bytes.len(), model.size()));
+            return Err(format!("peek at {full}: {} bytes, expected {}", bytes.len(), model.size()).into());
         }
-        model.check(0, &bytes, false).map_err(|e| format!("peek at {full}: {e}"))
+        model.check(0, &bytes, false).map_err(|e| format!("peek at {full}: {e}").into())
     }
 }

@@ -44,8 +44,9 @@ fn seeds_of_disasters_lose_nothing_and_complete() {
     }
     let operations: u64 = reports.iter().map(|r| r.operations).sum();
     let refused: u64 = reports.iter().map(|r| r.refused).sum();
+    let failed: u64 = reports.iter().map(|r| r.failed).sum();
     println!(
-        "{} seeds, {operations} operations, {refused} refused for want of space, faults {faults:?}",
+        "{} seeds, {operations} operations, {refused} refused for want of space, {failed} answered with EIO, faults {faults:?}",
         reports.len()
     );
     for report in &reports {
