@@ -44,8 +44,11 @@ impl Client {
         });
         let client = Client { inner };
         client.inner.peers.mdt().session.ready().await?;
-        client.new_fid().await?;
-        Ok(client)
+        match client.new_fid().await {
+            // A full MDT leases nothing, and must be mounted to be emptied: creates ask again.
+            Err(error) if error.errno == Errno::ENOSPC => Ok(client),
+            leased => leased.map(|_| client),
+        }
     }
 
     /// Makes everything durable, closes what is open, ends the sessions. Calls made later fail.

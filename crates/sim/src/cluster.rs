@@ -1,7 +1,7 @@
 //! A cluster on simulated machines: one node per server, one per client.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
     time::Duration,
@@ -35,7 +35,9 @@ pub struct ClusterOptions {
     pub mdt_bytes: u64,
     /// Rows the MDT keeps in memory; `None`: all.
     pub mdt_cache_bytes: Option<u64>,
-    /// Bytes of a slab.
+    /// Bytes of a slab of the MDT.
+    pub mdt_slab_bytes: u64,
+    /// Bytes of a slab of an OST.
     pub slab_bytes: u64,
     /// Bytes of a journal.
     pub journal_bytes: u64,
@@ -52,6 +54,7 @@ impl Default for ClusterOptions {
             ost_bytes: 64 << 20,
             mdt_bytes: 48 << 20,
             mdt_cache_bytes: None,
+            mdt_slab_bytes: 1 << 20,
             slab_bytes: 1 << 20,
             journal_bytes: 2 << 20,
             recovery_window: Duration::from_secs(20),
@@ -64,6 +67,11 @@ impl ClusterOptions {
     /// Bytes of a server's data; the MDT is server 0.
     pub fn data_bytes(&self, server: usize) -> u64 {
         if server == 0 { self.mdt_bytes } else { self.ost_bytes }
+    }
+
+    /// Bytes of a slab of a server.
+    pub fn slab_bytes(&self, server: usize) -> u64 {
+        if server == 0 { self.mdt_slab_bytes } else { self.slab_bytes }
     }
 }
 
@@ -95,6 +103,8 @@ pub struct Cluster {
     pub troubles: Rc<RefCell<Vec<String>>>,
     /// Servers on disks that cannot be read just now: they may refuse to start.
     pub ailing: Rc<RefCell<BTreeSet<usize>>>,
+    /// How often a server died.
+    pub deaths: Rc<Cell<u64>>,
     uuid: Uuid,
 }
 
@@ -106,19 +116,19 @@ impl Cluster {
         let mut servers = Vec::new();
         for target in targets {
             let node = sim.add_node(&target.to_string());
-            let bytes = if target.kind == TargetKind::Mdt { options.mdt_bytes } else { options.ost_bytes };
+            let number = servers.len();
             let format = FormatOptions {
-                slab_bytes: options.slab_bytes,
+                slab_bytes: options.slab_bytes(number),
                 journal_bytes: options.journal_bytes,
                 stripe_bytes: 64 << 10,
-                ..FormatOptions::new(uuid, target, bytes)
+                ..FormatOptions::new(uuid, target, options.data_bytes(number))
             };
             Store::format(&sim.env(node), STORE_DIR, &format).await.expect("a new store is formatted");
             sim.crash(node);
             servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
         }
-        let (targets, troubles, ailing) = Default::default();
-        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, uuid }
+        let (targets, troubles, ailing, deaths) = Default::default();
+        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, deaths, uuid }
     }
 
     /// The map that clients and the MDT work with.

@@ -12,11 +12,12 @@ use forebay_proto::Errno;
 
 use crate::{
     Cluster,
-    cluster::{ClusterOptions as BuildOptions, STORE_DIR},
+    cluster::STORE_DIR,
     disks,
     faults::{self, Counts, Kind},
     links::{self, Worse},
-    stop::Stop,
+    setup::Setup,
+    stop::{Excuses, Stop},
     verify::verify,
     workload::{LATER, Runner, Shared, Worker},
 };
@@ -32,13 +33,15 @@ pub struct DisasterOptions {
     pub clients: usize,
     /// Workers of each client.
     pub workers: usize,
+    /// MDTs and journals are too small in some runs.
+    pub small_metadata: bool,
     /// Print the trace.
     pub trace: bool,
 }
 
 impl Default for DisasterOptions {
     fn default() -> Self {
-        Self { operations: 2000, faults: 5, clients: 2, workers: 2, trace: false }
+        Self { operations: 2000, faults: 5, clients: 2, workers: 2, small_metadata: true, trace: false }
     }
 }
 
@@ -96,10 +99,7 @@ struct Run {
     options: DisasterOptions,
     stations: Vec<Station>,
     counts: RefCell<Counts>,
-    /// Devices fail in this run.
-    medium: bool,
-    /// Devices are too small in this run.
-    small: bool,
+    setup: Setup,
 }
 
 impl Run {
@@ -116,19 +116,15 @@ impl Run {
                 client: Rc::default(),
             })
             .collect();
-        let medium = sim.chance(0.3);
-        let small = !medium && sim.chance(0.3);
-        Self { sim: sim.clone(), options: options.clone(), stations, counts: RefCell::default(), medium, small }
+        let setup = Setup::draw(sim, options.small_metadata);
+        Self { sim: sim.clone(), options: options.clone(), stations, counts: RefCell::default(), setup }
     }
 
     async fn whole(&self) -> Result<Report, String> {
-        let ost_bytes = if self.small { 20 << 20 } else { 64 << 20 };
-        let mdt_cache_bytes = (self.medium && self.sim.chance(0.5)).then_some(256 << 10);
-        let build = BuildOptions { ost_bytes, mdt_cache_bytes, ..BuildOptions::default() };
-        let cluster = Cluster::format(&self.sim, build).await;
+        let cluster = Cluster::format(&self.sim, self.setup.options(&self.sim)).await;
         cluster.boot_all();
         for station in &self.stations {
-            self.start(&cluster, station, false);
+            self.start(&cluster, station, None);
         }
         self.disasters(&cluster).await?;
         self.heal(&cluster).await?;
@@ -136,34 +132,36 @@ impl Run {
         Ok(self.report())
     }
 
-    /// Starts a client and its workers; after a crash of the client they first look at what is left.
-    fn start(&self, cluster: &Cluster, station: &Station, after_crash: bool) {
+    /// Starts a client and its workers; after a crash of the client they first look at what is left. `died`: how many
+    /// servers had died when it did.
+    fn start(&self, cluster: &Cluster, station: &Station, died: Option<u64>) {
         let everybody: Vec<Shared> = self.stations.iter().flat_map(|s| s.workers.iter().cloned()).collect();
         let share = self.options.operations / everybody.len() as u64 + 1;
-        let (sim, node, level, medium) = (self.sim.clone(), station.node, station.level, self.medium);
+        let (sim, node, level, setup) = (self.sim.clone(), station.node, station.level, self.setup);
         let (workers, failure, done) = (station.workers.clone(), station.failure.clone(), station.done.clone());
         *done.borrow_mut() = 0;
         let mounted = station.client.clone();
-        let env = sim.env(node);
+        let (env, deaths) = (sim.env(node), cluster.deaths.clone());
         let options = cluster.mount_options(node, level);
         env.clone().spawn(async move {
             let client = loop {
                 match Client::mount(&env, options.clone()).await {
                     Ok(client) => break client,
-                    Err(e) if medium && e.errno == Errno::EIO => env.sleep(LATER).await,
+                    Err(e) if setup.failing && e.errno == Errno::EIO => env.sleep(LATER).await,
                     Err(e) => return note(&failure, format!("mount: {e}")),
                 }
             };
             *mounted.borrow_mut() = Some(client.clone());
-            if after_crash {
+            if let Some(died) = died {
                 for worker in &workers {
-                    while let Err(stop) = verify(&client, worker, true, medium).await {
+                    while let Err(stop) = verify(&client, worker, true, setup.excuses()).await {
                         match stop {
                             Stop::Excused => env.sleep(LATER).await,
+                            Stop::Wrong(_) if deaths.get() > died && worker.borrow_mut().look_loosely() => {}
                             Stop::Wrong(e) => return note(&failure, format!("after the client's crash: {e}")),
                         }
                     }
-                    worker.borrow_mut().in_doubt = false;
+                    worker.borrow_mut().seen();
                 }
             }
             for worker in &workers {
@@ -171,7 +169,7 @@ impl Run {
                 let (failure, done) = (failure.clone(), done.clone());
                 let shard = env.clone();
                 env.spawn(async move {
-                    match work(&shard, client, me, others, share, medium).await {
+                    match work(&shard, client, me, others, share, setup).await {
                         Ok(()) => *done.borrow_mut() += 1,
                         Err(e) => note(&failure, e),
                     }
@@ -188,7 +186,7 @@ impl Run {
             if faults >= self.options.faults * 40 {
                 return Ok(());
             }
-            let kind = faults::draw(cluster, self.medium);
+            let kind = faults::draw(cluster, self.setup.failing);
             self.sim.env(self.stations[0].node).log(&format!("fault {kind:?}"));
             self.cause(cluster, kind).await;
             *self.counts.borrow_mut().entry(kind).or_default() += 1;
@@ -258,15 +256,12 @@ impl Run {
     /// Kills a client; with `servers` also servers at the same moment: the MDT, an OST, or all.
     async fn kill_client(&self, cluster: &Cluster, station: &Station, servers: Option<u64>) {
         // A server that still recovers may wait for this client's replays: then both are lost.
+        let deaths = cluster.deaths.get();
         let servers_have_all = servers.is_none() && cluster.is_serving();
         self.sim.crash(station.node);
         drop(station.client.take());
         for worker in &station.workers {
-            let mut worker = worker.borrow_mut();
-            if servers_have_all {
-                worker.servers_lived();
-            }
-            worker.client_died();
+            worker.borrow_mut().client_died(servers_have_all);
         }
         match servers {
             None => self.sim.sleep(faults::random_ms(cluster, 200)).await,
@@ -277,7 +272,7 @@ impl Run {
             }
             Some(_) => faults::kill_and_boot(cluster, 0..cluster.servers.len(), true).await,
         }
-        self.start(cluster, station, true);
+        self.start(cluster, station, Some(deaths));
     }
 
     /// Ends all faults; everything must complete.
@@ -329,7 +324,7 @@ impl Run {
     async fn audit(&self, cluster: &Cluster, node: NodeId) -> Result<(), String> {
         let client = cluster.mount(node, CommitLevel::Data).await.map_err(|e| format!("mount: {e}"))?;
         for worker in self.stations.iter().flat_map(|s| &s.workers) {
-            if let Err(Stop::Wrong(e)) = verify(&client, worker, false, false).await {
+            if let Err(Stop::Wrong(e)) = verify(&client, worker, false, Excuses::default()).await {
                 return Err(e);
             }
         }
@@ -371,9 +366,9 @@ async fn work(
     me: Shared,
     others: Vec<Shared>,
     share: u64,
-    medium: bool,
+    setup: Setup,
 ) -> Result<(), String> {
-    let mut runner = Runner::start(env, client, me.clone(), medium).await?;
+    let mut runner = Runner::start(env, client, me.clone(), (setup.excuses(), setup.small_mdt)).await?;
     while me.borrow().completed < share {
         runner.step(&others).await?;
     }

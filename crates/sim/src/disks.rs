@@ -43,7 +43,7 @@ pub fn cannot_write(cluster: &Cluster, server: usize) {
 /// Some slabs of a server's data cannot be read for a while, in which it may have to start.
 pub async fn cannot_read(cluster: &Cluster, server: usize) {
     let node = cluster.servers[server].node;
-    let slabs = cluster.options.data_bytes(server) / cluster.options.slab_bytes;
+    let slabs = cluster.options.data_bytes(server) / cluster.options.slab_bytes(server);
     let range = stretch(cluster, server, (slabs / 2).min(16));
     cluster.ailing.borrow_mut().insert(server);
     cluster.sim.disk_fault(node, &data_path(), Fault::ReadEio { range });
@@ -61,7 +61,7 @@ pub async fn cannot_read(cluster: &Cluster, server: usize) {
 
 /// Half as many slabs as asked for; most begin within a slab that was written to.
 fn stretch(cluster: &Cluster, server: usize, halves: u64) -> std::ops::Range<u64> {
-    let (bytes, slab) = (cluster.options.data_bytes(server), cluster.options.slab_bytes);
+    let (bytes, slab) = (cluster.options.data_bytes(server), cluster.options.slab_bytes(server));
     let image = cluster.sim.disk_image(cluster.servers[server].node, &data_path());
     let slabs = (1..bytes / slab).map(|n| n * slab - slab + FIRST_SLAB);
     let (used, unused): (Vec<u64>, Vec<u64>) = slabs.partition(|start| image.read(*start, 8) != [0; 8]);

@@ -110,6 +110,7 @@ pub fn random_server(cluster: &Cluster) -> usize {
 
 /// Kills servers, waits a little, starts them again.
 pub async fn kill_and_boot(cluster: &Cluster, servers: Range<usize>, power: bool) {
+    cluster.deaths.set(cluster.deaths.get() + 1);
     for server in &cluster.servers[servers.clone()] {
         if power {
             cluster.sim.power_cut(server.node);

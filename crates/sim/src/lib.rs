@@ -11,6 +11,7 @@ mod faults;
 pub mod histories;
 mod links;
 pub mod model;
+mod setup;
 mod stop;
 mod verify;
 mod workload;

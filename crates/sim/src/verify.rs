@@ -6,9 +6,9 @@ use forebay_client::{Client, OpenMode, SetAttributes};
 use forebay_proto::{Errno, Fid};
 
 use crate::{
-    model::Node,
-    stop::{Stop, judge},
-    workload::{Shared, caller},
+    model::{Node, attribute_key},
+    stop::{Excuses, Stop, judge},
+    workload::{Shared, attribute_of, caller},
 };
 
 const TYPE: u32 = 0o170_000;
@@ -16,8 +16,8 @@ const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
 
 /// Walks a worker's directory. `loose`: client and server died together, so anything since the last sync will do.
-/// `eio`: disks fail in this run; who met that may look again.
-pub async fn verify(client: &Client, worker: &Shared, loose: bool, eio: bool) -> Result<(), Stop> {
+/// Who met an EIO that is excused may look again.
+pub async fn verify(client: &Client, worker: &Shared, loose: bool, excuses: Excuses) -> Result<(), Stop> {
     let home = worker.borrow().home.clone();
     let exists = client.lookup(&caller(), Fid::ROOT, home.as_bytes()).await;
     let attr = match exists {
@@ -26,7 +26,7 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool, eio: bool) ->
             let gone = worker.borrow_mut().names.check(&BTreeMap::new(), loose);
             return gone.map_err(|e| format!("{home} is gone: {e}").into());
         }
-        Err(e) => return Err(judge(&home, &e, eio)),
+        Err(e) => return Err(judge(&home, &e, excuses)),
     };
     let mut seen = BTreeMap::new();
     let mut files = Vec::new();
@@ -35,7 +35,7 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool, eio: bool) ->
         let mut cookie = 0;
         loop {
             let page = client.readdir(fid, cookie, 4096, true).await;
-            let page = page.map_err(|e| judge(&format!("readdir {home}/{dir}"), &e, eio))?;
+            let page = page.map_err(|e| judge(&format!("readdir {home}/{dir}"), &e, excuses))?;
             for entry in &page.entries {
                 cookie = entry.cookie;
                 let name = String::from_utf8_lossy(&entry.name).into_owned();
@@ -50,7 +50,7 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool, eio: bool) ->
                     }
                     SYMLINK => {
                         let target = client.readlink(entry.fid).await;
-                        let target = target.map_err(|e| judge(&format!("readlink {path}"), &e, eio))?;
+                        let target = target.map_err(|e| judge(&format!("readlink {path}"), &e, excuses))?;
                         Node::Symlink(String::from_utf8_lossy(&target).into_owned())
                     }
                     _ => {
@@ -66,9 +66,14 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool, eio: bool) ->
             }
         }
     }
+    let ids: BTreeMap<u64, Fid> = files.iter().map(|(_, fid, id)| (*id, *fid)).collect();
+    for (id, fid) in ids {
+        let value = attribute_of(client, fid, excuses).await?;
+        seen.extend(value.map(|node| (attribute_key(id), node)));
+    }
     worker.borrow_mut().names.check(&seen, loose).map_err(|e| format!("{home}: {e}"))?;
     for (path, fid, id) in files {
-        check_file(client, worker, (&path, fid, id), loose, eio).await.map_err(|stop| match stop {
+        check_file(client, worker, (&path, fid, id), loose, excuses).await.map_err(|stop| match stop {
             Stop::Excused => Stop::Excused,
             Stop::Wrong(e) => Stop::Wrong(format!("{home}/{path} ({fid}): {e}")),
         })?;
@@ -81,12 +86,12 @@ async fn check_file(
     worker: &Shared,
     (path, fid, id): (&str, Fid, u64),
     loose: bool,
-    eio: bool,
+    excuses: Excuses,
 ) -> Result<(), Stop> {
-    let attr = client.getattr(fid, None).await.map_err(|e| judge("getattr", &e, eio))?;
-    let file = client.open(&caller(), fid, OpenMode::READ).await.map_err(|e| judge("open", &e, eio))?;
-    let bytes = client.read(&file, 0, attr.size as usize).await.map_err(|e| judge("read", &e, eio))?;
-    client.close(file).await.map_err(|e| judge("close", &e, eio))?;
+    let attr = client.getattr(fid, None).await.map_err(|e| judge("getattr", &e, excuses))?;
+    let file = client.open(&caller(), fid, OpenMode::READ).await.map_err(|e| judge("open", &e, excuses))?;
+    let bytes = client.read(&file, 0, attr.size as usize).await.map_err(|e| judge("read", &e, excuses))?;
+    client.close(file).await.map_err(|e| judge("close", &e, excuses))?;
     if bytes.len() as u64 != attr.size {
         return Err(format!("{path}: stat says {} bytes, read gives {}", attr.size, bytes.len()).into());
     }
@@ -102,7 +107,7 @@ async fn check_file(
     if size_was_lost {
         // Bytes beyond a lost size may reappear (P3), until a truncate says that they shall not.
         let changes = SetAttributes { size: Some(attr.size), ..SetAttributes::default() };
-        client.setattr(&caller(), fid, changes, None).await.map_err(|e| judge("truncate", &e, eio))?;
+        client.setattr(&caller(), fid, changes, None).await.map_err(|e| judge("truncate", &e, excuses))?;
         worker.borrow_mut().files.entry(id).or_default().truncate(attr.size);
     }
     if attr.nlink as usize == links { Ok(()) } else { Err(format!("{} links, expected {links}", attr.nlink).into()) }

@@ -2,6 +2,8 @@
 //!
 //! A worker does one operation at a time, so its model is exact. Others may look at its files ([`Worker::peek`]).
 
+mod attributes;
+
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use forebay_client::{Allocate, Caller, Client, ClientError, LayoutSpec, OpenFile, OpenMode, SetAttributes};
@@ -10,8 +12,10 @@ use forebay_proto::{Errno, Fid};
 
 use crate::{
     model::{FileModel, Names, Node, NodeId, fill},
-    stop::{Stop, judge},
+    stop::{Excuses, Stop, judge},
 };
+
+pub use attributes::attribute_of;
 
 /// Longest file of the workload.
 const FILE_BYTES: u64 = 700 << 10;
@@ -77,6 +81,8 @@ pub struct Worker {
     pub version: u64,
     /// Its client died, and nobody has looked yet at what is left: others cannot tell what to expect.
     pub in_doubt: bool,
+    /// After the client's death: names and files as they may be if servers died after it.
+    loose: Option<(Names, BTreeMap<NodeId, FileModel>)>,
     /// The change that was sent and not yet answered.
     pub pending: Option<Pending>,
     dice: Dice,
@@ -113,22 +119,50 @@ impl Worker {
             fids: BTreeMap::new(),
             version: 0,
             in_doubt: false,
+            loose: None,
             pending: None,
             dice: Dice::new(seed),
             next: 1,
         }))
     }
 
-    /// Servers lived on while the client died: what was acknowledged cannot be undone any more.
-    pub fn servers_lived(&mut self) {
+    /// The client died. `servers_have_all`: all servers live and have recovered, so what was acknowledged is with them; it
+    /// stays there unless one of them dies before it has committed it (see [`Worker::look_loosely`]).
+    pub fn client_died(&mut self, servers_have_all: bool) {
+        self.version += 1;
+        let strict = servers_have_all && !std::mem::replace(&mut self.in_doubt, true);
+        // It died again before anybody had looked: whatever happened in between counts too.
+        self.look_loosely();
+        let (before, pending) = ((self.names.clone(), self.files.clone()), self.pending.clone());
+        self.settle_pending();
+        if !strict {
+            return;
+        }
+        self.pending = pending;
+        let names = std::mem::replace(&mut self.names, before.0);
+        let files = std::mem::replace(&mut self.files, before.1);
+        self.loose = Some((names, files));
         self.names.sync();
         self.files.values_mut().for_each(FileModel::sync);
+        self.settle_pending();
     }
 
-    /// The client died: what was under way may or may not have happened.
-    pub fn client_died(&mut self) {
-        self.version += 1;
-        self.in_doubt = true;
+    /// A server died after the client, maybe before it had committed everything: what was not synced may be lost. False if
+    /// that was counted with before.
+    pub fn look_loosely(&mut self) -> bool {
+        let Some((names, files)) = self.loose.take() else { return false };
+        (self.names, self.files) = (names, files);
+        true
+    }
+
+    /// Somebody has looked at what is left.
+    pub fn seen(&mut self) {
+        self.in_doubt = false;
+        self.loose = None;
+    }
+
+    /// What was under way may or may not have happened.
+    fn settle_pending(&mut self) {
         match self.pending.take() {
             None => {}
             Some(Pending::Names(after)) => self.names.maybe(|names| *names = after),
@@ -154,12 +188,16 @@ impl Worker {
 }
 
 /// A worker's directory in the root.
-async fn find_or_make(client: &Client, name: &str, eio: bool) -> Result<Fid, Stop> {
+async fn find_or_make(client: &Client, name: &str, excuses: Excuses) -> Result<Fid, Stop> {
     let made = match client.mkdir(&caller(), Fid::ROOT, name.as_bytes(), 0o755).await {
         Err(e) if e.errno == Errno::EEXIST => client.lookup(&caller(), Fid::ROOT, name.as_bytes()).await,
         made => made,
     };
-    made.map(|attr| attr.fid).map_err(|e| judge("home", &e, eio))
+    match made {
+        Ok(attr) => Ok(attr.fid),
+        Err(e) if excuses.cover(&e) => Err(Stop::Excused),
+        Err(e) => Err(Stop::Wrong(format!("home: {e}"))),
+    }
 }
 
 /// Runs a worker's operations through one client.
@@ -171,25 +209,32 @@ pub struct Runner {
     dice: Dice,
     /// Files open across operations, some of them without a name.
     open: Vec<(OpenFile, NodeId)>,
-    /// Run on devices that fail: EIO is an honest answer.
-    tolerate_eio: bool,
+    /// What servers may answer.
+    excuses: Excuses,
+    /// Attributes are long: the MDT is small.
+    fills_mdt: bool,
 }
 
 type Outcome = Result<(), Stop>;
 
 impl Runner {
     /// Finds or makes the worker's directory.
-    pub async fn start(env: &Env, client: Client, me: Shared, tolerate_eio: bool) -> Result<Self, String> {
+    pub async fn start(
+        env: &Env,
+        client: Client,
+        me: Shared,
+        (excuses, fills_mdt): (Excuses, bool),
+    ) -> Result<Self, String> {
         let name = me.borrow().home.clone();
         let home = loop {
-            match find_or_make(&client, &name, tolerate_eio).await {
+            match find_or_make(&client, &name, excuses).await {
                 Ok(home) => break home,
                 Err(Stop::Excused) => env.sleep(LATER).await,
                 Err(Stop::Wrong(e)) => return Err(e),
             }
         };
         let seed = me.borrow_mut().dice.roll();
-        Ok(Self { env: env.clone(), client, me, home, dice: Dice::new(seed), open: Vec::new(), tolerate_eio })
+        Ok(Self { env: env.clone(), client, me, home, dice: Dice::new(seed), open: Vec::new(), excuses, fills_mdt })
     }
 
     /// One random operation. Errors: what differs from the model.
@@ -197,6 +242,7 @@ impl Runner {
         self.env.sleep(Duration::from_micros(self.dice.below(THINK_US))).await;
         let what = self.dice.below(100);
         let outcome = match what {
+            _ if self.fills_mdt && self.dice.below(6) == 0 => self.attribute().await,
             0..=13 => self.create().await,
             14..=36 => self.write().await,
             37..=41 => self.append().await,
@@ -214,6 +260,7 @@ impl Runner {
             89..=91 => self.keep_open().await,
             92..=93 => self.punch().await,
             94 => self.sync_all().await,
+            95 => self.attribute().await,
             _ => self.peek(others).await,
         };
         let mut me = self.me.borrow_mut();
@@ -248,11 +295,11 @@ impl Runner {
     fn allow<T>(&self, result: Result<T, ClientError>) -> Result<Option<T>, String> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(e) if e.errno == Errno::ENOSPC => {
+            Err(e) if e.errno == Errno::ENOSPC && self.excuses.full => {
                 self.me.borrow_mut().refused += 1;
                 Ok(None)
             }
-            Err(e) if e.errno == Errno::EIO && self.tolerate_eio => {
+            Err(e) if e.errno == Errno::EIO && self.excuses.eio => {
                 self.me.borrow_mut().failed += 1;
                 Ok(None)
             }
@@ -268,8 +315,7 @@ impl Runner {
     ) -> Result<Option<T>, String> {
         {
             let mut me = self.me.borrow_mut();
-            let mut after = me.names.current().clone();
-            change(&mut after);
+            let after = me.names.after(&change);
             me.pending = Some(Pending::Names(after));
             me.version += 1;
         }
@@ -283,13 +329,26 @@ impl Runner {
         Ok(answer)
     }
 
+    /// As [`Runner::change_names`] of what makes room: it works on a full MDT.
+    async fn delete_names<T>(
+        &mut self,
+        change: impl Fn(&mut BTreeMap<String, Node>),
+        request: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<Option<T>, String> {
+        let excuses = self.excuses;
+        self.excuses.full = false;
+        let answer = self.change_names(change, request).await;
+        self.excuses = excuses;
+        answer
+    }
+
     /// The directory and last component of a path.
     async fn parent<'p>(&self, path: &'p str) -> Result<(Fid, &'p str), Stop> {
         let mut dir = self.home;
         let mut rest = path;
         while let Some((first, below)) = rest.split_once('/') {
             let attr = self.client.lookup(&caller(), dir, first.as_bytes()).await;
-            dir = attr.map_err(|e| judge(&format!("lookup {first}"), &e, self.tolerate_eio))?.fid;
+            dir = attr.map_err(|e| judge(&format!("lookup {first}"), &e, self.excuses))?.fid;
             rest = below;
         }
         Ok((dir, rest))
@@ -298,7 +357,7 @@ impl Runner {
     async fn fid(&self, path: &str) -> Result<Fid, Stop> {
         let (dir, name) = self.parent(path).await?;
         let attr = self.client.lookup(&caller(), dir, name.as_bytes()).await;
-        Ok(attr.map_err(|e| judge(&format!("lookup {path}"), &e, self.tolerate_eio))?.fid)
+        Ok(attr.map_err(|e| judge(&format!("lookup {path}"), &e, self.excuses))?.fid)
     }
 
     fn random_dir(&mut self) -> String {
@@ -350,7 +409,7 @@ impl Runner {
     }
 
     async fn create(&mut self) -> Outcome {
-        if self.me.borrow().names.current().len() >= NAMES {
+        if self.me.borrow().names.count() >= NAMES {
             return self.unlink().await;
         }
         let path = self.new_path("f");
@@ -575,7 +634,7 @@ impl Runner {
     }
 
     async fn link(&mut self) -> Outcome {
-        if self.me.borrow().names.current().len() >= NAMES {
+        if self.me.borrow().names.count() >= NAMES {
             return Ok(());
         }
         let Some((from, id)) = self.random_file() else { return Ok(()) };
@@ -590,13 +649,13 @@ impl Runner {
     }
 
     async fn unlink(&mut self) -> Outcome {
-        let paths = self.me.borrow().paths(|node| *node != Node::Dir);
+        let paths = self.me.borrow().paths(|node| matches!(node, Node::File(_) | Node::Symlink(_)));
         let Some(path) = self.dice.pick(&paths).cloned() else { return Ok(()) };
         let (dir, name) = self.parent(&path).await?;
         let client = self.client.clone();
         let request = async { client.unlink(&caller(), dir, name.as_bytes()).await };
         let key = path.clone();
-        self.change_names(move |names| drop(names.remove(&key)), request).await?;
+        self.delete_names(move |names| drop(names.remove(&key)), request).await?;
         Ok(())
     }
 
@@ -627,12 +686,12 @@ impl Runner {
         let client = self.client.clone();
         let request = async { client.rmdir(&caller(), dir, name.as_bytes()).await };
         let key = path.clone();
-        self.change_names(move |names| drop(names.remove(&key)), request).await?;
+        self.delete_names(move |names| drop(names.remove(&key)), request).await?;
         Ok(())
     }
 
     async fn symlink(&mut self) -> Outcome {
-        if self.me.borrow().names.current().len() >= NAMES {
+        if self.me.borrow().names.count() >= NAMES {
             return Ok(());
         }
         let path = self.new_path("s");

@@ -7,4 +7,4 @@ mod file;
 mod names;
 
 pub use file::{FileModel, WriteTag, fill, tag_byte};
-pub use names::{Entry, Names, Node, NodeId};
+pub use names::{Entry, Names, Node, NodeId, attribute_key};

@@ -1,6 +1,8 @@
 //! Names of one worker's directory tree, with every state since the last sync.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::file::WriteTag;
 
 /// Number of an inode in the model.
 pub type NodeId = u64;
@@ -14,6 +16,13 @@ pub enum Node {
     Dir,
     /// A symbolic link and its target.
     Symlink(String),
+    /// An extended attribute of a file: it has a place of its own among the names (see [`attribute_key`]).
+    Attribute(WriteTag, usize),
+}
+
+/// Where the attribute of a file stands among the names: no path begins like this.
+pub fn attribute_key(file: NodeId) -> String {
+    format!("//{file}")
 }
 
 /// A path and what it names.
@@ -35,14 +44,25 @@ impl Names {
 
     /// An operation was acknowledged.
     pub fn change(&mut self, change: impl FnOnce(&mut BTreeMap<String, Node>)) {
-        self.before.push(self.current.clone());
-        change(&mut self.current);
+        let after = self.after(change);
+        self.before.push(std::mem::replace(&mut self.current, after));
+    }
+
+    /// The names as `change` will leave them: with its last name a file loses its attribute.
+    pub fn after(&self, change: impl FnOnce(&mut BTreeMap<String, Node>)) -> BTreeMap<String, Node> {
+        let mut after = self.current.clone();
+        change(&mut after);
+        let files: BTreeSet<String> = after
+            .values()
+            .filter_map(|node| if let Node::File(id) = node { Some(attribute_key(*id)) } else { None })
+            .collect();
+        after.retain(|path, node| !matches!(node, Node::Attribute(..)) || files.contains(path));
+        after
     }
 
     /// An operation was sent and may have happened.
     pub fn maybe(&mut self, change: impl FnOnce(&mut BTreeMap<String, Node>)) {
-        let mut after = self.current.clone();
-        change(&mut after);
+        let after = self.after(change);
         // A state that may be found, but is not current.
         self.before.push(after);
     }
@@ -76,6 +96,16 @@ impl Names {
         states
             .filter_map(|state| state.get(path))
             .find_map(|node| if let Node::File(id) = node { Some(*id) } else { None })
+    }
+
+    /// How many names there are.
+    pub fn count(&self) -> usize {
+        self.current.values().filter(|node| !matches!(node, Node::Attribute(..))).count()
+    }
+
+    /// The attribute of a file.
+    pub fn attribute(&self, file: NodeId) -> Option<&Node> {
+        self.current.get(&attribute_key(file))
     }
 
     /// How many links a file has.

@@ -1,0 +1,54 @@
+//! How the disks of a run are: usual, failing, or too small.
+
+use forebay_env::sim::Sim;
+
+use crate::{cluster::ClusterOptions, stop::Excuses};
+
+/// Drawn from the seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    /// Disks fail.
+    pub failing: bool,
+    /// OSTs are too small for their files.
+    pub small_osts: bool,
+    /// The MDT is too small for its attributes.
+    pub small_mdt: bool,
+    /// Journals are as small as will do.
+    pub small_journals: bool,
+}
+
+impl Setup {
+    /// Of a run.
+    pub fn draw(sim: &Sim, small_metadata: bool) -> Self {
+        let failing = sim.chance(0.3);
+        let small = !failing && sim.chance(0.5);
+        let part = || small && sim.chance(0.5);
+        let (small_osts, small_mdt, small_journals) = (part(), part(), part() || failing && sim.chance(0.3));
+        let (small_mdt, small_journals) = (small_mdt && small_metadata, small_journals && small_metadata);
+        Self { failing, small_osts, small_mdt, small_journals }
+    }
+
+    /// What servers may answer.
+    pub fn excuses(&self) -> Excuses {
+        // Bad slabs and small devices end the same way.
+        Excuses { eio: self.failing, full: self.failing || self.small_osts || self.small_mdt }
+    }
+
+    /// The cluster.
+    pub fn options(&self, sim: &Sim) -> ClusterOptions {
+        let mut options = ClusterOptions::default();
+        if self.small_osts {
+            options.ost_bytes = 13 << 20;
+        }
+        if self.small_mdt {
+            (options.mdt_bytes, options.mdt_slab_bytes) = (17 * (256 << 10), 256 << 10);
+        }
+        if self.small_journals {
+            options.journal_bytes = 256 << 10;
+        }
+        if self.failing && sim.chance(0.5) {
+            options.mdt_cache_bytes = Some(256 << 10);
+        }
+        options
+    }
+}

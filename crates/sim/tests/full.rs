@@ -1,0 +1,66 @@
+//! A metadata target that is full: what it refuses, what still works, and that room comes back.
+
+use std::time::Duration;
+
+use forebay_client::{Caller, Client, ClientResult, CommitLevel, LayoutSpec, OpenMode};
+use forebay_env::sim::Sim;
+use forebay_proto::{Errno, Fid};
+use forebay_sim::{Cluster, ClusterOptions};
+
+const NAME: &[u8] = b"user.note";
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+async fn make(client: &Client, name: &str, bytes: usize) -> ClientResult<()> {
+    let layout = LayoutSpec::inherit();
+    let (attr, file) =
+        client.create(&caller(), Fid::ROOT, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await?;
+    client.close(file).await?;
+    client.setxattr(&caller(), attr.fid, NAME, &vec![7; bytes], 0).await
+}
+
+/// Files with long attributes until there is no room; how many names there are.
+async fn fill(client: &Client) -> usize {
+    for number in 0..10_000 {
+        match make(client, &format!("f{number}"), 20_000).await {
+            Ok(()) => {}
+            Err(error) if error.errno == Errno::ENOSPC => return number,
+            Err(error) => panic!("file {number}: {error}"),
+        }
+    }
+    panic!("it is never full")
+}
+
+/// fill, mount anew, restart, delete, fill again | deleting works, and the room is there again
+#[test]
+fn a_full_metadata_target_can_be_mounted_and_emptied_and_takes_as_much_again() {
+    let sim = Sim::new(7);
+    sim.block_on(async {
+        let slab = 256 << 10;
+        let options = ClusterOptions { mdt_bytes: 17 * slab, mdt_slab_bytes: slab, ..ClusterOptions::default() };
+        let cluster = Cluster::format(&sim, options).await;
+        cluster.boot_all();
+        let first = cluster.mount(sim.add_node("first"), CommitLevel::Data).await.expect("an empty one is mounted");
+        let filled = fill(&first).await;
+        assert!(filled > 5, "only {filled} files fitted");
+        first.unmount().await.expect("unmounted");
+        sim.power_cut(cluster.servers[0].node);
+        cluster.boot(0);
+        let second = cluster.mount(sim.add_node("second"), CommitLevel::Data).await.expect("a full one is mounted");
+        let refused = second.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.map_err(|error| error.errno);
+        assert_eq!(refused.map(drop), Err(Errno::ENOSPC));
+        for number in 0..=filled {
+            match second.unlink(&caller(), Fid::ROOT, format!("f{number}").as_bytes()).await {
+                // The last one may have been refused as a whole.
+                Err(error) if number == filled && error.errno == Errno::ENOENT => {}
+                gone => gone.unwrap_or_else(|error| panic!("file {number} cannot be deleted: {error}")),
+            }
+        }
+        second.sync_all().await.expect("synced");
+        sim.sleep(Duration::from_secs(5)).await;
+        let again = fill(&second).await;
+        assert!(again + 2 >= filled, "{filled} files fitted at first, then {again}");
+    });
+}
