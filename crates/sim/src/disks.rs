@@ -28,9 +28,12 @@ pub fn journal_path() -> String {
 /// The next sync of a disk fails: the target acknowledges nothing more. The operator replaces the cable and restarts it.
 pub async fn sync_fails(cluster: &Cluster, server: usize, path: &str) {
     let node = cluster.servers[server].node;
+    // It may be starting just now, and rightly refuse.
+    cluster.ailing.borrow_mut().insert(server);
     cluster.sim.disk_fault(node, path, Fault::FlushFails);
     cluster.sim.sleep(random_ms(cluster, 1500)).await;
     cluster.sim.clear_disk_faults(node, path);
+    cluster.ailing.borrow_mut().remove(&server);
     kill_and_boot(cluster, server..server + 1, true).await;
 }
 

@@ -23,7 +23,7 @@ impl From<String> for Stop {
 pub struct Excuses {
     /// Disks fail: EIO.
     pub eio: bool,
-    /// Disks are too small: ENOSPC.
+    /// No room, or no OST to be asked for it: ENOSPC.
     pub full: bool,
 }
 

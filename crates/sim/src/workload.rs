@@ -130,7 +130,7 @@ impl Worker {
     /// stays there unless one of them dies before it has committed it (see [`Worker::look_loosely`]).
     pub fn client_died(&mut self, servers_have_all: bool) {
         self.version += 1;
-        let strict = servers_have_all && !std::mem::replace(&mut self.in_doubt, true);
+        let strict = !std::mem::replace(&mut self.in_doubt, true) && servers_have_all;
         // It died again before anybody had looked: whatever happened in between counts too.
         self.look_loosely();
         let (before, pending) = ((self.names.clone(), self.files.clone()), self.pending.clone());
@@ -592,8 +592,7 @@ impl Runner {
         if self.allow(synced)?.is_some() {
             let mut me = self.me.borrow_mut();
             me.file(id).sync();
-            // The MDT commits a prefix: all names of before are durable with the file's.
-            me.names.sync();
+            me.names.sync_file(id);
         }
         self.done_with(file, is_ours).await
     }

@@ -72,6 +72,18 @@ impl Names {
         self.before.clear();
     }
 
+    /// A file was synced: its last change of names is durable, and with it all before that; what came after it is not.
+    pub fn sync_file(&mut self, file: NodeId) {
+        let paths = |state: &BTreeMap<String, Node>| -> BTreeSet<String> {
+            let named = state.iter().filter(|(_, node)| **node == Node::File(file));
+            named.map(|(path, _)| path.clone()).collect()
+        };
+        let now = paths(&self.current);
+        if let Some(last) = self.before.iter().rposition(|state| paths(state) != now) {
+            self.before.drain(..=last);
+        }
+    }
+
     /// Compares a listing; `loose`: any state since the last sync will do and is current from now on.
     pub fn check(&mut self, seen: &BTreeMap<String, Node>, loose: bool) -> Result<(), String> {
         if *seen == self.current {
@@ -139,6 +151,17 @@ mod tests {
         assert_eq!(names.check(&synced, true), Ok(()));
         assert_eq!(names.check(&synced, false), Ok(()), "what was found is current");
         assert!(names.check(&BTreeMap::new(), true).is_err(), "synced names do not vanish");
+    }
+
+    #[test]
+    fn a_synced_file_keeps_its_names_and_what_came_before_but_not_what_came_after() {
+        let mut names = Names::default();
+        names.change(|n| drop(n.insert("a".into(), Node::File(1))));
+        names.change(|n| drop(n.insert("b".into(), Node::File(2))));
+        names.sync_file(1);
+        assert!(names.clone().check(&BTreeMap::new(), true).is_err(), "the synced file is gone");
+        let only_a: BTreeMap<_, _> = [("a".to_string(), Node::File(1))].into();
+        assert_eq!(names.check(&only_a, true), Ok(()));
     }
 
     #[test]
