@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_env::{Address, Env, Time, sync::Notify};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid,
-    message::{LayoutSpec, Op},
+    message::{LayoutSpec, Op, Open, OpenReply, SetAttr},
 };
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
@@ -229,6 +229,19 @@ impl Service for Mds {
 
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Result<Answer, ErrorReply> {
         self.dispatch(ctx, op, body).await
+    }
+
+    /// A truncate is replied after the OSTs have done it: whoever writes after the reply would lose what it wrote.
+    async fn settled(self: Rc<Self>, op: Op, body: Bytes, reply: Bytes) {
+        let cut = match op {
+            Op::SetAttr => SetAttr::from_bytes(&body).ok().map(|request| request.fid),
+            Op::Open => Open::from_bytes(&body).ok().map(|request| request.fid),
+            Op::Create => OpenReply::from_bytes(&reply).ok().map(|reply| reply.attr.fid),
+            _ => None,
+        };
+        if let Some(fid) = cut {
+            self.wait_until(|memory| !memory.truncating.contains(&fid)).await;
+        }
     }
 
     async fn recovered(self: Rc<Self>) {

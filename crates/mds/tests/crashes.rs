@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::{collections::BTreeMap, rc::Rc, time::Duration};
+use std::{cell::Cell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use common::*;
 use forebay_proto::{
@@ -245,15 +245,18 @@ fn a_truncate_is_driven_to_the_osts_whoever_dies() {
     });
     world.sim.run_for(millis(200));
     world.kill_ost(ost);
-    let cutter = client.clone();
+    let (cutter, replied) = (client.clone(), Rc::new(Cell::new(false)));
+    let done = replied.clone();
     let task = client.env.spawn(async move {
         assert_eq!(cutter.ask(&cut(fid, 10)).await.unwrap().attr.size, 10);
+        done.set(true);
     });
     world.sim.run_for(millis(500));
     assert_eq!(world.rows(TRUNCATE), 1);
     world.power_cut_mds();
     world.start_mds();
-    world.sim.run_for(Duration::from_secs(1));
+    world.sim.run_for(Duration::from_secs(30));
+    assert!(!replied.get(), "the kept reply left before the OST has heard of the truncate: it would cut later writes");
     world.start_ost(ost);
     world.finish(vec![task], "truncate");
     world.sim.run_for(Duration::from_secs(5));

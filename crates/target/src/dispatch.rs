@@ -93,7 +93,11 @@ impl Core {
             }
             _ => match session.begin(header.slot, header.sequence) {
                 Begin::Execute => self.execute(session, op, request),
-                Begin::Again { transno, op, body } => self.answer_again(&session, header, transno, op, body),
+                Begin::Again { transno, op: kept, body } => {
+                    let mut reply = reply_to(header, FrameKind::Reply, body);
+                    (reply.op, reply.transno) = (kept, transno);
+                    self.answer_again(session, op, request.body, reply);
+                }
                 Begin::UnderWay | Begin::Outdated => {}
                 Begin::NoSlot => {
                     let words = format!("slot {} does not exist", header.slot);
@@ -118,20 +122,24 @@ impl Core {
         self.send(connection, out, reply.to_bytes().into(), Vec::new());
     }
 
-    fn answer_again(&self, session: &Session, header: &FrameHeader, transno: Transno, op: u16, body: Bytes) {
+    fn answer_again(&self, session: Rc<Session>, op: Op, body: Bytes, reply: Reply) {
         self.count(|c| c.resends_answered += 1);
-        let mut reply = reply_to(header, FrameKind::Reply, body);
-        (reply.op, reply.transno) = (op, transno);
-        self.send_reply(session, reply);
+        let core = self.strong();
+        self.run(Box::pin(async move {
+            core.service().settled(op, body, reply.body.clone()).await;
+            core.send_reply(&session, reply);
+        }));
     }
 
-    /// Executes a request. What needs no waiting is finished before this returns: the task that read the request answers
-    /// it. Only the rest becomes a task of its own.
     fn execute(&self, session: Rc<Session>, op: Op, request: Request) {
         self.count(|c| c.requests += 1);
         let ctx = Context::new(self.target(), session, request.header);
-        let mut run: Pin<Box<dyn Future<Output = ()>>> =
-            Box::pin(run_request(self.strong(), ctx, op, request.body, request.bulk, request.pass));
+        self.run(Box::pin(run_request(self.strong(), ctx, op, request.body, request.bulk, request.pass)));
+    }
+
+    /// What needs no waiting is finished before this returns: the task that read the request answers it. Only the rest
+    /// becomes a task of its own.
+    fn run(&self, mut run: Pin<Box<dyn Future<Output = ()>>>) {
         // The task polls it again with its own waker before anything can be missed.
         if run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending() {
             self.env.spawn(run);

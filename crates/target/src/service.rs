@@ -22,6 +22,12 @@ pub trait Service: 'static {
     /// (see [`crate::store_error`]). Ops of the target itself (sessions, Sync, Status, Fence) do not come here.
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply>;
 
+    /// A change of an earlier incarnation or connection is asked for again: its kept `reply` leaves after this. Here belongs
+    /// what its execution would have waited for before it replied.
+    async fn settled(self: Rc<Self>, op: Op, body: Bytes, reply: Bytes) {
+        let _ = (op, body, reply);
+    }
+
     /// True if `op` takes its place in the order with [`Context::admit`]; such requests are replayed side by side.
     /// False: it applies with [`Context::apply`]. A target uses only one of the two ways.
     fn admits(&self, op: Op) -> bool {
@@ -69,6 +75,7 @@ type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 pub(crate) trait AnyService {
     fn started(&self, target: Target) -> Local<'static, Result<(), ErrorReply>>;
     fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Local<'static, Result<Answer, ErrorReply>>;
+    fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Local<'static, ()>;
     fn admits(&self, op: Op) -> bool;
     fn recovered(&self) -> Local<'static, ()>;
     fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Local<'static, ()>;
@@ -86,6 +93,10 @@ impl<S: Service> AnyService for Erased<S> {
 
     fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Local<'static, Result<Answer, ErrorReply>> {
         Box::pin(self.0.clone().handle(ctx, op, body, bulk))
+    }
+
+    fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Local<'static, ()> {
+        Box::pin(self.0.clone().settled(op, body, reply))
     }
 
     fn admits(&self, op: Op) -> bool {
@@ -119,6 +130,10 @@ impl AnyService for Nobody {
 
     fn handle(&self, _: Context, _: Op, _: Bytes, _: Bytes) -> Local<'static, Result<Answer, ErrorReply>> {
         Box::pin(async { Err(ErrorReply::new(Errno::STOPPED, "the target was closed")) })
+    }
+
+    fn settled(&self, _: Op, _: Bytes, _: Bytes) -> Local<'static, ()> {
+        Box::pin(async {})
     }
 
     fn admits(&self, _: Op) -> bool {

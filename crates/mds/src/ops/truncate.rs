@@ -1,7 +1,8 @@
 //! Changes of size: the epoch, and the log row from which the OSTs are driven.
 //!
 //! Invariant: epoch, size and log row are one transaction; it is committed before any OST hears of it, and the request
-//! is replied after all OSTs have. So it is never replayed, and whoever dies, the row drives it to the end.
+//! is replied after all OSTs have, also where the reply is a kept one that is asked for again (`Service::settled`). So it is
+//! never replayed, and whoever dies, the row drives it to the end.
 
 use forebay_proto::{DecodeError, Errno, Fid, Layout, Reader, limits};
 
