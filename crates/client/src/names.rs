@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use forebay_proto::{
-    Fid,
+    Errno, Fid,
     message::{Create, LayoutSpec, Link, Lookup, Make, ReadDir, ReadLink, Rename, Rmdir, Unlink},
 };
 
-use crate::{Attr, Caller, Client, ClientResult, DirEntry, OpenFile, OpenMode, mode, tasks::detached};
+use crate::{Attr, Caller, Client, ClientResult, DirEntry, OpenFile, OpenMode, limits, mode, tasks::detached};
 
 /// A page of a directory.
 #[derive(Clone, Debug)]
@@ -21,8 +21,15 @@ impl Client {
     /// Attributes of the entry `name`; `.` and `..` too.
     pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<Attr> {
         let request = Lookup { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
-        let entry = self.mdt(parent, &request).await?;
-        self.complete(entry).await
+        for _ in 0..limits::STALE_ATTEMPTS {
+            let entry = self.mdt(parent, &request).await?;
+            match self.complete(entry).await {
+                // The file went before the OSTs were asked: the name stands for another by now, or for none.
+                Err(error) if error.errno == Errno::ESTALE => {}
+                other => return other,
+            }
+        }
+        Err(Errno::ESTALE.into())
     }
 
     /// Makes a regular file and opens it; opens the one that is there unless `open.exclusive`.
@@ -107,7 +114,12 @@ impl Client {
     pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> ClientResult<Attr> {
         let request = Link { caller: caller.clone(), fid, parent, name: Bytes::copy_from_slice(name) };
         let entry = self.mdt(fid, &request).await?;
-        self.complete(entry).await
+        let attr = entry.attr.clone();
+        match self.complete(entry).await {
+            // It was linked, and all its names went before the OSTs were asked.
+            Err(error) if error.errno == Errno::ESTALE => Ok(attr),
+            other => other,
+        }
     }
 
     /// Takes a name away; not a directory's.

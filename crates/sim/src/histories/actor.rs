@@ -13,8 +13,10 @@ use forebay_proto::{Errno, Fid};
 use super::stage::Stage;
 use crate::workload::caller;
 
-/// Bytes read at once of a file that is read whole.
-const WHOLE_BYTES: usize = 1 << 20;
+/// Bytes read at once of a file that is read whole: those of one target are one request.
+const WHOLE_BYTES: usize = 128 << 10;
+/// The same of one on several targets.
+const STRIPED_BYTES: usize = 1 << 20;
 /// Where the numbers lie that are counted under flock; those of ranges lie at eight times their number.
 const FLOCK_COUNTER: u64 = 4096;
 
@@ -228,7 +230,8 @@ impl Actor {
                 Answer::Done
             }
             Ask::Read => {
-                let seen = client.read(file, 0, WHOLE_BYTES).await?;
+                let most = if kind == Kind::Striped { STRIPED_BYTES } else { WHOLE_BYTES };
+                let seen = client.read(file, 0, most).await?;
                 Answer::Cells(stamp::cells(&seen, bytes).map_err(Stop::Wrong)?)
             }
             Ask::Size => Answer::Size(self.size(file, by_handle, bytes).await? as u32),
