@@ -103,6 +103,7 @@ fn table(report: &Value) -> String {
     let puzzling = targets(report).filter(|t| t["state"] != "down" || t["dir"].is_null() || !t["pid"].is_null());
     lines.extend(puzzling.filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?))));
     lines.extend(targets(report).filter_map(|t| t["reason"].as_str().map(str::to_owned)));
+    lines.extend(targets(report).filter_map(recovery));
     lines.extend(targets(report).filter_map(bad_places));
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
     lines.push(String::new());
@@ -126,7 +127,7 @@ fn row(target: &Value) -> Vec<String> {
     let bytes = |key: &str| space(target, key).map_or("-".into(), show_bytes);
     vec![
         text("name"),
-        state(target),
+        text("state"),
         text("pid"),
         bytes("used"),
         bytes("available"),
@@ -137,18 +138,11 @@ fn row(target: &Value) -> Vec<String> {
 }
 
 /// In recovery: for how much longer, and for whom.
-fn state(target: &Value) -> String {
-    let state = target["state"].as_str().unwrap_or("-");
+fn recovery(target: &Value) -> Option<String> {
     let recovery = &target["recovery"];
-    match (state, recovery["left_ms"].as_u64()) {
-        ("recovering", Some(left_ms)) => format!(
-            "recovering: {} of {} clients awaited, {:.1} s at most",
-            recovery["awaited"],
-            recovery["expected"],
-            left_ms as f64 / 1e3
-        ),
-        _ => state.to_owned(),
-    }
+    let left_ms = recovery["left_ms"].as_u64().filter(|_| target["state"] == "recovering")?;
+    let (name, awaited, expected) = (target["name"].as_str()?, &recovery["awaited"], &recovery["expected"]);
+    Some(format!("{name} waits for {awaited} of {expected} clients, {:.1} s at most", left_ms as f64 / 1e3))
 }
 
 /// The last committed transno: which change since which start of the target.
@@ -203,14 +197,15 @@ mod tests {
         });
         let table = table(&report);
         for words in [
-            "MDT0000  serving",
+            "MDT0000     serving",
+            "OST0002  recovering",
             "1 KiB      2 KiB",
             "down",
             "no answer",
             "mount host:/mnt",
             "OST0001 stopped: EIO",
             "change 9 of start 3",
-            "recovering: 1 of 2 clients awaited, 1.5 s at most",
+            "OST0002 waits for 1 of 2 clients, 1.5 s at most",
             "1, 1 away",
             "writes failed in 3 places",
         ] {
