@@ -337,12 +337,14 @@ fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
     let Some(mounts) = Mounts::new("killed") else { return };
     let file = mounts.first.join("file");
     fs::write(&file, vec![7; 3 << 20]).expect("written");
-    // Each waits for a line first: to start in the mount takes servers, too.
+    // Each tells that it runs, and waits for a line: to start in the mount takes servers, too, and a shell catches SIGINT.
     let script = |words: &&str| {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("read line; {words}")]).current_dir(&mounts.first);
-        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        shell.spawn().expect("it starts")
+        shell.args(["-c", &format!("echo >&2; read line; {words} 2>/dev/null")]).current_dir(&mounts.first);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut shell = shell.spawn().expect("it starts");
+        shell.stderr.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it runs");
+        shell
     };
     let works = [
         "echo more > other",
