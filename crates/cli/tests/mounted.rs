@@ -8,7 +8,10 @@ use std::{
     io::{Read, Write},
     os::{
         fd::AsRawFd,
-        unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+        unix::{
+            fs::{FileExt, MetadataExt, OpenOptionsExt},
+            process::CommandExt,
+        },
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -342,6 +345,14 @@ fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("echo >&2; read line; {words} 2>/dev/null")]).current_dir(&mounts.first);
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // Whoever started this test in the background may have told it to ignore SIGINT.
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe {
+            shell.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         let mut shell = shell.spawn().expect("it starts");
         shell.stderr.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it runs");
         shell
