@@ -94,7 +94,7 @@ pub fn tree() -> Rows {
     add_name(&mut rows, at(2), "b", at(3), 8);
     add_name(&mut rows, at(2), "c", at(3), 8);
     rows.insert(row(0x23, at(5)), b"\x01\x06user.a\x02hi".to_vec());
-    rows.insert(row(0x24, at(4)), vec![1]);
+    rows.insert(row(0x24, at(4)), vec![1, 0]);
     let handle = [&row(0x25, at(4))[..], &5u64.to_be_bytes(), &1u64.to_be_bytes()].concat();
     rows.insert(handle, [&[1, 3][..], &[9; 16]].concat());
     rows.insert(b"\x10\0\0\0\0\0\0\0\x05".to_vec(), session(1));
@@ -203,8 +203,8 @@ fn names_in_the_wrong_place_are_told() {
 #[test]
 fn orphans_handles_and_logs_that_disagree_are_told() {
     told(Kind::Orphan, Severity::Warning, "no orphan row", |rows| drop(rows.remove(&row(0x24, at(4)))));
-    told(Kind::Orphan, Severity::Error, "orphan with a name", |rows| drop(rows.insert(row(0x24, at(1)), vec![1])));
-    told(Kind::Orphan, Severity::Warning, "orphan of nothing", |rows| drop(rows.insert(row(0x24, at(50)), vec![1])));
+    told(Kind::Orphan, Severity::Error, "orphan with a name", |rows| drop(rows.insert(row(0x24, at(1)), vec![1, 0])));
+    told(Kind::Orphan, Severity::Warning, "orphan of nothing", |rows| drop(rows.insert(row(0x24, at(50)), vec![1, 0])));
     told(Kind::Orphan, Severity::Info, "not open", |rows| {
         rows.retain(|key, _| key[0] != 0x25);
     });

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     Errno, Fid,
-    message::{Create, LayoutSpec, Link, Lookup, Make, ReadDir, ReadLink, Rename, Rmdir, Unlink},
+    message::{Create, LayoutSpec, Link, Lookup, Make, ReadDir, ReadLink, Rename, Rmdir, Unlink, open_flags},
 };
 
 use crate::{Attr, Caller, Client, ClientResult, DirEntry, OpenFile, OpenMode, limits, mode, tasks::detached};
@@ -57,6 +57,26 @@ impl Client {
                 return Ok((attr, file));
             }
             Ok((client.with_sizes(attr, Some(&file.layout())).await?, file))
+        })
+        .await
+    }
+
+    /// Makes a regular file without a name, as if in `parent`, and opens it. It ends with its last handle, unless
+    /// [`Client::link`] gives it a name; with `open.exclusive` it never gets one.
+    pub async fn create_nameless(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        mode: u32,
+        open: OpenMode,
+    ) -> ClientResult<(Attr, OpenFile)> {
+        let (client, caller) = (self.clone(), caller.clone());
+        detached(self.env(), async move {
+            let (fid, handle) = (client.new_fid().await?, client.new_handle());
+            let (name, flags, layout) = (Bytes::new(), open.flags() | open_flags::NAMELESS, LayoutSpec::inherit());
+            let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
+            let reply = client.mdt(fid, &request).await?;
+            Ok((reply.attr.clone(), client.opened(caller, reply, handle, open)?))
         })
         .await
     }

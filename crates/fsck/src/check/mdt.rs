@@ -178,7 +178,7 @@ impl MdtCheck {
 
     fn orphan(&mut self, key: &[u8], value: &[u8], findings: &mut Findings) -> Result<(), DecodeError> {
         let fid = fid_key(key).ok_or(WRONG_KEY)?;
-        mdt::decode_mark(value)?;
+        mdt::decode_orphan(value)?;
         match self.find(fid) {
             Some(at) => self.inodes[at].is_orphan = true,
             None => {

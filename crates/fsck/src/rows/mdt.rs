@@ -329,7 +329,15 @@ pub fn decode_lease(value: &[u8]) -> Result<[u8; 16], DecodeError> {
     versioned(value)?.array()
 }
 
-/// An orphan or a destroy: nothing but the version.
+/// An orphan: whether it may be given a name.
+pub fn decode_orphan(value: &[u8]) -> Result<bool, DecodeError> {
+    match versioned(value)?.u8()? {
+        flags @ 0..=1 => Ok(flags == 1),
+        _ => Err(DecodeError::new("an orphan with flags this program does not know")),
+    }
+}
+
+/// A destroy: nothing but the version.
 pub fn decode_mark(value: &[u8]) -> Result<(), DecodeError> {
     versioned(value).map(drop)
 }

@@ -1,7 +1,7 @@
 //! Makes a regular file and opens it, or opens the one that is there.
 
 use forebay_proto::{
-    Errno, Fid, Layout,
+    Errno, ErrorReply, Fid, Layout,
     message::{Create, LayoutSpec, OpenReply, UMASK_SHIFT, open_flags},
 };
 
@@ -23,6 +23,9 @@ pub fn keys(request: &Create) -> [Key; 2] {
 /// Errors: EEXIST (`EXCLUSIVE`), EISDIR, ELOOP, EACCES, ENOENT in a removed directory, ENOSPC.
 pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     let mut dir = tx.dir(request.parent)?;
+    if request.flags & open_flags::NAMELESS != 0 {
+        return nameless(tx, request, &dir);
+    }
     name::check(&request.name, Errno::EISDIR)?;
     perm::access(&request.caller, &dir, perm::SEARCH)?;
     let found = tx.find(request.parent, &dir, &request.name)?;
@@ -34,21 +37,41 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     }
     tx.may_add(&request.caller, &dir)?;
     tx.check_new_fid(request.fid)?;
-    let layout = choose_layout(tx, request.fid, &dir, &request.layout, 1)?;
-    let writes = request.handle != 0 && request.flags & open_flags::WRITE != 0;
-    let new = NewInode {
-        caller: &request.caller,
-        fid: request.fid,
-        mode: S_IFREG | request.mode & 0o7777,
-        umask: request.mode >> UMASK_SHIFT & 0o777,
-        body: Body::File(layout),
-        written: writes,
-    };
+    let new = new_file(tx, request, &dir)?;
+    let writes = new.written;
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
     if request.handle != 0 {
         open::add_handle(tx, request.fid, request.handle, request.flags);
     }
     Ok(tx.open_reply(request.fid, &inode, writes, true))
+}
+
+/// A file that only its handle keeps (O_TMPFILE): an orphan from its birth.
+///
+/// Who may make names in `dir` may make it; the directory does not change. Errors: EINVAL without a handle, or with a name.
+fn nameless(tx: &mut Tx<'_>, request: &Create, dir: &Inode) -> Step<OpenReply> {
+    if request.handle == 0 || !request.name.is_empty() {
+        return Err(ErrorReply::new(Errno::EINVAL, "a file without a name has a handle, and no name").into());
+    }
+    perm::access(&request.caller, dir, perm::SEARCH)?;
+    tx.may_add(&request.caller, dir)?;
+    tx.check_new_fid(request.fid)?;
+    let new = new_file(tx, request, dir)?;
+    let writes = new.written;
+    let inode = tx.add_nameless(dir, new, request.flags & open_flags::EXCLUSIVE == 0);
+    open::add_handle(tx, request.fid, request.handle, request.flags);
+    Ok(tx.open_reply(request.fid, &inode, writes, true))
+}
+
+fn new_file<'a>(tx: &Tx<'_>, request: &'a Create, dir: &Inode) -> Step<NewInode<'a>> {
+    Ok(NewInode {
+        caller: &request.caller,
+        fid: request.fid,
+        mode: S_IFREG | request.mode & 0o7777,
+        umask: request.mode >> UMASK_SHIFT & 0o777,
+        body: Body::File(choose_layout(tx, request.fid, dir, &request.layout, 1)?),
+        written: request.handle != 0 && request.flags & open_flags::WRITE != 0,
+    })
 }
 
 /// The layout of `fid` in `dir`: always the same one for the same transno.
@@ -59,9 +82,11 @@ pub fn choose_layout(tx: &Tx<'_>, fid: Fid, dir: &Inode, asked: &LayoutSpec, gen
     let default = &tx.memory.default_layout;
     let inherited = dir.dir().and_then(|dir| dir.default_layout.as_ref());
     let spec = placement::resolve(asked, inherited, default.stripe_bytes, default.stripe_count);
-    let wheel = tx.memory.placement.at(tx.origin.transno).ok_or_else(|| {
-        Halt::Fail(forebay_proto::ErrorReply::new(Errno::ENOSPC, "no OST is known yet; see `forebay status`"))
-    })?;
+    let wheel = tx
+        .memory
+        .placement
+        .at(tx.origin.transno)
+        .ok_or_else(|| Halt::Fail(ErrorReply::new(Errno::ENOSPC, "no OST is known yet; see `forebay status`")))?;
     Ok(placement::choose(fid, &spec, wheel, generation)?)
 }
 
@@ -124,6 +149,53 @@ mod tests {
         let dir = world.mkdir(Fid::ROOT, "d");
         let request = world.create(&user(7), dir, "a", 0);
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::EACCES);
+    }
+
+    fn nameless(world: &mut World, caller: &forebay_proto::message::Caller, flags: u32) -> Create {
+        let mut request = world.create(caller, Fid::ROOT, "", 1);
+        request.flags |= open_flags::NAMELESS | flags;
+        request
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_an_orphan_that_ends_with_its_handle() {
+        let mut world = World::new();
+        let before = world.run(|tx| tx.inode(Fid::ROOT));
+        let request = nameless(&mut world, &user(7), 0);
+        let reply = world.run(|tx| apply(tx, &request));
+        assert_eq!((reply.attr.nlink, reply.attr.uid, reply.created), (0, 7, true));
+        assert_eq!((world.count(keys::ORPHAN), world.count(keys::HANDLE), world.memory.inodes), (1, 1, 2));
+        assert_eq!(world.run(|tx| tx.inode(Fid::ROOT)), before);
+        world.run(|tx| tx.drop_handle(request.fid, forebay_proto::SessionId(1), 1, &tx.inode(request.fid)?));
+        assert_eq!((world.count(keys::ORPHAN), world.count(keys::DESTROY), world.memory.inodes), (0, 1, 1));
+    }
+
+    #[test]
+    fn a_file_without_a_name_may_be_given_one_unless_it_was_made_not_to() {
+        let mut world = World::new();
+        let link = |fid: Fid| forebay_proto::message::Link { caller: root(), fid, parent: Fid::ROOT, name: "a".into() };
+        let never = nameless(&mut world, &root(), open_flags::EXCLUSIVE);
+        world.run(|tx| apply(tx, &never));
+        assert_eq!(world.errno(|tx| crate::ops::link::apply(tx, &link(never.fid))), Errno::ENOENT);
+        let may = nameless(&mut world, &root(), 0);
+        world.run(|tx| apply(tx, &may));
+        assert_eq!(world.run(|tx| crate::ops::link::apply(tx, &link(may.fid))).attr.nlink, 1);
+        assert_eq!(world.count(keys::ORPHAN), 1, "only the other one's");
+        world.run(|tx| tx.drop_handle(may.fid, forebay_proto::SessionId(1), 1, &tx.inode(may.fid)?));
+        assert_eq!(world.run(|tx| tx.inode(may.fid)).nlink, 1);
+    }
+
+    #[test]
+    fn a_file_without_a_name_needs_a_handle_and_a_directory_that_may_be_written_to() {
+        let mut world = World::new();
+        let dir = world.mkdir(Fid::ROOT, "d");
+        let request = Create { parent: dir, ..nameless(&mut world, &user(7), 0) };
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::EACCES);
+        let request = Create { handle: 0, ..nameless(&mut world, &user(7), 0) };
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::EINVAL);
+        let file = world.file(Fid::ROOT, "f");
+        let request = Create { parent: file, ..nameless(&mut world, &user(7), 0) };
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOTDIR);
     }
 
     #[test]

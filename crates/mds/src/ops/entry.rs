@@ -88,6 +88,27 @@ impl Tx<'_> {
 
     /// Makes an inode under the name that was not found in `parent`, and counts it there.
     pub fn add_inode(&mut self, found: &Found, dir: &mut Inode, name: &[u8], new: NewInode<'_>) -> Step<Inode> {
+        let (fid, is_dir) = (new.fid, matches!(new.body, Body::Dir(_)));
+        let mut inode = self.new_inode(dir, new);
+        let name = bytes::Bytes::copy_from_slice(name);
+        self.add_name(found, Entry { fid, mode: inode.mode & S_IFMT, name })?;
+        self.put_inode_touched(fid, &mut inode);
+        self.put_changed_dir(found.parent, dir, 1, i32::from(is_dir));
+        self.count_inodes(1);
+        Ok(inode)
+    }
+
+    /// Makes an inode that no name points to, as if in `dir`; `linkable`: it may be given one.
+    pub fn add_nameless(&mut self, dir: &Inode, new: NewInode<'_>, linkable: bool) -> Inode {
+        let fid = new.fid;
+        let mut inode = Inode { nlink: 0, ..self.new_inode(dir, new) };
+        self.put_orphan(fid, linkable);
+        self.put_inode_touched(fid, &mut inode);
+        self.count_inodes(1);
+        inode
+    }
+
+    fn new_inode(&mut self, dir: &Inode, new: NewInode<'_>) -> Inode {
         let (mode, gid) = perm::inherit(new.caller, dir, new.mode);
         let is_dir = matches!(new.body, Body::Dir(_));
         let now_ns = self.origin.now_ns;
@@ -113,11 +134,6 @@ impl Tx<'_> {
             body: new.body,
         };
         xattr::inherit_acls(self, dir, new.fid, &mut inode, new.umask);
-        let name = bytes::Bytes::copy_from_slice(name);
-        self.add_name(found, Entry { fid: new.fid, mode: mode & S_IFMT, name })?;
-        self.put_inode_touched(new.fid, &mut inode);
-        self.put_changed_dir(found.parent, dir, 1, i32::from(is_dir));
-        self.count_inodes(1);
-        Ok(inode)
+        inode
     }
 }

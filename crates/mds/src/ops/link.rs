@@ -12,7 +12,7 @@ pub fn keys(request: &Link) -> [Key; 2] {
     [keys::inode(request.parent), keys::inode(request.fid)]
 }
 
-/// Errors: EEXIST, EPERM for directories, EMLINK, ENOENT for a file whose last name went, EACCES, ENOSPC.
+/// Errors: EEXIST, EPERM for directories, EMLINK, ENOENT for a file whose last name went or that is never to have one, EACCES, ENOSPC.
 pub fn apply(tx: &mut Tx<'_>, request: &Link) -> Step<EntryReply> {
     let mut dir = tx.dir(request.parent)?;
     name::check(&request.name, Errno::EEXIST)?;
@@ -28,7 +28,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Link) -> Step<EntryReply> {
     }
     tx.may_add(&request.caller, &dir)?;
     match inode.nlink {
-        0 => return Err(Errno::ENOENT.into()),
+        0 => tx.adopt_orphan(request.fid)?,
         limits::LINKS.. => return Err(Errno::EMLINK.into()),
         _ => {}
     }

@@ -3,7 +3,7 @@
 //! Invariant: an inode without a name has an orphan row while it is open, and no row at all afterwards.
 //! Invariant: the destroy of its objects is logged in the transaction that removes its row.
 
-use forebay_proto::{Fid, SessionId};
+use forebay_proto::{Errno, Fid, SessionId};
 
 use crate::{
     halt::Step,
@@ -13,8 +13,26 @@ use crate::{
 };
 
 const VERSION: u8 = 1;
+/// The orphan was made without a name, and may be given one.
+const LINKABLE: u8 = 1;
 
 impl Tx<'_> {
+    /// A new inode has no name yet; `linkable`: it may get one.
+    pub fn put_orphan(&mut self, fid: Fid, linkable: bool) {
+        self.put(keys::orphan(fid), &[VERSION, if linkable { LINKABLE } else { 0 }]);
+    }
+
+    /// Takes the mark of an orphan away that may be given a name. Errors: ENOENT for one that may not.
+    pub fn adopt_orphan(&mut self, fid: Fid) -> Step<()> {
+        let key = keys::orphan(fid);
+        let row = self.row(key)?.ok_or(Errno::ENOENT)?;
+        if row.get(1).is_none_or(|flags| flags & LINKABLE == 0) {
+            return Err(Errno::ENOENT.into());
+        }
+        self.delete(key);
+        Ok(())
+    }
+
     /// A name of `inode` is gone (its row is not yet written): fewer links, or an orphan, or the end.
     pub fn drop_link(&mut self, fid: Fid, inode: &mut Inode) -> Step<()> {
         inode.nlink = if inode.is_dir() { 0 } else { inode.nlink.saturating_sub(1) };
@@ -28,7 +46,7 @@ impl Tx<'_> {
             return reap(self, fid, inode);
         }
         self.put_inode(fid, inode);
-        self.put(keys::orphan(fid), &[VERSION]);
+        self.put_orphan(fid, false);
         Ok(())
     }
 

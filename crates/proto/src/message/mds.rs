@@ -46,6 +46,8 @@ pub mod open_flags {
     pub const EXCLUSIVE: u32 = 4;
     /// Cut to zero bytes.
     pub const TRUNCATE: u32 = 8;
+    /// Make a file without a name (Create; the name is empty). With [`EXCLUSIVE`] it never gets one.
+    pub const NAMELESS: u32 = 16;
 }
 
 /// Where the umask stands in [`Create::mode`] and [`Make::mode`]: it is applied unless the directory has a default access

@@ -115,7 +115,7 @@ impl MdtCheck {
             (true, false) => {
                 let words = "an inode without names has no orphan row: it would never be reaped";
                 findings.add(Finding::warning(Kind::Orphan, inode_place(inode.fid), words));
-                self.fixes.push((key, Fix::Value(vec![1]), Kind::Orphan));
+                self.fixes.push((key, Fix::Value(vec![1, 0]), Kind::Orphan));
             }
             (false, true) => {
                 let words = "an inode with names is an orphan: it would be reaped";
