@@ -14,6 +14,7 @@ mod assemble;
 mod attributes;
 mod client;
 mod config;
+mod copy;
 mod errors;
 mod fids;
 mod file;
@@ -36,6 +37,7 @@ mod stats;
 mod tasks;
 #[cfg(test)]
 mod testing;
+mod waits;
 mod write;
 
 pub use allocate::Allocate;
@@ -52,3 +54,4 @@ pub use open::{OpenFile, OpenMode};
 pub use payload::Payload;
 pub use statfs::StatFs;
 pub use stats::ClientStats;
+pub use waits::Awaited;

@@ -12,6 +12,10 @@ pub const RPCS_IN_FLIGHT: usize = 8;
 pub const CALL_BYTES: usize = 1 << 30;
 /// Fids left in the leased sequence when the next one is asked for.
 pub const FIDS_AHEAD: u32 = 1 << 17;
+/// Most bytes that one call of copy_file_range copies: so often a program that copies more has a chance to be interrupted.
+pub const COPY_BYTES: u64 = 64 << 20;
+/// Bytes it reads, then writes, at a time.
+pub const COPY_STEP_BYTES: u64 = 4 << 20;
 /// Attempts at a request whose truncate epoch or layout generation was stale.
 pub const STALE_ATTEMPTS: u32 = 100;
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.

@@ -52,6 +52,18 @@ impl Server {
         Ok(self.client.write(&open.file, offset, data).await? as u32)
     }
 
+    /// copy_file_range(2): how many bytes; less than asked for when it is `enough`.
+    pub async fn copy_range(
+        &self,
+        (from, offset_in): (FileHandle, u64),
+        (to, offset_out): (FileHandle, u64),
+        bytes: u64,
+        enough: impl Fn() -> bool,
+    ) -> ClientResult<u64> {
+        let (from, to) = (self.file(from)?, self.file(to)?);
+        self.client.copy_range((&from.file, offset_in), (&to.file, offset_out), bytes, enough).await
+    }
+
     /// close(2) of one descriptor of the process `owner`, which takes its locks of the file along.
     pub async fn flush(&self, handle: FileHandle, owner: u64) -> ClientResult<()> {
         let open = self.file(handle)?;

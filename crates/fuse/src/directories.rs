@@ -78,7 +78,6 @@ impl Server {
         let mut page = directory.resume(after);
         while page.give(&mut add) == Given::Nothing && !page.end {
             let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, attributes).await?;
-            next.entries.iter().for_each(|entry| self.remember(entry.fid));
             // A page without entries that is not the end would be asked for for ever.
             let end = next.end || next.entries.is_empty();
             page = Page { entries: next.entries.into(), end, ..page };

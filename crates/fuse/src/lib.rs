@@ -5,7 +5,7 @@
 //! Invariant: nothing is cached. Attributes and entries live 0 s in the kernel, data goes past its page cache
 //! (FOPEN_DIRECT_IO): leases come later. Only a shared mapping has pages of its own.
 //! Invariant: inode numbers are fids ([`forebay_proto::Fid::low`]), so FORGET has nothing to forget.
-//! Not here: O_TMPFILE, ioctl, copy_file_range (the kernel reads and writes).
+//! Not here: ioctl.
 
 mod answer;
 mod attributes;

@@ -12,6 +12,8 @@ pub const ARENA_BYTES: usize = 4 << 20;
 pub const BACKGROUND_REQUESTS: u16 = 128;
 /// How often a thread that waits for a lock is asked whether it has a signal to see to.
 pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a thread that only looks waits before a signal that asks it to end counts: servers that are there answer sooner.
+pub const INTERRUPT_AFTER: Duration = Duration::from_secs(1);
 /// How long the kernel may believe attributes and entries: not at all, there are no leases yet.
 pub const TTL: Duration = Duration::ZERO;
 /// Names asked for at once from a directory.

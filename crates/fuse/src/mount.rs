@@ -1,14 +1,15 @@
 //! A mount's beginning and end.
 //!
 //! mount(2) and umount(2) make the kernel ask questions that the shard answers, so neither is called from its thread.
-#![allow(clippy::disallowed_types)] // mount(2) and umount(2) block: each has a thread
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // mount(2) and umount(2) block: each has a thread
 
 use std::{
     ffi::CString,
     io,
     os::fd::{AsFd, OwnedFd},
-    rc::Rc,
+    rc::{Rc, Weak},
     thread,
+    time::Duration,
 };
 
 use forebay_client::{Client, ClientError, ClientResult};
@@ -23,7 +24,7 @@ use fuser::{Session, SessionUnmounter};
 use crate::{
     FuseOptions,
     floor::Floor,
-    kernel::{self, Filesystem},
+    kernel::{self, Device, Filesystem},
     server::Server,
     transport::{Greeting, Transport},
 };
@@ -33,6 +34,7 @@ pub struct Mounted {
     point: String,
     unmounter: Option<SessionUnmounter>,
     ended: watch::Receiver<bool>,
+    requests: Weak<Device>,
 }
 
 /// Mounts `client`'s file system at the directory `point`; requests are served by tasks of this shard from now on.
@@ -65,6 +67,7 @@ async fn mount_with(
                 // Until the shard serves no more; an error means that it has ended. The mount ends with the session.
                 drop(over.blocking_recv());
                 drop(session);
+                clear_dead(&path);
             }
         }
         let _ = end.send(true);
@@ -77,13 +80,15 @@ async fn mount_with(
     };
     let descriptor = Descriptor::new(descriptor).map_err(|error| ClientError::new(Errno::EIO, error.message))?;
     let (log, path) = (env.clone(), point.to_owned());
+    let device = Device::new(env, descriptor);
+    let requests = Rc::downgrade(&device);
     drop(env.spawn(async move {
-        if let Err(error) = kernel::serve(&log, descriptor, filesystem).await {
+        if let Err(error) = kernel::serve(device, filesystem).await {
             log.log(&format!("the mount at {path} ended: {error}"));
         }
         drop(served);
     }));
-    Ok(Mounted { point: point.to_owned(), unmounter: Some(unmounter), ended })
+    Ok(Mounted { point: point.to_owned(), unmounter: Some(unmounter), ended, requests })
 }
 
 type Begun = (Session<Greeting>, OwnedFd, SessionUnmounter);
@@ -98,6 +103,11 @@ impl Mounted {
     /// Where it is mounted.
     pub fn point(&self) -> &str {
         &self.point
+    }
+
+    /// How many requests of programs have waited for `long`, those for locks apart, and the longest wait.
+    pub fn waiting(&self, long: Duration) -> Option<(usize, Duration)> {
+        self.requests.upgrade()?.waiting(long)
     }
 
     /// Waits until it is mounted no more, whoever unmounts it.
@@ -138,6 +148,14 @@ impl Drop for Mounted {
     }
 }
 
+/// Takes away what is left where the kernel was told to give the mount up (`umount -f`) while programs were in it.
+fn clear_dead(point: &str) {
+    if std::fs::metadata(point).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN)) {
+        // Somebody else may have been faster.
+        let _ = umount(point, libc::MNT_DETACH);
+    }
+}
+
 /// What an unmount leads to.
 enum End {
     /// The session ends now.
@@ -157,8 +175,8 @@ fn take_away(point: &str, unmounter: Option<SessionUnmounter>, lazily: bool) -> 
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) && lazily => {
             umount(point, libc::MNT_DETACH).map(|()| End::Hidden)
         }
-        // Somebody else was faster.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(End::Ends),
+        // Somebody else was faster, and perhaps as lazy.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(if lazily { End::Hidden } else { End::Ends }),
         Err(error) => Err(error),
     }
 }

@@ -13,7 +13,11 @@ use crate::{
 };
 
 impl Server {
+    /// `.` of anything: the kernel has a handle of it, and not the inode.
     pub async fn lookup(&self, parent: u64, name: &[u8]) -> ClientResult<FileAttr> {
+        if name == b"." {
+            return self.getattr(parent, None).await;
+        }
         self.exact(&self.client.lookup(&decided(), self.fid(parent), name).await?).await
     }
 
@@ -32,6 +36,20 @@ impl Server {
                 self.client.create(caller, parent, name, mode, open, LayoutSpec::inherit()).await
             })
             .await?;
+        Ok((self.entry(&attr), self.add_file(file), DATA_FLAGS))
+    }
+
+    /// A file without a name (O_TMPFILE), made as `create` makes one with a name.
+    pub async fn tmpfile(
+        &self,
+        asker: Asker,
+        parent: u64,
+        mode: u32,
+        flags: i32,
+    ) -> ClientResult<(FileAttr, FileHandle, FopenFlags)> {
+        let (parent, open) = (self.fid(parent), convert::open_mode(flags));
+        let (attr, file) =
+            asker.make(mode, async |caller| self.client.create_nameless(caller, parent, mode, open).await).await?;
         Ok((self.entry(&attr), self.add_file(file), DATA_FLAGS))
     }
 

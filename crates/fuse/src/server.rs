@@ -13,15 +13,13 @@ use fuser::{FileAttr, FileHandle};
 
 use crate::{convert, directories::Directory};
 
-/// One mount's state: handles, and fids whose high word is not zero.
+/// One mount's state: its handles.
 pub(crate) struct Server {
     pub env: Env,
     pub client: Client,
     files: RefCell<BTreeMap<u64, Rc<Open>>>,
     directories: RefCell<BTreeMap<u64, Rc<Directory>>>,
     next_directory: Cell<u64>,
-    /// Inode numbers of fids that are more than their low word: those of other MDTs than the first.
-    fids: RefCell<BTreeMap<u64, Fid>>,
 }
 
 /// An open file of the kernel's.
@@ -39,25 +37,17 @@ impl Server {
             files: RefCell::default(),
             directories: RefCell::default(),
             next_directory: Cell::new(1),
-            fids: RefCell::default(),
         }
     }
 
-    /// The fid of an inode number the kernel was told.
+    /// The fid of an inode number. Nothing has to be remembered for it, however many the kernel knows, nor after a restart:
+    /// names all live on MDT0000, whose fids are their low word.
     pub fn fid(&self, ino: u64) -> Fid {
-        self.fids.borrow().get(&ino).copied().unwrap_or(Fid { high: 0, low: ino })
-    }
-
-    /// Remembers what the number alone does not say.
-    pub fn remember(&self, fid: Fid) {
-        if fid.high != 0 {
-            self.fids.borrow_mut().insert(fid.low, fid);
-        }
+        Fid { high: 0, low: ino }
     }
 
     /// Attributes as the kernel wants them.
     pub fn entry(&self, attr: &Attr) -> FileAttr {
-        self.remember(attr.fid);
         convert::file_attr(attr)
     }
 

@@ -5,17 +5,48 @@
 
 use std::{fs, io};
 
-/// Bit of SIGKILL in a mask of /proc. The kernel puts it there for whatever signal ends the process.
-const KILL: u64 = 1 << (libc::SIGKILL - 1);
+/// Bit of SIGKILL in a mask of /proc. The kernel puts it there for whatever signal ends the process, unless it dumps core.
+const KILL: u64 = bit(libc::SIGKILL);
+/// Signals that dump core where the process does not catch them.
+const CORE: u64 = bit(libc::SIGQUIT)
+    | bit(libc::SIGABRT)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGILL)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGSEGV)
+    | bit(libc::SIGTRAP)
+    | bit(libc::SIGSYS)
+    | bit(libc::SIGXCPU)
+    | bit(libc::SIGXFSZ);
+/// By which a person or a batch system asks a program to end. Timers, children and the like interrupt no local file system.
+const END: u64 = bit(libc::SIGHUP) | bit(libc::SIGINT) | bit(libc::SIGQUIT) | bit(libc::SIGTERM);
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
 
 /// True of a thread that is gone, or has a signal pending that it does not block.
 pub(crate) fn is_interrupted(thread: u32) -> bool {
-    asked(thread, |status| pending(status) & !mask(status, "SigBlk:") & !mask(status, "SigIgn:") != 0)
+    asked(thread, |status| to_see_to(status) != 0)
 }
 
-/// True of a thread that is gone, or is to end.
+/// True of a thread that is gone, or has a signal to see to that asks it to end.
+pub(crate) fn is_asked_to_end(thread: u32) -> bool {
+    asked(thread, |status| to_see_to(status) & END != 0)
+}
+
+/// True of a thread that is gone, or ends whatever it wants.
 pub(crate) fn is_killed(thread: u32) -> bool {
-    asked(thread, |status| pending(status) & KILL != 0)
+    asked(thread, kills)
+}
+
+/// Signals that are pending and neither blocked nor ignored.
+fn to_see_to(status: &str) -> u64 {
+    pending(status) & !mask(status, "SigBlk:") & !mask(status, "SigIgn:")
+}
+
+fn kills(status: &str) -> bool {
+    pending(status) & KILL != 0 || to_see_to(status) & !mask(status, "SigCgt:") & CORE != 0
 }
 
 fn asked(thread: u32, of: impl Fn(&str) -> bool) -> bool {
@@ -71,12 +102,20 @@ mod tests {
         let status = |pending: &str, shared: &str, blocked: &str, ignored: &str| {
             format!("Name:\tx\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\n")
         };
-        let counts = |status: String| pending(&status) & !mask(&status, "SigBlk:") & !mask(&status, "SigIgn:") != 0;
+        let counts = |status: String| to_see_to(&status) != 0;
         assert!(!counts(status("0", "0", "0", "0")));
         assert!(counts(status("0000000000000002", "0", "0", "0")));
         assert!(counts(status("0", "0000000000004000", "0000000000000001", "0")));
         assert!(!counts(status("2", "0", "2", "0")) && !counts(status("0", "2", "0", "2")));
-        assert_eq!(pending(&status("100", "0", "0", "0")) & KILL, KILL, "SIGKILL is the ninth");
+        assert!(kills(&status("100", "0", "0", "0")), "SIGKILL is the ninth");
+        assert!(
+            kills(&status("4", "0", "0", "0")) && !kills(&(status("4", "0", "0", "0") + "SigCgt:\t4\n")),
+            "SIGQUIT"
+        );
+        assert!(
+            to_see_to(&status("0", "4000", "0", "0")) & END != 0
+                && to_see_to(&status("2000", "0", "0", "0")) & END == 0
+        );
         assert!(is_interrupted(i32::MAX as u32) && is_killed(i32::MAX as u32), "who is gone waits for nothing");
         assert!(!is_interrupted(0) && !is_killed(0), "nothing is known of who cannot be seen");
     }

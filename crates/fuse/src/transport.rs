@@ -15,8 +15,8 @@ use crate::{
     caller::Asker,
     convert,
     kernel::{
-        Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-        ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+        Filesystem, ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+        ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     },
     limits,
     locks::Wanted,
@@ -34,7 +34,9 @@ pub(crate) struct Greeting {
 }
 
 /// What is asked of the kernel where it can do it.
-const WANTED: [InitFlags; 8] = [
+const WANTED: [InitFlags; 9] = [
+    // File handles (open_by_handle_at(2), NFS) outlive the kernel's memory: `.` is looked up in what they name.
+    InitFlags::FUSE_EXPORT_SUPPORT,
     // Access control lists; the umask counts only where a directory has no default one, which the server knows.
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_DONT_MASK,
@@ -197,6 +199,17 @@ impl Filesystem for Transport {
     ) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
         self.send(async move |server: &Server| match server.create(asker, parent.0, &name, mode, flags).await {
+            Ok((attr, handle, flags)) => {
+                let taken = reply.created(&limits::TTL, &attr, GENERATION, handle, flags);
+                opened(server, handle, taken).await;
+            }
+            Err(error) => refuse(server, &error, |errno| reply.error(errno)),
+        });
+    }
+
+    fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, umask: u32, flags: i32, reply: ReplyCreate) {
+        let (asker, mode) = (Asker::of(request), with_umask(mode, umask));
+        self.send(async move |server: &Server| match server.tmpfile(asker, parent.0, mode, flags).await {
             Ok((attr, handle, flags)) => {
                 let taken = reply.created(&limits::TTL, &attr, GENERATION, handle, flags);
                 opened(server, handle, taken).await;
@@ -396,5 +409,26 @@ impl Filesystem for Transport {
         reply: ReplyEmpty,
     ) {
         self.serve(reply, async move |server: &Server| server.fallocate(fh, offset, length, mode).await);
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _ino_in: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        _ino_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        reply: ReplyCopied,
+    ) {
+        self.send(async move |server: &Server| {
+            let enough = || reply.is_enough();
+            match server.copy_range((fh_in, offset_in), (fh_out, offset_out), len, enough).await {
+                Ok(bytes) => reply.copied(bytes),
+                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
+            }
+        });
     }
 }

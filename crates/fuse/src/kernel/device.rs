@@ -2,13 +2,14 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, IoSlice, IoSliceMut},
     rc::Rc,
+    time::Duration,
 };
 
 use bytes::Bytes;
-use forebay_env::{Arena, Env, real::Descriptor, sync::Notify};
+use forebay_env::{Arena, Env, Time, real::Descriptor, sync::Notify};
 
 use super::{
     Filesystem,
@@ -18,14 +19,23 @@ use super::{
 use crate::{limits, signals};
 
 /// The mount's descriptor, and what is to be answered over it.
-pub(super) struct Device {
+pub(crate) struct Device {
     env: Env,
     descriptor: Descriptor,
     /// Requests without an answer so far.
-    open: RefCell<BTreeMap<u64, Waiter>>,
+    open: RefCell<BTreeMap<u64, Asked>>,
+    /// Those of them whose threads have a signal to see to.
+    interrupted: RefCell<BTreeSet<u64>>,
     /// Those of them that are bounded.
     bounded: Cell<usize>,
     answered: Notify,
+}
+
+/// A request without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    waiter: Waiter,
+    since: Time,
 }
 
 /// Who waits for an answer.
@@ -33,34 +43,67 @@ pub(super) struct Device {
 pub(super) enum Waiter {
     /// This thread (0: none that can be seen), which need not wait once it is killed.
     Thread(u32),
+    /// This thread, which only looks: also one that is asked to end need not wait for long.
+    Onlooker(u32),
+    /// No program: close(2) has returned.
+    Nobody,
     /// Who wants a lock. It looks for signals itself: a lock that came later would be nobody's. It may wait for another
     /// program's unlock, so it does not count when requests are too many for that one to be read.
     Locker,
 }
 
 impl Device {
+    pub fn new(env: &Env, descriptor: Descriptor) -> Rc<Self> {
+        let (open, interrupted, bounded) = (RefCell::default(), RefCell::default(), Cell::new(0));
+        Rc::new(Self { env: env.clone(), descriptor, open, interrupted, bounded, answered: Notify::new() })
+    }
+
     /// Request `unique` has been read.
-    pub fn begin(&self, unique: u64, waiter: Waiter) {
+    pub(super) fn begin(&self, unique: u64, waiter: Waiter) {
         self.bounded.set(self.bounded.get() + waiter.counts());
-        self.open.borrow_mut().insert(unique, waiter);
+        self.open.borrow_mut().insert(unique, Asked { waiter, since: self.env.now() });
     }
 
     /// Answers request `unique`. False if nobody waits for the answer any more: the request was given up, or the mount is gone.
-    pub fn answer(&self, unique: u64, slices: &[IoSlice<'_>]) -> bool {
-        let Some(waiter) = self.open.borrow_mut().remove(&unique) else { return false };
-        self.bounded.set(self.bounded.get() - waiter.counts());
+    pub(super) fn answer(&self, unique: u64, slices: &[IoSlice<'_>]) -> bool {
+        let Some(asked) = self.open.borrow_mut().remove(&unique) else { return false };
+        self.interrupted.borrow_mut().remove(&unique);
+        self.bounded.set(self.bounded.get() - asked.waiter.counts());
         self.answered.notify_one();
         self.descriptor.write(slices).is_ok()
     }
 
-    /// The thread that waits for request `unique` has a signal. Requests are not interrupted, as on a local file system; but
-    /// a thread that is killed need not wait for a server that is away. What it asked for may still be done.
-    pub fn interrupted(self: &Rc<Self>, unique: u64) {
-        let Some(&Waiter::Thread(thread @ 1..)) = self.open.borrow().get(&unique) else { return };
+    /// The thread that waits for request `unique` has a signal.
+    pub(super) fn is_interrupted(&self, unique: u64) -> bool {
+        self.interrupted.borrow().contains(&unique)
+    }
+
+    /// Requests of programs that have waited for `long` (those for locks apart), and how long the one that was first has.
+    pub fn waiting(&self, long: Duration) -> Option<(usize, Duration)> {
+        let now = self.env.now();
+        let open = self.open.borrow();
+        let waits = open.values().filter(|asked| asked.waiter.is_seen()).map(|asked| now.since(asked.since));
+        let (count, longest) = waits
+            .filter(|wait| *wait >= long)
+            .fold((0, Duration::ZERO), |(count, longest), wait| (count + 1, longest.max(wait)));
+        (count > 0).then_some((count, longest))
+    }
+
+    /// The thread that waits for request `unique` has a signal. While servers answer, requests are not interrupted, as on a
+    /// local file system; but a thread that is killed need not wait for one that is away, nor one that only looks and is
+    /// asked to end. What it asked for may still be done.
+    pub(super) fn interrupted(self: &Rc<Self>, unique: u64) {
+        let Some(&asked) = self.open.borrow().get(&unique) else { return };
+        if !self.interrupted.borrow_mut().insert(unique) {
+            return;
+        }
+        if !matches!(asked.waiter, Waiter::Thread(1..) | Waiter::Onlooker(1..)) {
+            return;
+        }
         let device = self.clone();
         drop(self.env.spawn(async move {
             while device.open.borrow().contains_key(&unique) {
-                if signals::is_killed(thread) {
+                if asked.may_go(device.env.now()) {
                     reply::error(&device, unique, libc::EINTR);
                     return;
                 }
@@ -76,16 +119,32 @@ impl Device {
     }
 }
 
+impl Asked {
+    fn may_go(self, now: Time) -> bool {
+        match self.waiter {
+            Waiter::Thread(thread) => signals::is_killed(thread),
+            Waiter::Onlooker(thread) => {
+                let long = now.since(self.since) >= limits::INTERRUPT_AFTER;
+                signals::is_killed(thread) || long && signals::is_asked_to_end(thread)
+            }
+            Waiter::Nobody | Waiter::Locker => false,
+        }
+    }
+}
+
 impl Waiter {
     fn counts(self) -> usize {
-        usize::from(matches!(self, Self::Thread(_)))
+        usize::from(!matches!(self, Self::Locker))
+    }
+
+    /// A program hangs if it is not answered.
+    fn is_seen(&self) -> bool {
+        matches!(self, Self::Thread(_) | Self::Onlooker(_))
     }
 }
 
 /// Serves requests until the mount is taken away.
-pub(crate) async fn serve(env: &Env, descriptor: Descriptor, filesystem: impl Filesystem) -> io::Result<()> {
-    let (open, bounded, answered) = (RefCell::default(), Cell::new(0), Notify::new());
-    let device = Rc::new(Device { env: env.clone(), descriptor, open, bounded, answered });
+pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem) -> io::Result<()> {
     let mut arena = Arena::new(limits::ARENA_BYTES);
     let mut head = [0; WRITE_HEADER_BYTES];
     loop {

@@ -9,10 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, TimeOrNow,
-    WriteFlags,
-};
+use fuser::{BsdFileFlags, Errno, FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, TimeOrNow, WriteFlags};
 
 use super::{
     args::{Args, Malformed},
@@ -66,6 +63,8 @@ mod op {
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
     pub const COPY_FILE_RANGE: u32 = 47;
+    pub const TMPFILE: u32 = 51;
+    pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 
 const GETATTR_FH: u32 = 1;
@@ -146,9 +145,48 @@ impl Header {
         Reply::new(device, self.unique, self.waiter()).into()
     }
 
-    fn waiter(&self) -> Waiter {
-        if matches!(self.op, op::SETLK | op::SETLKW) { Waiter::Locker } else { Waiter::Thread(self.request.pid) }
+    fn reply_to_open<R: From<Reply>>(&self, device: &Rc<Device>, flags: i32) -> R {
+        let thread = self.request.pid;
+        let waiter = if opens_only(flags) { Waiter::Onlooker(thread) } else { Waiter::Thread(thread) };
+        Reply::new(device, self.unique, waiter).into()
     }
+
+    fn waiter(&self) -> Waiter {
+        let thread = self.request.pid;
+        match self.op {
+            op::SETLK | op::SETLKW => Waiter::Locker,
+            op::RELEASE | op::RELEASEDIR => Waiter::Nobody,
+            op if only_looks(op) => Waiter::Onlooker(thread),
+            _ => Waiter::Thread(thread),
+        }
+    }
+}
+
+/// A request that changes nothing, so that nothing is half done when it is given up. (An open that may cut is no such.)
+fn only_looks(op: u32) -> bool {
+    matches!(
+        op,
+        op::LOOKUP
+            | op::GETATTR
+            | op::READLINK
+            | op::READ
+            | op::STATFS
+            | op::FSYNC
+            | op::FSYNCDIR
+            | op::GETXATTR
+            | op::LISTXATTR
+            | op::OPENDIR
+            | op::READDIR
+            | op::READDIRPLUS
+            | op::LSEEK
+            | op::GETLK
+            | op::TMPFILE
+    )
+}
+
+/// The same of an open: it may be done again.
+fn opens_only(flags: i32) -> bool {
+    flags & (libc::O_TRUNC | libc::O_EXCL) == 0
 }
 
 macro_rules! filesystem {
@@ -181,6 +219,7 @@ filesystem! {
     rename(parent: INodeNo, name: &OsStr, newparent: INodeNo, newname: &OsStr, flags: RenameFlags; ReplyEmpty);
     link(ino: INodeNo, newparent: INodeNo, newname: &OsStr; ReplyEntry);
     create(parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32; ReplyCreate);
+    tmpfile(parent: INodeNo, mode: u32, umask: u32, flags: i32; ReplyCreate);
     open(ino: INodeNo, flags: OpenFlags; ReplyOpen);
     read(
         ino: INodeNo, fh: FileHandle, offset: u64, size: u32, flags: OpenFlags, lock_owner: Option<LockOwner>; ReplyData
@@ -215,7 +254,7 @@ filesystem! {
     lseek(ino: INodeNo, fh: FileHandle, offset: i64, whence: i32; ReplyLseek);
     copy_file_range(
         ino_in: INodeNo, fh_in: FileHandle, offset_in: u64, ino_out: INodeNo, fh_out: FileHandle, offset_out: u64,
-        len: u64, flags: CopyFileRangeFlags; ReplyWrite
+        len: u64; ReplyCopied
     );
 }
 
@@ -291,11 +330,17 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
             let linked = INodeNo(args.u64()?);
             fs.link(from, linked, node, args.name()?, reply!());
         }
-        op::OPEN => fs.open(from, node, OpenFlags(args.i32()?), reply!()),
-        op::CREATE => {
+        op::OPEN => {
+            let flags = args.i32()?;
+            fs.open(from, node, OpenFlags(flags), header.reply_to_open(device, flags));
+        }
+        op::CREATE | op::TMPFILE => {
             let (flags, mode, umask) = (args.i32()?, args.u32()?, args.u32()?);
             args.skip(4)?;
-            fs.create(from, node, args.name()?, mode, umask, flags, reply!());
+            match header.op {
+                op::TMPFILE => fs.tmpfile(from, node, mode, umask, flags, reply!()),
+                _ => fs.create(from, node, args.name()?, mode, umask, flags, header.reply_to_open(device, flags)),
+            }
         }
         op::READ => {
             let (handle, offset, bytes, read_flags) = (FileHandle(args.u64()?), args.u64()?, args.u32()?, args.u32()?);
@@ -365,11 +410,13 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
             let (handle, offset) = (FileHandle(args.u64()?), args.i64()?);
             fs.lseek(from, node, handle, offset, args.i32()?, reply!());
         }
-        op::COPY_FILE_RANGE => {
+        op::COPY_FILE_RANGE | op::COPY_FILE_RANGE_64 => {
             let (handle, offset) = (FileHandle(args.u64()?), args.u64()?);
             let (to, to_handle, to_offset) = (INodeNo(args.u64()?), FileHandle(args.u64()?), args.u64()?);
-            let (length, flags) = (args.u64()?, CopyFileRangeFlags::from_bits_retain(args.u64()?));
-            fs.copy_file_range(from, node, handle, offset, to, to_handle, to_offset, length, flags, reply!());
+            let (length, _flags) = (args.u64()?, args.u64()?);
+            let wide = header.op == op::COPY_FILE_RANGE_64;
+            let reply = ReplyCopied::new(Reply::new(device, header.unique, header.waiter()), wide);
+            fs.copy_file_range(from, node, handle, offset, to, to_handle, to_offset, length, reply);
         }
         op::INTERRUPT => device.interrupted(args.u64()?),
         _ => header.reply::<ReplyEmpty>(device).error(Errno::ENOSYS),

@@ -14,6 +14,6 @@ mod device;
 mod dispatch;
 mod reply;
 
-pub(crate) use device::serve;
+pub(crate) use device::{Device, serve};
 pub(crate) use dispatch::{Filesystem, Request};
 pub(crate) use reply::*;

@@ -220,6 +220,37 @@ impl ReplyLseek {
     }
 }
 
+/// How many bytes were copied.
+pub(crate) struct ReplyCopied {
+    reply: Reply,
+    wide: bool,
+}
+
+impl ReplyCopied {
+    /// `wide`: the kernel takes 64 bits.
+    pub(super) fn new(reply: Reply, wide: bool) -> Self {
+        Self { reply, wide }
+    }
+
+    /// The program has a signal to see to: less than it asked for is as good.
+    pub fn is_enough(&self) -> bool {
+        self.reply.device.is_interrupted(self.reply.unique)
+    }
+
+    pub fn copied(self, bytes: u64) {
+        let mut out = Out::default();
+        match (self.wide, u32::try_from(bytes)) {
+            (false, Ok(bytes)) => out.u32(bytes).u32(0),
+            _ => out.u64(bytes),
+        };
+        self.reply.send(0, &[&out.0]);
+    }
+
+    pub fn error(self, errno: Errno) {
+        self.reply.fail(errno);
+    }
+}
+
 /// Names of a directory, as many as the kernel has room for.
 pub(crate) struct ReplyDirectory {
     reply: Reply,
