@@ -56,16 +56,16 @@ fn refuse_served(cluster: &Cluster) -> CliResult {
 pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
     let processes = server_processes(cluster);
     let is_served = processes.iter().any(|(name, _)| PidFile::of(&cluster.run_dir(), name).running().is_some());
-    let how = match (force, is_served) {
-        (false, _) => Unmount::Unused,
-        (true, true) => Unmount::Lazily,
-        // Nobody would answer.
-        (true, false) => Unmount::Forcibly,
-    };
     let remembered = cluster.description.mount.iter().cloned();
     let points: BTreeSet<PathBuf> = mounts::of_cluster(&cluster.dir).into_iter().chain(remembered).collect();
     for mnt in &points {
-        match umount::unmount(mnt, how) {
+        let done = match (force, is_served) {
+            (false, _) => umount::unmount(mnt, Unmount::Unused),
+            (true, true) => umount::end(mnt),
+            // Nobody would answer.
+            (true, false) => umount::unmount(mnt, Unmount::Forcibly),
+        };
+        match done {
             Err(_) if force => mounts::pid_file(mnt).kill(),
             result => result?,
         }

@@ -1,19 +1,26 @@
 //! Between the command line and the kernel's mount.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use forebay_client::Client;
 use forebay_env::{Address, Env, sync::watch};
-use forebay_fuse::FuseOptions;
+use forebay_fuse::{FuseOptions, Mounted};
+use serde_json::{Value, json};
 
 use crate::{
     error::{CliError, CliResult, Doing},
     mount_options::Options,
+    mounts::Notes,
     units::{show_bytes, show_count, show_seconds},
 };
 
 /// How long the MGS may take to answer a mount.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a mount looks whether programs wait for servers.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A wait that people are told of.
+const LONG: Duration = Duration::from_secs(1);
 
 /// Mounts, says so on stdout in one line, serves the kernel until the mount is taken away or `stop` is true; then makes
 /// everything durable.
@@ -34,17 +41,32 @@ pub async fn serve(
     fuse.allow_other = options.allow_other || crate::posix::is_root();
     let mut mounted = forebay_fuse::mount(env, &client, mnt, &fuse).await.doing(|| format!("cannot mount at {mnt}"))?;
     println!("{source} is mounted at {mnt}");
-    forebay_env::sync::select! {
-        biased;
-        _ = stop.wait_for(|stop| *stop) => {
-            // Programs that still use it keep what they have open until the process ends.
-            mounted.unmount(true).await.doing(|| "stopping".into())?;
+    let notes = Notes::of(Path::new(mnt));
+    loop {
+        forebay_env::sync::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => {
+                // Programs that still use it keep what they have open until the process ends.
+                mounted.unmount(true).await.doing(|| "stopping".into())?;
+                break;
+            }
+            () = mounted.ended() => break,
+            () = env.sleep(LOOK_INTERVAL) => notes.keep(waits(&mounted, &client)),
         }
-        () = mounted.ended() => {}
     }
+    notes.keep(None);
     let result = client.unmount().await.doing(|| format!("not everything written at {mnt} is durable"));
     log_totals(env, &client);
     result
+}
+
+/// What programs wait for, if any has waited for long.
+fn waits(mounted: &Mounted, client: &Client) -> Option<Value> {
+    let (requests, longest) = mounted.waiting(LONG)?;
+    let awaited = client.awaited().into_iter().map(|awaited| {
+        json!({"target": awaited.target.to_string(), "trouble": awaited.trouble, "requests": awaited.requests})
+    });
+    Some(json!({"requests": requests, "longest_s": longest.as_secs(), "awaited": awaited.collect::<Vec<_>>()}))
 }
 
 async fn connect(env: &Env, mgs: Vec<Address>, mnt: &str, options: &Options) -> CliResult<Client> {

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::{
     error::{CliResult, Doing},
     posix::{self, Unmount},
@@ -29,6 +31,45 @@ pub fn name_of(mnt: &Path) -> String {
 /// Where its pid is kept.
 pub fn pid_file(mnt: &Path) -> PidFile {
     PidFile::of(&run_dir(), &name_of(mnt))
+}
+
+/// What a mount tells people while programs wait for servers: a file of JSON beside its pid, gone when nobody waits.
+pub struct Notes {
+    path: PathBuf,
+}
+
+impl Notes {
+    /// Of the mount at `mnt`.
+    pub fn of(mnt: &Path) -> Self {
+        Self { path: run_dir().join(format!("{}.waits", name_of(mnt))) }
+    }
+
+    /// Notes it. That it cannot be noted keeps no mount from its work.
+    pub fn keep(&self, waits: Option<Value>) {
+        let _ = match waits {
+            Some(waits) => std::fs::write(&self.path, waits.to_string()),
+            None => std::fs::remove_file(&self.path),
+        };
+    }
+
+    /// What was noted.
+    pub fn read(&self) -> Option<Value> {
+        serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()
+    }
+}
+
+/// What the mounts of a cluster on this machine wait for, each with its place; none of those whose programs wait for nothing.
+/// `is_of`: of a mount's source.
+pub fn waits(is_of: impl Fn(&str) -> bool) -> Vec<Value> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let ours = our_mounts(&table, is_noted).filter(|(_, source)| is_of(source));
+    let waits = ours.filter_map(|(point, _)| {
+        let mnt = Path::new(&point);
+        let mut waits = Notes::of(mnt).read().filter(|_| pid_file(mnt).running().is_some())?;
+        waits["mount"] = point.as_str().into();
+        Some(waits)
+    });
+    waits.collect()
 }
 
 /// True if the kernel has a mount at `mnt`, alive or dead.

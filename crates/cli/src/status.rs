@@ -1,5 +1,7 @@
 //! `forebay status CLUSTER`: targets, space, sessions, recovery, background work.
 
+use std::path::Path;
+
 use clap::Args;
 use forebay_env::{Env, real};
 use forebay_proto::Transno;
@@ -10,6 +12,7 @@ use crate::{
     bench::align,
     cluster::{Cluster, ClusterArg},
     error::{CliError, CliResult},
+    mounts,
     processes::PidFile,
     units::show_bytes,
     up::server_processes,
@@ -69,8 +72,21 @@ pub async fn gather(env: &Env, cluster: &ClusterArg) -> CliResult<Value> {
     let clients = targets.first().and_then(|mdt| mdt.get("clients")).cloned().filter(Value::is_array);
     Ok(json!({
         "cluster": map.cluster.to_string(), "epoch": map.epoch,
-        "targets": targets, "clients": clients.unwrap_or_else(|| json!([])),
+        "targets": targets, "clients": clients.unwrap_or_else(|| json!([])), "waiting_mounts": waiting_mounts(cluster),
     }))
+}
+
+/// Mounts on this machine whose programs wait.
+fn waiting_mounts(cluster: &ClusterArg) -> Vec<Value> {
+    match cluster {
+        ClusterArg::Described(cluster) => {
+            mounts::waits(|source| Path::new(source).canonicalize().is_ok_and(|source| source == cluster.dir))
+        }
+        ClusterArg::Addresses(addresses) => {
+            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            mounts::waits(|source| source == addresses.join(","))
+        }
+    }
 }
 
 /// Directory and pid, where the target itself does not tell.
@@ -105,6 +121,7 @@ fn table(report: &Value) -> String {
     lines.extend(targets(report).filter_map(|t| t["reason"].as_str().map(str::to_owned)));
     lines.extend(targets(report).filter_map(recovery));
     lines.extend(targets(report).filter_map(bad_places));
+    lines.extend(report["waiting_mounts"].as_array().into_iter().flatten().map(waiting_mount));
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
     lines.push(String::new());
     lines.push(match clients.len() {
@@ -143,6 +160,25 @@ fn recovery(target: &Value) -> Option<String> {
     let left_ms = recovery["left_ms"].as_u64().filter(|_| target["state"] == "recovering")?;
     let (name, awaited, expected) = (target["name"].as_str()?, &recovery["awaited"], &recovery["expected"]);
     Some(format!("{name} waits for {awaited} of {expected} clients, {:.1} s at most", left_ms as f64 / 1e3))
+}
+
+/// For what, and for how long, the programs on a mount wait.
+fn waiting_mount(waits: &Value) -> String {
+    let awaited = waits["awaited"].as_array().into_iter().flatten().map(|awaited| {
+        let (target, trouble) = (awaited["target"].as_str().unwrap_or("?"), awaited["trouble"].as_str().unwrap_or(""));
+        if trouble.is_empty() { format!("{target} (busy)") } else { format!("{target}, which {trouble}") }
+    });
+    let awaited: Vec<String> = awaited.collect();
+    let requests = match waits["requests"].as_u64() {
+        Some(1) => "1 request waits".into(),
+        many => format!("{} requests wait", many.unwrap_or(0)),
+    };
+    format!(
+        "mount {}: {requests}, the first for {} s: for {}",
+        waits["mount"].as_str().unwrap_or("?"),
+        waits["longest_s"],
+        if awaited.is_empty() { "what the mount itself does".into() } else { awaited.join("; ") },
+    )
 }
 
 /// The last committed transno: which change since which start of the target.
@@ -194,6 +230,8 @@ mod tests {
                  "space": {"slabs": {"bad": 3}}, "sessions": 2, "clients": [{"connected": true}, {"connected": false}]},
             ],
             "clients": [{"client": "id", "description": "mount host:/mnt"}],
+            "waiting_mounts": [{"mount": "/mnt", "requests": 3, "longest_s": 12,
+                "awaited": [{"target": "OST0000", "trouble": "does not answer", "requests": 2}]}],
         });
         let table = table(&report);
         for words in [
@@ -208,6 +246,7 @@ mod tests {
             "OST0002 waits for 1 of 2 clients, 1.5 s at most",
             "1, 1 away",
             "writes failed in 3 places",
+            "mount /mnt: 3 requests wait, the first for 12 s: for OST0000, which does not answer",
         ] {
             assert!(table.contains(words), "{words} in {table}");
         }

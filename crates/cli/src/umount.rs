@@ -19,7 +19,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The same where it is forced.
-const PATIENCE_WHEN_FORCED: Duration = Duration::from_secs(5);
+const PATIENCE_WHEN_FORCED: Duration = Duration::from_secs(4);
 
 /// What to unmount.
 #[derive(Debug, Args)]
@@ -49,6 +49,20 @@ pub fn run(args: &UmountArgs) -> CliResult {
     }
 }
 
+/// Takes the mount at `mnt` away and asks its process to end, whatever programs still do there: what they were told is done
+/// is made durable, and the rest fails.
+pub fn end(mnt: &Path) -> CliResult {
+    if mounts::is_mounted(mnt) {
+        posix::unmount(mnt, Unmount::Lazily)
+            .map_err(|error| CliError::failed(format!("cannot unmount {}: {error}", mnt.display())))?;
+    }
+    let _waiting = progress::spinner("waiting until everything is durable");
+    match mounts::pid_file(mnt).stop(PATIENCE) {
+        true => Ok(()),
+        false => Err(CliError::failed(format!("the process of the mount at {} does not end", mnt.display()))),
+    }
+}
+
 /// Takes the mount at `mnt` away; not an error if there is none.
 pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
     if mounts::is_mounted(mnt) {
@@ -73,6 +87,7 @@ pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
     let pid = pid_file.running().unwrap_or(0);
     if how == Unmount::Forcibly {
         pid_file.kill();
+        mounts::Notes::of(mnt).keep(None);
         eprintln!(
             "forebay: servers did not answer; the mount's process {pid} was ended, and what was not durable yet is lost"
         );

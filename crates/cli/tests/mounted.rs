@@ -13,85 +13,15 @@ use std::{
             process::CommandExt,
         },
     },
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use common::{Scratch, forebay};
-
-/// A cluster with two mounts. Taken down, whatever the test did.
-struct Mounts {
-    scratch: Scratch,
-    first: PathBuf,
-    second: PathBuf,
-}
-
-/// Says so if not.
-fn can_mount() -> bool {
-    // SAFETY: a call without arguments that only tells.
-    let can = unsafe { libc::geteuid() } == 0 && Path::new("/dev/fuse").exists();
-    if !can {
-        eprintln!("nothing can be mounted here (not root, or no /dev/fuse): skipped");
-    }
-    can
-}
-
-impl Mounts {
-    /// `None` where nothing can be mounted.
-    fn new(name: &str) -> Option<Self> {
-        if !can_mount() {
-            return None;
-        }
-        let scratch = Scratch::new(name);
-        let base = PathBuf::from(scratch.path());
-        let at = |what: &str| base.join(what);
-        let mounts = Self { first: at("m1"), second: at("m2"), scratch };
-        let (cluster, first, second) = (mounts.cluster(), mounts.first.clone(), mounts.second.clone());
-        let sizes = ["--osts", "2", "--ost-size", "256MiB", "--mdt-size", "256MiB", "--mount"];
-        run(forebay().args(["up", &cluster]).args(sizes).arg(&first));
-        // As mount(8) calls its helper.
-        let helper = at("mount.forebay");
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forebay"), &helper).expect("a link is made");
-        run(Command::new(&helper).arg(&cluster).arg(&second).args([
-            "-n",
-            "-o",
-            "rw,_netdev,defaults",
-            "-t",
-            "forebay",
-        ]));
-        Some(mounts)
-    }
-
-    fn cluster(&self) -> String {
-        format!("{}/c", self.scratch.path())
-    }
-
-    /// Every server dies.
-    fn kill_servers(&self) {
-        let status = common::json(forebay().args(["status", &self.cluster(), "--json"]));
-        let pid = status["targets"][0]["pid"].as_u64().expect("a pid").to_string();
-        run(Command::new("kill").args(["-9", &pid]));
-    }
-
-    /// Every server that died comes back.
-    fn bring_back(&self) {
-        run(forebay().args(["up", &self.cluster()]));
-    }
-}
-
-impl Drop for Mounts {
-    fn drop(&mut self) {
-        let _ = forebay().args(["umount", "--force"]).arg(&self.second).output();
-        let _ = forebay().args(["umount", "--force"]).arg(&self.first).output();
-        let _ = forebay().args(["down", &self.cluster(), "--force"]).output();
-    }
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().expect("it runs");
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
+use common::{
+    Scratch, forebay,
+    mounts::{Mounts, can_mount, run, soon},
+};
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it opens")
@@ -110,17 +40,6 @@ fn fcntl(file: &File, command: i32, kind: i32, start: i64, length: i64) -> Resul
     // SAFETY: a descriptor that is open, and a lock that outlives the call.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) };
     if done == 0 { Ok(lock) } else { Err(std::io::Error::last_os_error().raw_os_error().expect("an errno")) }
-}
-
-/// True within a moment.
-fn soon(what: impl Fn() -> bool) -> bool {
-    (0..300).any(|_| {
-        let is = what();
-        if !is {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        is
-    })
 }
 
 #[test]

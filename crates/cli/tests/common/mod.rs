@@ -3,6 +3,7 @@
 
 pub mod device;
 pub mod journal;
+pub mod mounts;
 pub mod site;
 pub mod writer;
 

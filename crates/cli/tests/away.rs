@@ -1,0 +1,279 @@
+//! Programs on a mount whose servers are away, and mounts and servers that end while programs hammer them. Needs root and
+//! /dev/fuse; says so and does nothing where they are not.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
+
+mod common;
+
+use std::{
+    ffi::CString,
+    fs::{self, File, OpenOptions},
+    io::Error,
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, fs::FileExt, process::CommandExt},
+    },
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use common::{
+    forebay,
+    mounts::{Mounts, run, soon},
+};
+
+extern "C" fn nothing(_: i32) {}
+
+/// The signal is caught, by who does nothing about it: system calls that wait are interrupted.
+fn catch(signal: i32) {
+    // SAFETY: a handler that does nothing; all zeros are no flags and no mask.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+        assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
+    }
+}
+
+/// A thread in one system call.
+struct Caller {
+    what: &'static str,
+    thread: JoinHandle<()>,
+    pthread: libc::pthread_t,
+    answer: Receiver<Result<(), i32>>,
+}
+
+impl Caller {
+    fn start(what: &'static str, call: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Self {
+        let ((tell, told), (say, answer)) = (mpsc::channel(), mpsc::channel());
+        let thread = thread::spawn(move || {
+            // SAFETY: a call without arguments that only tells.
+            tell.send(unsafe { libc::pthread_self() } as usize).expect("heard");
+            say.send(call().map_err(|error| error.raw_os_error().unwrap_or(0))).expect("heard");
+        });
+        let pthread = told.recv().expect("it runs") as libc::pthread_t;
+        Self { what, thread, pthread, answer }
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: the thread runs until it is joined.
+        assert_eq!(unsafe { libc::pthread_kill(self.pthread, signal) }, 0);
+    }
+
+    fn answer(&self, patience: Duration) -> Option<Result<(), i32>> {
+        self.answer.recv_timeout(patience).ok()
+    }
+}
+
+fn checked(returned: i32) -> std::io::Result<()> {
+    if returned < 0 { Err(Error::last_os_error()) } else { Ok(()) }
+}
+
+fn fsync(file: &File) -> std::io::Result<()> {
+    // Not std's, which goes on after a signal. SAFETY: a descriptor that is open.
+    checked(unsafe { libc::fsync(file.as_raw_fd()) })
+}
+
+fn pread(file: &File) -> std::io::Result<()> {
+    let mut bytes = [0u8; 4096];
+    // SAFETY: a descriptor that is open, and a buffer that outlives the call.
+    checked(unsafe { libc::pread(file.as_raw_fd(), bytes.as_mut_ptr().cast(), 4096, 0) } as i32)
+}
+
+fn open(path: &Path, flags: i32) -> std::io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).expect("no zero byte");
+    // SAFETY: a string that outlives the call. The descriptor ends with the test.
+    checked(unsafe { libc::open(path.as_ptr(), flags, 0o600) })
+}
+
+#[test]
+fn a_signal_that_asks_to_end_interrupts_who_waits_for_a_server_unless_something_is_half_done() {
+    let Some(mounts) = Mounts::new("interrupts") else { return };
+    [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1].into_iter().for_each(catch);
+    let at = |name: &str| mounts.first.join(name);
+    fs::write(at("f"), vec![7; 1 << 20]).expect("written");
+    let file = || OpenOptions::new().read(true).write(true).open(at("f")).expect("open");
+    let (read, synced, written) = (file(), file(), file());
+    mounts.kill_servers();
+    let path = at;
+    let looks = vec![
+        Caller::start("stat", {
+            let p = path("f");
+            move || fs::metadata(p).map(drop)
+        }),
+        Caller::start("open", {
+            let p = path("f");
+            move || open(&p, libc::O_RDONLY)
+        }),
+        Caller::start("open or make", {
+            let p = path("new");
+            move || open(&p, libc::O_RDWR | libc::O_CREAT)
+        }),
+        Caller::start("list", {
+            let p = path(".");
+            move || fs::read_dir(p)?.next().expect("an entry").map(drop)
+        }),
+        Caller::start("read", move || pread(&read)),
+        Caller::start("fsync", move || fsync(&synced)),
+    ];
+    let write = Caller::start("write", move || written.write_all_at(b"8", 0));
+    // Timers, children and the like interrupt nobody.
+    thread::sleep(Duration::from_millis(1300));
+    looks.iter().for_each(|caller| caller.signal(libc::SIGUSR1));
+    thread::sleep(Duration::from_millis(300));
+    for caller in &looks {
+        assert_eq!(caller.answer(Duration::ZERO), None, "{}", caller.what);
+    }
+    for (number, caller) in looks.iter().chain([&write]).enumerate() {
+        caller.signal([libc::SIGTERM, libc::SIGHUP][number % 2]);
+    }
+    for caller in &looks {
+        // A look that needs no server is as good.
+        let answer = caller.answer(Duration::from_secs(3));
+        assert!(matches!(answer, Some(Err(libc::EINTR))), "{}: {answer:?}", caller.what);
+    }
+    assert_eq!(write.answer(Duration::from_millis(300)), None, "a write is half done");
+
+    // Whoever asks is told what programs wait for.
+    let told = |json: &[&str]| forebay().arg("status").args(json).arg(mounts.cluster()).output().expect("it runs");
+    // A write that began to wait anew, as std's does after a signal, is told of once it has waited for a while.
+    assert!(soon(|| String::from_utf8_lossy(&told(&[]).stdout).contains("request waits")));
+    let said = String::from_utf8_lossy(&told(&[]).stdout).into_owned();
+    let wait = format!("mount {}: 1 request waits", mounts.first.display());
+    assert!(said.contains(&wait) && said.contains("MDT0000, which does not answer"), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&told(&["--json"]).stdout).expect("JSON");
+    assert_eq!(report["waiting_mounts"][0]["requests"], 1, "{report}");
+
+    mounts.bring_back();
+    assert_eq!(write.answer(Duration::from_secs(20)), Some(Ok(())));
+    write.thread.join().expect("it ended");
+    assert_eq!(fs::read(mounts.second.join("f")).expect("read")[..2], [b'8', 7]);
+    assert!(soon(|| !String::from_utf8_lossy(&told(&[]).stdout).contains("request waits")));
+}
+
+/// Programs that write, make, look and remove as fast as they can, until an error.
+struct Hammer(Vec<Child>);
+
+impl Hammer {
+    fn on(dir: &Path) -> Self {
+        let works = [
+            "dd if=/dev/zero of=big-$$ bs=1M count=16 conv=notrunc 2>/dev/null",
+            "echo x > small-$$ && rm small-$$",
+            "mkdir dir-$$ && rmdir dir-$$",
+            "{ ls -l; cat big-*; :; } > /dev/null",
+        ];
+        let start = |words: &str| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("while :; do {words} || exit 1; done")]).current_dir(dir);
+            shell.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            shell.spawn().expect("it starts")
+        };
+        let hammer = Self(works.iter().chain(&works[..3]).map(|words| start(words)).collect());
+        thread::sleep(Duration::from_millis(1500));
+        hammer
+    }
+
+    /// All of them, with those they started.
+    fn kill(&mut self) {
+        let begun = Instant::now();
+        for child in &mut self.0 {
+            let group = child.id() as i32;
+            // SAFETY: no memory is involved; the group is ours, and its leader was not waited for before.
+            unsafe { libc::kill(-group, libc::SIGKILL) };
+            while is_alive(group) {
+                assert!(begun.elapsed() < Duration::from_secs(5), "a program that was killed hangs");
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// Whether any process of the group has not ended. (Nobody may ever ask how those ended whose shell did not live to.)
+fn is_alive(group: i32) -> bool {
+    let all = fs::read_dir("/proc")
+        .expect("it lists")
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    let mut states = all.filter_map(|stat| {
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        Some((fields.next()?.to_owned(), fields.nth(1)?.parse::<i32>().ok()?))
+    });
+    states.any(|(state, of)| of == group && state != "Z" && state != "X")
+}
+
+impl Drop for Hammer {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // SAFETY: as above.
+            unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+            let _ = child.try_wait();
+        }
+    }
+}
+
+/// Runs it, expects that it succeeds within five seconds.
+fn within_five_seconds(what: &str, command: &mut Command) {
+    let begun = Instant::now();
+    let mut child = command.stdout(Stdio::null()).spawn().expect("it starts");
+    loop {
+        match child.try_wait().expect("asked") {
+            Some(status) => return assert!(status.success(), "{what}: {status}"),
+            None if begun.elapsed() > Duration::from_secs(5) => {
+                let _ = child.kill();
+                panic!("{what} takes longer than 5 s");
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn is_mounted(mnt: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the kernel's table");
+    table.lines().any(|line| line.split(' ').nth(4) == mnt.to_str())
+}
+
+#[test]
+fn mounts_and_servers_end_in_time_while_programs_hammer_them() {
+    let Some(mounts) = Mounts::new("hammered") else { return };
+    let mut hammers = [Hammer::on(&mounts.first), Hammer::on(&mounts.second)];
+    let refused = forebay().arg("umount").arg(&mounts.first).output().expect("it runs");
+    assert!(!refused.status.success() && common::words(&refused).contains("--lazy"), "{}", common::words(&refused));
+    // What was written has to be durable first.
+    hammers[1].kill();
+    within_five_seconds("umount after load", forebay().arg("umount").arg(&mounts.second));
+    within_five_seconds("umount --force under load", forebay().args(["umount", "--force"]).arg(&mounts.first));
+    assert!(!is_mounted(&mounts.first) && !is_mounted(&mounts.second));
+    hammers[0].kill();
+    run(forebay().arg("mount").arg(mounts.cluster()).arg(&mounts.first));
+
+    hammers[0] = Hammer::on(&mounts.first);
+    let status = common::json(forebay().args(["status", &mounts.cluster(), "--json"]));
+    let pid = status["targets"][0]["pid"].as_u64().expect("a pid").to_string();
+    within_five_seconds(
+        "a server's stop under load",
+        Command::new("sh").args(["-c", &format!("kill {pid} && while kill -0 {pid} 2>/dev/null; do sleep 0.02; done")]),
+    );
+    mounts.bring_back();
+    thread::sleep(Duration::from_millis(500));
+    assert!(hammers[0].0.iter_mut().all(|child| child.try_wait().expect("asked").is_none()), "programs go on");
+    within_five_seconds("down --force under load", forebay().args(["down", "--force", &mounts.cluster()]));
+    hammers[0].kill();
+}
+
+#[test]
+fn a_mount_whose_servers_are_away_is_taken_away_by_umount_and_by_us() {
+    let Some(mounts) = Mounts::new("forced") else { return };
+    let mut hammers = [Hammer::on(&mounts.first), Hammer::on(&mounts.second)];
+    mounts.kill_servers();
+    thread::sleep(Duration::from_millis(500));
+    within_five_seconds("forebay umount --force", forebay().args(["umount", "--force"]).arg(&mounts.first));
+    // Programs end by it: the first call may find them on their way out.
+    let begun = Instant::now();
+    while is_mounted(&mounts.second) {
+        assert!(begun.elapsed() < Duration::from_secs(5), "umount -f leaves it mounted");
+        let _ = Command::new("timeout").args(["5", "umount", "-f"]).arg(&mounts.second).output().expect("it runs");
+        thread::sleep(Duration::from_millis(50));
+    }
+    hammers.iter_mut().for_each(Hammer::kill);
+    assert!(!is_mounted(&mounts.first));
+}

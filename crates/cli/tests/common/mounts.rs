@@ -1,0 +1,93 @@
+//! Two mounts of one cluster. Needs root and /dev/fuse.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use super::{Scratch, forebay};
+
+/// A cluster with two mounts. Taken down, whatever the test did.
+pub struct Mounts {
+    pub scratch: Scratch,
+    pub first: PathBuf,
+    pub second: PathBuf,
+}
+
+/// Says so if not.
+pub fn can_mount() -> bool {
+    // SAFETY: a call without arguments that only tells.
+    let can = unsafe { libc::geteuid() } == 0 && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("nothing can be mounted here (not root, or no /dev/fuse): skipped");
+    }
+    can
+}
+
+impl Mounts {
+    /// `None` where nothing can be mounted.
+    pub fn new(name: &str) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let scratch = Scratch::new(name);
+        let base = PathBuf::from(scratch.path());
+        let at = |what: &str| base.join(what);
+        let mounts = Self { first: at("m1"), second: at("m2"), scratch };
+        let (cluster, first, second) = (mounts.cluster(), mounts.first.clone(), mounts.second.clone());
+        let sizes = ["--osts", "2", "--ost-size", "256MiB", "--mdt-size", "256MiB", "--mount"];
+        run(forebay().args(["up", &cluster]).args(sizes).arg(&first));
+        // As mount(8) calls its helper.
+        let helper = at("mount.forebay");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forebay"), &helper).expect("a link is made");
+        run(Command::new(&helper).arg(&cluster).arg(&second).args([
+            "-n",
+            "-o",
+            "rw,_netdev,defaults",
+            "-t",
+            "forebay",
+        ]));
+        Some(mounts)
+    }
+
+    pub fn cluster(&self) -> String {
+        format!("{}/c", self.scratch.path())
+    }
+
+    /// Every server dies.
+    pub fn kill_servers(&self) {
+        let status = super::json(forebay().args(["status", &self.cluster(), "--json"]));
+        let pid = status["targets"][0]["pid"].as_u64().expect("a pid").to_string();
+        run(Command::new("kill").args(["-9", &pid]));
+    }
+
+    /// Every server that died comes back.
+    pub fn bring_back(&self) {
+        run(forebay().args(["up", &self.cluster()]));
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        let _ = forebay().args(["umount", "--force"]).arg(&self.second).output();
+        let _ = forebay().args(["umount", "--force"]).arg(&self.first).output();
+        let _ = forebay().args(["down", &self.cluster(), "--force"]).output();
+    }
+}
+
+pub fn run(command: &mut Command) {
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// True within a moment.
+pub fn soon(what: impl Fn() -> bool) -> bool {
+    (0..300).any(|_| {
+        let is = what();
+        if !is {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        is
+    })
+}
