@@ -1,4 +1,4 @@
-//! `forebay df CLUSTER|MNT`: space of every target, as `lfs df` shows it.
+//! `forebay df CLUSTER|MNT`: space and files of every target, as `lfs df` shows it.
 
 use std::path::Path;
 
@@ -9,46 +9,76 @@ use serde_json::{Value, json};
 use crate::{
     bench::align,
     cluster::ClusterArg,
-    error::CliResult,
+    error::{CliError, CliResult},
+    pool,
     status::{gather, refuse_silence, space},
-    units::show_bytes,
+    units::{show_bytes, show_count},
 };
 
 /// Of which cluster.
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub struct DfArgs {
+    /// Sizes for people (as they are anyway)
+    #[arg(short = 'h', long = "human-readable")]
+    human: bool,
+    /// Files and objects instead of bytes
+    #[arg(short = 'i', long)]
+    inodes: bool,
+    /// Only the OSTs of this pool
+    #[arg(short = 'p', long, value_name = "POOL")]
+    pool: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Show the flags
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// The DIR of `forebay up`, a mount, or HOST:PORT[,HOST:PORT] of the MGS
     #[arg(value_name = "CLUSTER")]
     pub cluster: String,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Prints it.
 pub fn run(args: &DfArgs) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
+    let members = args.pool.as_ref().map(|name| members(&cluster, name)).transpose()?;
     let report = real::run(|env| async move { gather(&env, &cluster).await })?;
     let targets = report["targets"].as_array().map_or(&[][..], Vec::as_slice);
-    let spaces: Vec<Space> = targets.iter().map(Space::of).collect();
+    let mut spaces: Vec<Space> = targets.iter().map(Space::of).collect();
+    if let Some(members) = members {
+        spaces.retain(|space| members.contains(&space.name));
+    }
     if args.json {
         println!("{}", json!({ "targets": spaces.iter().map(Space::json).collect::<Vec<_>>() }));
         return Ok(());
     }
+    let table = if args.inodes { files_table } else { table };
     align(&table(&spaces, Path::new(&args.cluster))).iter().for_each(|line| println!("{line}"));
     refuse_silence(&report)
+}
+
+/// Names of a pool's OSTs.
+fn members(cluster: &ClusterArg, name: &str) -> CliResult<Vec<String>> {
+    let pools = pool::of_cluster(cluster)?.pools;
+    let pool = pools.iter().find(|pool| pool.name == name);
+    let pool = pool.ok_or_else(|| CliError::failed(format!("there is no pool '{name}'; see `forebay pool list`")))?;
+    Ok(pool.osts.iter().map(|ost| format!("OST{ost:04x}")).collect())
 }
 
 struct Space {
     name: String,
     total: Option<u64>,
     available: Option<u64>,
+    /// Files of an MDT, objects of an OST.
+    files: Option<u64>,
 }
 
 impl Space {
     fn of(target: &Value) -> Self {
         let name = target["name"].as_str().unwrap_or("?").to_owned();
-        Self { name, total: space(target, "total"), available: space(target, "available") }
+        let files = target["inodes"].as_u64().or(target["objects"].as_u64());
+        Self { name, total: space(target, "total"), available: space(target, "available"), files }
     }
 
     fn used(&self) -> Option<u64> {
@@ -56,7 +86,13 @@ impl Space {
     }
 
     fn json(&self) -> Value {
-        json!({ "name": self.name, "total_bytes": self.total, "used_bytes": self.used(), "available_bytes": self.available })
+        json!({
+            "name": self.name,
+            "total_bytes": self.total,
+            "used_bytes": self.used(),
+            "available_bytes": self.available,
+            "files": self.files,
+        })
     }
 
     fn cells(&self, place: &str) -> Vec<String> {
@@ -75,9 +111,20 @@ fn table(spaces: &[Space], place: &Path) -> Vec<Vec<String>> {
     let place = place.display().to_string();
     let (mdts, osts): (Vec<&Space>, Vec<&Space>) = spaces.iter().partition(|space| space.name.starts_with("MDT"));
     let sum = |of: fn(&Space) -> Option<u64>| osts.iter().filter_map(|space| of(space)).reduce(|a, b| a + b);
-    let all = Space { name: "files".into(), total: sum(|s| s.total), available: sum(|s| s.available) };
+    let all = Space { name: "files".into(), total: sum(|s| s.total), available: sum(|s| s.available), files: None };
     let each = mdts.iter().chain(&osts).map(|space| space.cells(&place));
     [heads].into_iter().chain(each).chain([all.cells(&place)]).collect()
+}
+
+/// Files of every MDT, objects of every OST.
+fn files_table(spaces: &[Space], place: &Path) -> Vec<Vec<String>> {
+    let heads = ["target", "files", "of"].map(str::to_owned).to_vec();
+    let cells = |space: &Space| {
+        let kind = if space.name.starts_with("MDT") { "" } else { " objects" };
+        let files = space.files.map_or("-".into(), |files| format!("{}{kind}", show_count(files)));
+        vec![space.name.clone(), files, place.display().to_string()]
+    };
+    [heads].into_iter().chain(spaces.iter().map(cells)).collect()
 }
 
 #[cfg(test)]
@@ -86,15 +133,17 @@ mod tests {
 
     #[test]
     fn files_get_the_sum_of_the_osts_and_nothing_of_the_mdt() {
-        let space = |name: &str, total, available| Space { name: name.into(), total, available };
+        let space = |name: &str, total, available| Space { name: name.into(), total, available, files: Some(1234) };
         let spaces = [
             space("MDT0000", Some(1 << 30), Some(1 << 29)),
             space("OST0000", Some(1 << 30), Some(1 << 30)),
             space("OST0001", None, None),
             space("OST0002", Some(1 << 30), Some(1 << 29)),
         ];
-        let table = table(&spaces, Path::new("/x"));
-        assert_eq!(table[5][..5], ["files", "2 GiB", "512 MiB", "1.5 GiB", "25%"]);
-        assert_eq!(table[3][1..5], ["-", "-", "-", "-"]);
+        let bytes = table(&spaces, Path::new("/x"));
+        assert_eq!(bytes[5][..5], ["files", "2 GiB", "512 MiB", "1.5 GiB", "25%"]);
+        assert_eq!(bytes[3][1..5], ["-", "-", "-", "-"]);
+        let files = files_table(&spaces, Path::new("/x"));
+        assert_eq!((&files[1][1][..], &files[2][1][..]), ("1,234", "1,234 objects"));
     }
 }

@@ -13,9 +13,11 @@ mod error;
 mod format;
 mod fsck;
 mod fuse_mount;
+mod layout;
 mod mount;
 mod mount_options;
 mod mounts;
+mod pool;
 mod posix;
 mod processes;
 mod progress;
@@ -23,7 +25,6 @@ mod serve;
 mod server;
 mod status;
 mod stop;
-mod stripe;
 mod summary;
 mod sync;
 mod umount;
@@ -63,9 +64,26 @@ enum Command {
     /// Make everything durable that any client has written
     Sync(sync::SyncArgs),
     /// Choose over how many and which OSTs new files are striped
-    Setstripe(stripe::SetstripeArgs),
+    Setstripe(layout::setstripe::SetstripeArgs),
     /// Show where files lie
-    Getstripe(stripe::GetstripeArgs),
+    Getstripe(layout::getstripe::GetstripeArgs),
+    /// Give files with data another layout
+    Migrate(layout::migrate::MigrateArgs),
+    /// Find files by name, age, size, owner and layout
+    Find(layout::find::FindArgs),
+    /// Make and change pools of OSTs
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    #[command(hide = true, name = "pool_new")]
+    PoolNew(pool::ChangeArgs),
+    #[command(hide = true, name = "pool_add")]
+    PoolAdd(pool::ChangeArgs),
+    #[command(hide = true, name = "pool_remove")]
+    PoolRemove(pool::ChangeArgs),
+    #[command(hide = true, name = "pool_destroy")]
+    PoolDestroy(pool::ChangeArgs),
+    #[command(hide = true, name = "pool_list")]
+    PoolList(pool::ListArgs),
     /// Make an empty target
     Format(format::FormatArgs),
     /// Serve targets in the foreground
@@ -84,10 +102,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(&CommandLine::parse_from(arguments()).command) {
+    let arguments = arguments();
+    let name = if called_as(&arguments, "lfs") { "lfs" } else { "forebay" };
+    match run(&CommandLine::parse_from(arguments).command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("forebay: {error}");
+            eprintln!("{name}: {error}");
             ExitCode::from(error.exit_code())
         }
     }
@@ -96,8 +116,12 @@ fn main() -> ExitCode {
 /// Called as `lfs` it answers as lfs; called as `mount.forebay` (fstab) it mounts.
 fn arguments() -> Vec<OsString> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let called = arguments.first().and_then(|name| Path::new(name).file_name()).map(ToOwned::to_owned);
-    if called.is_some_and(|name| name == "mount.forebay") { mount::as_helper(arguments) } else { arguments }
+    if called_as(&arguments, "mount.forebay") { mount::as_helper(arguments) } else { arguments }
+}
+
+/// The program was called through a link of this name.
+fn called_as(arguments: &[OsString], name: &str) -> bool {
+    arguments.first().and_then(|program| Path::new(program).file_name()).is_some_and(|called| called == name)
 }
 
 fn run(command: &Command) -> CliResult {
@@ -110,8 +134,16 @@ fn run(command: &Command) -> CliResult {
         Command::Status(args) => status::run(args),
         Command::Df(args) => df::run(args),
         Command::Sync(args) => sync::run(args),
-        Command::Setstripe(args) => stripe::set(args),
-        Command::Getstripe(args) => stripe::get(args),
+        Command::Setstripe(args) => layout::setstripe::run(args),
+        Command::Getstripe(args) => layout::getstripe::run(args),
+        Command::Migrate(args) => layout::migrate::run(args),
+        Command::Find(args) => layout::find::run(args),
+        Command::Pool(command) => pool::run(command),
+        Command::PoolNew(args) => pool::run_as(args, "new"),
+        Command::PoolAdd(args) => pool::run_as(args, "add"),
+        Command::PoolRemove(args) => pool::run_as(args, "remove"),
+        Command::PoolDestroy(args) => pool::run_as(args, "destroy"),
+        Command::PoolList(args) => pool::list(args),
         Command::Format(args) => format::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(args),

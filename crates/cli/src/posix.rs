@@ -257,6 +257,40 @@ pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     check(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
+/// The next bytes of `file` at or after `offset` that are there: where they begin and end.
+pub fn next_data(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
+    let seek = |offset: u64, what: i32| {
+        // SAFETY: a plain system call on an open descriptor.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), offset as i64, what) };
+        u64::try_from(found).map_err(|_| io::Error::last_os_error())
+    };
+    match seek(offset, libc::SEEK_DATA) {
+        Ok(start) => Ok(Some((start, seek(start, libc::SEEK_HOLE)?))),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The user of a name.
+pub fn user_named(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: `name` ends in NUL; the result is read at once, before anybody else in this program asks.
+    unsafe { libc::getpwnam(name.as_ptr()).as_ref().map(|user| user.pw_uid) }
+}
+
+/// The group of a name.
+pub fn group_named(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: as in `user_named`.
+    unsafe { libc::getgrnam(name.as_ptr()).as_ref().map(|group| group.gr_gid) }
+}
+
+/// True if `name` matches the shell's `pattern`.
+pub fn matches_pattern(pattern: &CStr, name: &CStr) -> bool {
+    // SAFETY: both end in NUL.
+    unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), 0) == 0 }
+}
+
 /// Sets access and modification time of an open file, in nanoseconds since 1970.
 pub fn set_times_of(file: &File, atime_ns: i128, mtime_ns: i128) -> io::Result<()> {
     let times = [timespec(atime_ns), timespec(mtime_ns)];

@@ -363,9 +363,11 @@ fn layouts_that_change_nothing_or_cannot_be_are_not_taken_in_silence() {
     for (flags, path, code, said) in [
         (&[][..], &dir, 2, "-c COUNT"),
         (&["-d"], &file, 2, "-d is for directories"),
-        (&["-p", "foo"], &dir, 1, "no pool 'foo'"),
-        (&["-i", "7"], &dir, 1, "is there such an OST"),
-        (&["-c", "99"], &dir, 0, "there are 2 OSTs"),
+        (&["-p", "foo"], &dir, 1, "-p foo: there is no such pool"),
+        (&["-i", "7"], &dir, 1, "there are 2 OSTs, 0 to 1"),
+        (&["-c", "99"], &dir, 1, "there are 2 OSTs"),
+        (&["-c", "2"], &file, 1, "forebay migrate"),
+        (&["-E", "1M", "-c", "1"], &dir, 2, "-E -1"),
         (&["-c", "2"], &dir, 0, ""),
         (&["-d"], &dir, 0, ""),
     ] {

@@ -61,6 +61,7 @@ impl Client {
 
     async fn allocate_once(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> Result<(), Trouble> {
         let at = file.state().snapshot();
+        let at = if what.punches() { self.with_osts(file.state(), at, offset, length).await? } else { at };
         if what.punches() {
             let ranges = plan_whole(&at.layout, offset, length).into_iter().flat_map(steps);
             let punches = ranges.map(|range| {

@@ -1,10 +1,20 @@
 //! Appends: the range is reserved at stripe 0's target first, so appenders never overlap.
 
-use forebay_proto::{Errno, limits::FILE_BYTES, message::AppendReserve};
+use std::collections::BTreeSet;
+
+use forebay_proto::{
+    Errno,
+    limits::FILE_BYTES,
+    message::{AppendReserve, OstStatFs},
+};
 use forebay_rpc::Call;
 
 use crate::{
-    Client, ClientError, ClientResult, OpenFile, Payload, errors::Trouble, file::Snapshot, limits, tasks::detached,
+    Client, ClientError, ClientResult, OpenFile, Payload,
+    errors::Trouble,
+    file::{FileState, Snapshot},
+    limits,
+    tasks::{detached, try_all},
     write::writable,
 };
 
@@ -25,7 +35,7 @@ impl Client {
     async fn append_all(&self, file: &OpenFile, data: &Payload) -> ClientResult<u64> {
         let _busy = file.state().busy();
         file.inner.wrote.set(true);
-        let (offset, written) = self.fresh(file.state(), async || self.append_once(file, data).await).await?;
+        let (offset, written) = self.roomy(file, async || self.append_once(file, data).await).await?;
         self.wrote(file, written).await?;
         if written < data.len() {
             let words = format!("only {written} of {} bytes could be appended to {}", data.len(), file.fid());
@@ -42,9 +52,59 @@ impl Client {
         if writable(offset, data.len())? < data.len() {
             return Err(Trouble::Failed(Errno::EFBIG.into()));
         }
-        let end = offset + data.len() as u64;
-        let written = self.write_once(file, &at, end, offset, data.len(), data).await?;
+        let written = self.fill(file, at, offset, data).await?;
         Ok((offset, written))
+    }
+
+    /// Refuses what OSTs beside the home have no room for, as long as that leaves nothing behind. (The home looks itself.)
+    async fn look_for_room(&self, file: &FileState, at: &Snapshot, end: u64, length: u32) -> Result<(), Trouble> {
+        let parts = at.layout.touched(end, length.into());
+        let osts: BTreeSet<u32> = parts.flat_map(|(_, part)| part.osts.iter().copied()).collect();
+        let osts: Vec<u32> = osts.into_iter().filter(|ost| *ost != at.layout.home()).collect();
+        if osts.is_empty() || self.env().now() < file.roomy_until.get() {
+            return Ok(());
+        }
+        let asks =
+            osts.iter().map(|ost| {
+                let (client, ost) = (self.clone(), *ost);
+                async move {
+                    client.ost(ost, &OstStatFs {}, Call::default()).await.map(|called| called.reply.available_bytes)
+                }
+            });
+        let rooms = try_all(self.env(), asks).await?;
+        let needed = 2 * u64::from(length) + limits::APPEND_SLACK_BYTES;
+        let full: Vec<u32> = osts.iter().zip(&rooms).filter(|(_, room)| **room < needed).map(|(ost, _)| *ost).collect();
+        if !full.is_empty() {
+            let error =
+                ClientError::new(Errno::ENOSPC, "an OST of the file has no room for an append; see `forebay df`");
+            return Err(Trouble::Full(end, full, error));
+        }
+        if rooms.iter().all(|room| *room > limits::ROOMY_BYTES) {
+            file.roomy_until.set(self.env().now() + limits::ROOMY_FOR);
+        }
+        Ok(())
+    }
+
+    /// Writes what was reserved. OSTs that it needs are asked for here: a second attempt at the whole would reserve anew, and
+    /// leave zeros in between.
+    async fn fill(&self, file: &OpenFile, mut at: Snapshot, offset: u64, data: &Payload) -> Result<usize, Trouble> {
+        let end = offset + data.len() as u64;
+        loop {
+            match self.write_once(file, &at, end, offset, data.len(), data).await {
+                Err(Trouble::Bare(from, length)) => self.extend(file, from, length, &[]).await?,
+                Err(Trouble::Full(_, osts, error)) => {
+                    // For the next one: this range is part of the file by now.
+                    let _ = self.extend(file, end, 1, &osts).await;
+                    return Err(Trouble::Failed(error));
+                }
+                done => return done,
+            }
+            let now = file.state().snapshot();
+            if now.object.truncate_epoch != at.object.truncate_epoch {
+                return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
+            }
+            at = now;
+        }
     }
 
     async fn reserve(&self, file: &OpenFile, at: &Snapshot, length: u32) -> Result<u64, Trouble> {
@@ -54,9 +114,19 @@ impl Client {
         }
         // Stripe 0's target may not have heard of a size that only the MDT knows.
         self.raise(file.state(), at, at.seen, level).await?;
-        let request = AppendReserve { object: at.object.clone(), length, attr_epoch: at.attr_epoch };
+        let end = file.state().size.borrow().seen();
+        let mut touched = at.layout.touched(end, length.into());
+        let here = touched.any(|(_, part)| part.osts.contains(&at.layout.home()));
+        self.look_for_room(file.state(), at, end, length).await?;
+        let request = AppendReserve { object: at.object.clone(), length, attr_epoch: at.attr_epoch, here };
         let call = Call { fid: Some(file.fid()), ..Call::level(level) };
-        let called = self.ost(at.layout.osts[0], &request, call).await?;
+        let called = match self.ost(at.layout.home(), &request, call).await {
+            // Refused before the size was raised: nothing of it is in the file.
+            Err(Trouble::Failed(error)) if here && error.errno == Errno::ENOSPC => {
+                return Err(Trouble::Full(end, vec![at.layout.home()], error));
+            }
+            called => called?,
+        };
         let offset = called.reply.file_offset;
         let end = offset.saturating_add(length.into());
         file.state().raised(at.object.truncate_epoch, end, called.transno);

@@ -75,9 +75,14 @@ fn push_zeros(parts: &mut Vec<Bytes>, mut length: u64) {
     }
 }
 
-/// The range of the file that `replies` cover, in the order of the file, cut to `bytes`.
-pub(crate) fn file_bytes(replies: Vec<(&ObjectRange, Vec<Bytes>)>, bytes: u64) -> Vec<Bytes> {
+/// The range of the file that `replies` and `holes` (start and length) cover, in the order of the file, cut to `bytes`.
+pub(crate) fn file_bytes(replies: Vec<(&ObjectRange, Vec<Bytes>)>, holes: &[(u64, u64)], bytes: u64) -> Vec<Bytes> {
     let mut pieces: Vec<(u64, Vec<Bytes>)> = Vec::new();
+    for (offset, length) in holes {
+        let mut zeros = Vec::new();
+        push_zeros(&mut zeros, *length);
+        pieces.push((*offset, zeros));
+    }
     for (request, parts) in replies {
         let mut parts = VecDeque::from(parts);
         for range in &request.ranges {
@@ -105,6 +110,8 @@ fn take(parts: &mut VecDeque<Bytes>, mut length: usize) -> Vec<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use forebay_proto::WriteId;
 
     use super::*;
@@ -141,21 +148,22 @@ mod tests {
         for seed in 0..100 {
             let mut dice = Dice::new(seed);
             let layout = dice.layout();
-            let mut objects: Vec<Vec<u8>> = layout.osts.iter().map(|_| dice.bytes(3 << 20)).collect();
+            let mut objects: BTreeMap<u32, Vec<u8>> =
+                layout.osts().into_iter().map(|ost| (ost, dice.bytes(6 << 20))).collect();
             let (offset, length) = (dice.below(1 << 20), dice.below(1 << 20));
             let requests = plan(&layout, offset, length, 3 * BLOCK_BYTES);
             let mut replies = Vec::new();
             for request in &requests {
-                let (reply, bulk) = reply(&mut dice, &mut objects[request.stripe], request);
+                let (reply, bulk) = reply(&mut dice, objects.get_mut(&request.ost).unwrap(), request);
                 replies.push((request, object_bytes(FID, request, &reply, bulk).unwrap()));
             }
             let cut = length - dice.below(length + 1);
-            let read = file_bytes(replies, cut).concat();
-            let expected: Vec<u8> = layout
-                .pieces(offset, cut)
-                .iter()
-                .flat_map(|p| objects[p.stripe][p.object_offset as usize..][..p.length as usize].to_vec())
-                .collect();
+            let read = file_bytes(replies, &layout.gaps(offset, length), cut).concat();
+            let mut expected = vec![0; cut as usize];
+            for p in layout.pieces(offset, cut) {
+                let bytes = &objects[&p.ost][p.object_offset as usize..][..p.length as usize];
+                expected[(p.file_offset - offset) as usize..][..bytes.len()].copy_from_slice(bytes);
+            }
             assert!(read == expected, "seed {seed}");
         }
     }
@@ -164,6 +172,7 @@ mod tests {
     fn a_flipped_bit_of_data_is_damage_at_its_block() {
         let mut dice = Dice::new(1);
         let asked = ObjectRange {
+            component: 0,
             stripe: 0,
             ost: 0,
             offset: 70_000,
@@ -184,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_reply_that_does_not_fit_what_was_asked_is_refused() {
-        let asked = ObjectRange { stripe: 0, ost: 0, offset: 0, length: 10, ranges: Vec::new() };
+        let asked = ObjectRange { component: 0, stripe: 0, ost: 0, offset: 0, length: 10, ranges: Vec::new() };
         let hole = |offset, length| ReadSegment {
             offset,
             length,

@@ -1,16 +1,18 @@
-//! Attributes, extended attributes, layouts.
+//! Attributes, extended attributes.
 
 use bytes::Bytes;
 use forebay_proto::{
     Fid, Layout,
     message::{
-        EntryReply, GetAttr, GetObject, GetXattr, LayoutSpec, ListXattr, ObjectRef, ObjectReply, RemoveXattr, SetAttr,
-        SetLayout, SetXattr, attr_flags, set_attr,
+        EntryReply, GetAttr, GetObject, GetXattr, ListXattr, ObjectRef, ObjectReply, RemoveXattr, SetAttr, SetXattr,
+        attr_flags, set_attr,
     },
 };
 use forebay_rpc::Call;
 
-use crate::{Attr, Caller, Client, ClientResult, OpenFile, errors::Trouble, limits, tasks::try_all};
+use crate::{
+    Attr, Caller, Client, ClientResult, OpenFile, errors::Trouble, layouts::LAYOUT_XATTR, limits, tasks::try_all,
+};
 
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,10 +140,13 @@ impl Client {
         if let Some(known) = self.known_as_sole_writer(&attr) {
             return Ok(merge(attr, &[known]));
         }
-        let object =
-            ObjectRef { fid: attr.fid, layout_generation: layout.generation, truncate_epoch: attr.truncate_epoch };
-        let asks = layout.osts.iter().map(|ost| {
-            let (client, ost, object) = (self.clone(), *ost, object.clone());
+        let object = ObjectRef {
+            fid: layout.objects_of(attr.fid),
+            layout_generation: layout.generation,
+            truncate_epoch: attr.truncate_epoch,
+        };
+        let asks = layout.osts().into_iter().map(|ost| {
+            let (client, object) = (self.clone(), object.clone());
             async move { client.ost(ost, &GetObject { object }, Call::default()).await.map(|called| called.reply) }
         });
         let objects = try_all(self.env(), asks).await?;
@@ -166,12 +171,18 @@ impl Client {
 
     /// Value of an extended attribute. ENODATA if there is none.
     pub async fn getxattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> ClientResult<Bytes> {
+        if name == LAYOUT_XATTR {
+            return self.layout_xattr(fid).await;
+        }
         let request = GetXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
         Ok(self.mdt(fid, &request).await?.value)
     }
 
     /// Sets an extended attribute. `flags`: XATTR_CREATE (1), XATTR_REPLACE (2).
     pub async fn setxattr(&self, caller: &Caller, fid: Fid, name: &[u8], value: &[u8], flags: u32) -> ClientResult<()> {
+        if name == LAYOUT_XATTR {
+            return self.set_layout_xattr(caller, fid, value).await;
+        }
         let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
         let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
         Ok(self.mdt(fid, &request).await.map(drop)?)
@@ -184,23 +195,12 @@ impl Client {
 
     /// Removes an extended attribute.
     pub async fn removexattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> ClientResult<()> {
+        if name == LAYOUT_XATTR {
+            // It is what the file is; who makes two sets of attributes equal need not fail.
+            return Ok(());
+        }
         let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
         Ok(self.mdt(fid, &request).await.map(drop)?)
-    }
-
-    /// A directory's default layout, or the layout of a file nobody has written.
-    pub async fn set_layout(&self, caller: &Caller, fid: Fid, layout: LayoutSpec) -> ClientResult<()> {
-        let entry = self.mdt(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
-        if let Some(file) = self.inner.file(fid) {
-            file.adopt(&entry.attr, entry.layout.as_ref());
-        }
-        Ok(())
-    }
-
-    /// A regular file's layout, and a directory's default where it has one of its own.
-    pub async fn get_layout(&self, fid: Fid) -> ClientResult<(Option<Layout>, Option<LayoutSpec>)> {
-        let entry = self.mdt(fid, &GetAttr { fid }).await?;
-        Ok((entry.layout, entry.default_layout))
     }
 }
 

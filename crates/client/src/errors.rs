@@ -62,6 +62,10 @@ impl std::error::Error for ClientError {}
 pub(crate) enum Trouble {
     /// The truncate epoch or the layout generation was old: fetch the attributes, then try anew.
     Stale(ClientError),
+    /// A part of the file that is to be written has no OSTs: start and length. Ask the MDT for some, then try anew.
+    Bare(u64, u64),
+    /// These OSTs have no room for what is to be written at this offset, behind the end of the file.
+    Full(u64, Vec<u32>, ClientError),
     /// For the caller.
     Failed(ClientError),
 }
@@ -86,7 +90,10 @@ impl From<ClientError> for Trouble {
 impl From<Trouble> for ClientError {
     fn from(trouble: Trouble) -> Self {
         match trouble {
-            Trouble::Stale(error) | Trouble::Failed(error) => error,
+            Trouble::Stale(error) | Trouble::Full(_, _, error) | Trouble::Failed(error) => error,
+            Trouble::Bare(..) => {
+                ClientError::new(Errno::EIO, "a part of the file got no OSTs: that is a bug, report it")
+            }
         }
     }
 }

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use forebay_env::sync::{Mutex, Notify};
+use forebay_env::{
+    Time,
+    sync::{Mutex, Notify},
+};
 use forebay_proto::{
     Errno, Fid, Layout, Transno,
     message::{Attr, CommitLevel, GetAttr, ObjectRef, RaiseSize},
@@ -31,6 +34,8 @@ pub(crate) struct FileState {
     idle: Notify,
     /// This client has written beyond the end, or made a hole.
     sparse: Cell<bool>,
+    /// Until then the OSTs that appends go to are known to have plenty of room.
+    pub roomy_until: Cell<Time>,
     losses: Cell<u64>,
     loss: RefCell<String>,
     owner: Weak<Inner>,
@@ -71,6 +76,7 @@ impl FileState {
             in_flight: Cell::new(0),
             idle: Notify::new(),
             sparse: Cell::new(false),
+            roomy_until: Cell::new(Time(0)),
             losses: Cell::new(0),
             loss: RefCell::default(),
             owner: Rc::downgrade(owner),
@@ -83,7 +89,8 @@ impl FileState {
 
     pub fn snapshot(&self) -> Snapshot {
         let (layout, size) = (self.layout(), *self.size.borrow());
-        let object = ObjectRef { fid: self.fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
+        let fid = layout.objects_of(self.fid);
+        let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
         Snapshot { layout, object, attr_epoch: self.attr_epoch.get(), seen: size.seen() }
     }
 
@@ -184,18 +191,27 @@ impl Client {
         file
     }
 
-    /// Repeats `attempt` until its truncate epoch and layout generation were current.
+    /// As [`Client::try_fresh`], for attempts that need no new OSTs.
     pub(crate) async fn fresh<T>(
         &self,
         file: &FileState,
         attempt: impl AsyncFn() -> Result<T, Trouble>,
     ) -> ClientResult<T> {
+        Ok(self.try_fresh(file, attempt).await?)
+    }
+
+    /// Repeats `attempt` until its truncate epoch and layout generation were current.
+    pub(crate) async fn try_fresh<T>(
+        &self,
+        file: &FileState,
+        attempt: impl AsyncFn() -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
         let mut pause = Duration::from_millis(1);
         for _ in 0..limits::STALE_ATTEMPTS {
             let before = file.version();
             match attempt().await {
                 Err(Trouble::Stale(_)) => {}
-                other => return Ok(other?),
+                other => return other,
             }
             self.refresh(file).await?;
             if file.version() == before {
@@ -205,10 +221,11 @@ impl Client {
             }
         }
         let words = format!("{} is truncated again and again; try later", file.fid);
-        Err(ClientError::new(Errno::EIO, words))
+        Err(ClientError::new(Errno::EIO, words).into())
     }
 
-    async fn refresh(&self, file: &FileState) -> ClientResult<()> {
+    /// Fetches epochs and layout.
+    pub(crate) async fn refresh(&self, file: &FileState) -> ClientResult<()> {
         let entry = self.mdt(file.fid, &GetAttr { fid: file.fid }).await?;
         file.adopt(&entry.attr, entry.layout.as_ref());
         Ok(())
@@ -227,7 +244,7 @@ impl Client {
         let epoch = at.object.truncate_epoch;
         file.size.borrow_mut().want(epoch, end);
         let _turn = file.raising.lock().await;
-        let peer = self.inner.peers.ost(at.layout.osts[0]).await?;
+        let peer = self.inner.peers.ost(at.layout.home()).await?;
         if file.size.borrow().covers(epoch, end) {
             if level == CommitLevel::Commit {
                 peer.session.committed(file.raised_at.get()).await?;
@@ -262,7 +279,7 @@ impl Inner {
                 self.reopen_all();
             }
             forebay_proto::TargetKind::Ost => {
-                let first = |file: &Rc<FileState>| file.layout().osts.first() == Some(&target.index);
+                let first = |file: &Rc<FileState>| file.layout().home() == target.index;
                 self.open_files().iter().filter(|file| first(file)).for_each(|file| {
                     file.size.borrow_mut().forget_raises();
                 });

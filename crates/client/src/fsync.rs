@@ -17,12 +17,14 @@ impl Client {
         file.check()?;
         let (client, fid) = (self.clone(), file.fid());
         let request = Sync { fid: Some(fid) };
-        let osts = file.layout().osts.iter().map(|ost| Some(*ost)).collect::<Vec<_>>();
+        let layout = file.layout();
+        let objects = Sync { fid: Some(layout.objects_of(fid)) };
+        let osts = layout.osts().into_iter().map(Some).collect::<Vec<_>>();
         let syncs = osts.into_iter().chain([None]).map(|ost| {
-            let (client, request) = (client.clone(), request.clone());
+            let (client, request, objects) = (client.clone(), request.clone(), objects.clone());
             async move {
                 match ost {
-                    Some(ost) => client.ost(ost, &request, Call::default()).await.map(drop)?,
+                    Some(ost) => client.ost(ost, &objects, Call::default()).await.map(drop)?,
                     None => client.mdt(fid, &request).await.map(drop)?,
                 }
                 ClientResult::Ok(())

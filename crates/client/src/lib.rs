@@ -16,9 +16,11 @@ mod client;
 mod config;
 mod copy;
 mod errors;
+mod extend;
 mod fids;
 mod file;
 mod fsync;
+mod layouts;
 pub mod limits;
 mod locks;
 mod map;
@@ -30,6 +32,7 @@ mod paths;
 mod payload;
 mod peers;
 mod plan;
+mod pools;
 mod read;
 mod size;
 mod statfs;
@@ -48,6 +51,7 @@ pub use errors::{ClientError, ClientResult};
 pub use forebay_proto::message::{
     Attr, Caller, CommitLevel, DirEntry, LayoutSpec, LockSpec, lock_kind, lock_mode, open_flags,
 };
+pub use layouts::{LAYOUT_XATTR, parse_layout};
 pub use locks::LockOutcome;
 pub use names::DirPage;
 pub use open::{OpenFile, OpenMode};

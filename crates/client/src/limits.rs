@@ -18,6 +18,16 @@ pub const COPY_BYTES: u64 = 64 << 20;
 pub const COPY_STEP_BYTES: u64 = 4 << 20;
 /// Attempts at a request whose truncate epoch or layout generation was stale.
 pub const STALE_ATTEMPTS: u32 = 100;
+/// Times that one call asks for OSTs: as often as it may meet another full one.
+pub const EXTENSIONS: u32 = 16;
+/// Pause while a handle that the MDT lost is opened again.
+pub const REOPEN_PAUSE: Duration = Duration::from_millis(100);
+/// Room that an OST needs beside that for an append, so that others do not take it meanwhile.
+pub const APPEND_SLACK_BYTES: u64 = 512 << 10;
+/// An OST with this much room is not asked again for [`ROOMY_FOR`].
+pub const ROOMY_BYTES: u64 = 1 << 30;
+/// See [`ROOMY_BYTES`]: what everybody together can write in this time.
+pub const ROOMY_FOR: Duration = Duration::from_millis(100);
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.
 pub const READ_ATTEMPTS: u32 = 2;
 /// Pause before a lock is asked for again, where the MDT keeps no more waiting requests.

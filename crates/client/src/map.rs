@@ -1,10 +1,10 @@
 //! Holes: where they are (SEEK_DATA, SEEK_HOLE), and what a file with holes takes.
 //!
-//! A byte of the file lies in one object, and bytes that follow in an object follow in the file: so the next byte (or hole)
-//! of the file is the first of what its objects tell.
+//! A byte of a component lies in one object, and bytes that follow in an object follow in the file: so the next byte (or
+//! hole) of a component is the first of what its objects tell. Components are asked one after another.
 
 use forebay_proto::{
-    Errno, Layout,
+    Component, Errno, FOR_EVER,
     message::{GetAttr, MapObject, ObjectRef, attr_flags, map_what},
 };
 use forebay_rpc::Call;
@@ -34,11 +34,37 @@ impl Client {
         let state = file.state();
         let found = self.fresh(state, async || {
             let at = state.snapshot();
-            let found = self.ask_maps(&at.layout, &at.object, offset, what).await?;
-            let in_file = found.into_iter().enumerate().filter(|(_, bytes)| *bytes != u64::MAX);
-            Ok(in_file.map(|(stripe, bytes)| at.layout.file_offset(stripe, bytes)).min())
+            let at = self.with_osts(state, at, offset, size - offset).await?;
+            // Bytes of a component follow those of the one before.
+            for (_, component) in at.layout.touched(offset, size - offset) {
+                let found = match component.has_osts() {
+                    true => self.seek_in(component, &at.object, offset, what).await?,
+                    false => (what == map_what::HOLE).then_some(offset.max(component.start)),
+                };
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            Ok(None)
         });
         Ok((size, found.await?.unwrap_or(u64::MAX)))
+    }
+
+    /// Where in a component something is.
+    async fn seek_in(
+        &self,
+        component: &Component,
+        object: &ObjectRef,
+        offset: u64,
+        what: u32,
+    ) -> Result<Option<u64>, Trouble> {
+        let stripes = component.osts.iter().enumerate();
+        let ranges: Vec<_> =
+            stripes.map(|(stripe, ost)| (*ost, component.object_range(stripe, offset, FOR_EVER))).collect();
+        let found = self.ask_maps(object, ranges.iter().map(|(ost, range)| (*ost, range.start)), what).await?;
+        // What an object holds behind is another component's.
+        let here = found.into_iter().zip(&ranges).enumerate().filter(|(_, (bytes, (_, range)))| range.contains(bytes));
+        Ok(here.map(|(stripe, (bytes, _))| component.file_offset(stripe, bytes)).min())
     }
 
     /// Bytes that a regular file takes: of one that may have holes the OSTs are asked.
@@ -51,9 +77,10 @@ impl Client {
         for _ in 0..limits::STALE_ATTEMPTS {
             let entry = self.mdt(attr.fid, &GetAttr { fid: attr.fid }).await?;
             let Some(layout) = entry.layout else { return Ok(attr.size) };
-            let (fid, layout_generation, truncate_epoch) = (attr.fid, layout.generation, entry.attr.truncate_epoch);
-            let object = ObjectRef { fid, layout_generation, truncate_epoch };
-            match self.ask_maps(&layout, &object, 0, map_what::USED).await {
+            let (layout_generation, truncate_epoch) = (layout.generation, entry.attr.truncate_epoch);
+            let object = ObjectRef { fid: layout.objects_of(attr.fid), layout_generation, truncate_epoch };
+            let objects = layout.osts().into_iter().map(|ost| (ost, 0));
+            match self.ask_maps(&object, objects, map_what::USED).await {
                 Err(Trouble::Stale(_)) => {}
                 used => return Ok(used?.into_iter().sum()),
             }
@@ -62,11 +89,15 @@ impl Client {
         Err(ClientError::new(Errno::EIO, words))
     }
 
-    /// Asks every object, from where its part of the file at and after `offset` begins.
-    async fn ask_maps(&self, layout: &Layout, object: &ObjectRef, offset: u64, what: u32) -> Result<Vec<u64>, Trouble> {
-        let asks = layout.osts.iter().enumerate().map(|(stripe, ost)| {
-            let (client, ost) = (self.clone(), *ost);
-            let request = MapObject { object: object.clone(), offset: layout.object_bytes(stripe, offset), what };
+    /// Asks the objects on these OSTs, each from an offset in it on.
+    async fn ask_maps(
+        &self,
+        object: &ObjectRef,
+        objects: impl Iterator<Item = (u32, u64)>,
+        what: u32,
+    ) -> Result<Vec<u64>, Trouble> {
+        let asks = objects.map(|(ost, offset)| {
+            let (client, request) = (self.clone(), MapObject { object: object.clone(), offset, what });
             async move { client.ost(ost, &request, Call::default()).await.map(|called| called.reply.bytes) }
         });
         try_all(self.env(), asks).await

@@ -20,6 +20,13 @@ impl Payload {
         self.len() == 0
     }
 
+    /// All but the first `bytes`.
+    pub(crate) fn skip(&self, bytes: usize) -> Self {
+        let mut rest = Vec::with_capacity(self.0.len());
+        self.slice_into(bytes, self.len() - bytes, &mut rest);
+        Self(rest)
+    }
+
     /// `length` bytes from `start`, as slices of the parts.
     fn slice_into(&self, mut start: usize, mut length: usize, out: &mut Vec<Bytes>) {
         for part in &self.0 {
@@ -122,6 +129,9 @@ mod tests {
             let bytes = dice.bytes(length);
             let payload = in_parts(&mut dice, &bytes);
             let mut back = vec![0; length];
+            if layout.first_gap(origin, length as u64).is_some() {
+                continue;
+            }
             for request in plan(&layout, origin, length as u64, 2 * BLOCK_BYTES) {
                 let mut gathered = payload.gather(origin, &request.ranges).concat();
                 for range in &request.ranges {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_proto::{Layout, StripePiece, limits::BLOCK_BYTES};
+use forebay_proto::{Component, Layout, StripePiece, limits::BLOCK_BYTES};
 
 /// A contiguous range of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,9 @@ pub(crate) struct FileRange {
 /// One request: a contiguous range of one object, and the ranges of the file it consists of, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectRange {
-    /// Position in [`Layout::osts`].
+    /// Position in the layout's components.
+    pub component: usize,
+    /// Position in the component's OSTs.
     pub stripe: usize,
     pub ost: u32,
     /// First byte, in the object.
@@ -36,13 +38,13 @@ impl ObjectRange {
 
 /// Cuts `[offset, offset + length)` into requests of at most `max_rpc_bytes` (a non-zero multiple of 64 KiB).
 ///
-/// Order: by stripe, then by object offset. Requests end at block boundaries (64 KiB of the object) where they can, so
+/// Order: by component, then by stripe, then by object offset; what has no OSTs is left out. Requests end at block boundaries (64 KiB of the object) where they can, so
 /// that each block has one writer and one sum.
 pub(crate) fn plan(layout: &Layout, offset: u64, length: u64, max_rpc_bytes: u64) -> Vec<ObjectRange> {
     assert!(max_rpc_bytes >= BLOCK_BYTES && max_rpc_bytes.is_multiple_of(BLOCK_BYTES), "checked at mount");
-    let mut stripes: BTreeMap<usize, Vec<StripePiece>> = BTreeMap::new();
+    let mut stripes: BTreeMap<(usize, usize), Vec<StripePiece>> = BTreeMap::new();
     for piece in layout.pieces(offset, length) {
-        stripes.entry(piece.stripe).or_default().push(piece);
+        stripes.entry((piece.component, piece.stripe)).or_default().push(piece);
     }
     stripes.into_values().flat_map(|pieces| cut(&pieces, max_rpc_bytes)).collect()
 }
@@ -55,13 +57,17 @@ pub(crate) struct WholeRange {
     pub length: u64,
 }
 
-/// The range of each object that `[offset, offset + length)` of the file touches.
+/// The ranges of objects that `[offset, offset + length)` of the file touches, one for each component of each object.
 pub(crate) fn plan_whole(layout: &Layout, offset: u64, length: u64) -> Vec<WholeRange> {
-    let whole = |(stripe, ost): (usize, &u32)| {
-        let begin = layout.object_bytes(stripe, offset);
-        WholeRange { ost: *ost, offset: begin, length: layout.object_bytes(stripe, offset + length) - begin }
+    let whole = |component: &Component, stripe: usize, ost: u32| {
+        let range = component.object_range(stripe, offset, offset + length);
+        WholeRange { ost, offset: range.start, length: range.end - range.start }
     };
-    layout.osts.iter().enumerate().map(whole).filter(|range| range.length > 0).collect()
+    let of_component = |(_, component)| {
+        let component: &Component = component;
+        component.osts.iter().enumerate().map(move |(stripe, ost)| whole(component, stripe, *ost))
+    };
+    layout.touched(offset, length).flat_map(of_component).filter(|range| range.length > 0).collect()
 }
 
 /// Cuts the pieces of one object, adjacent in it, into requests.
@@ -76,13 +82,8 @@ fn cut(pieces: &[StripePiece], max_rpc_bytes: u64) -> Vec<ObjectRange> {
                 let offset = piece.object_offset + done;
                 room = request_bytes(offset, left, max_rpc_bytes);
                 left -= room;
-                requests.push(ObjectRange {
-                    stripe: piece.stripe,
-                    ost: piece.ost,
-                    offset,
-                    length: room,
-                    ranges: Vec::new(),
-                });
+                let (component, stripe, ost) = (piece.component, piece.stripe, piece.ost);
+                requests.push(ObjectRange { component, stripe, ost, offset, length: room, ranges: Vec::new() });
             }
             let length = room.min(piece.length - done);
             let request = requests.last_mut().expect("one was pushed before room was given");
@@ -120,13 +121,16 @@ mod tests {
             for request in plan(&layout, offset, length, max) {
                 let mut at = request.offset;
                 for range in &request.ranges {
-                    assert_eq!(layout.file_offset(request.stripe, at), range.offset, "seed {seed}");
-                    assert_eq!(layout.osts[request.stripe], request.ost, "seed {seed}");
+                    let component = &layout.components[request.component];
+                    assert_eq!(component.file_offset(request.stripe, at), range.offset, "seed {seed}");
+                    assert_eq!(component.osts[request.stripe], request.ost, "seed {seed}");
                     at += range.length;
                     ranges.push(*range);
                 }
                 assert_eq!(at, request.offset + request.length, "seed {seed}");
             }
+            let gaps = layout.gaps(offset, length).into_iter();
+            ranges.extend(gaps.map(|(offset, length)| FileRange { offset, length }));
             ranges.sort_by_key(|range| range.offset);
             let mut at = offset;
             for range in ranges {
@@ -146,7 +150,8 @@ mod tests {
             for request in &requests {
                 assert!(request.length <= max, "seed {seed}");
             }
-            for pair in requests.windows(2).filter(|pair| pair[0].stripe == pair[1].stripe) {
+            let place = |request: &ObjectRange| (request.component, request.stripe);
+            for pair in requests.windows(2).filter(|pair| place(&pair[0]) == place(&pair[1])) {
                 assert_eq!(pair[0].offset + pair[0].length, pair[1].offset, "seed {seed}");
                 assert!(pair[1].offset.is_multiple_of(BLOCK_BYTES), "seed {seed}");
             }
@@ -155,7 +160,7 @@ mod tests {
 
     #[test]
     fn small_stripes_make_large_requests() {
-        let layout = Layout { generation: 1, stripe_bytes: 64 << 10, osts: vec![0, 1] };
+        let layout = Layout::plain(1, 64 << 10, vec![0, 1]);
         let requests = plan(&layout, 0, 4 << 20, 1 << 20);
         assert_eq!(requests.len(), 4);
         assert!(requests.iter().all(|request| request.length == 1 << 20 && request.ranges.len() == 16));
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_range_that_fits_one_request_is_not_cut_for_alignment() {
-        let layout = Layout { generation: 1, stripe_bytes: 1 << 20, osts: vec![3] };
+        let layout = Layout::plain(1, 1 << 20, vec![3]);
         assert_eq!(plan(&layout, 1000, 1 << 20, 1 << 20).len(), 1);
         assert_eq!(plan(&layout, 1000, 0, 1 << 20), []);
     }
@@ -172,9 +177,9 @@ mod tests {
     fn whole_ranges_are_the_sum_of_the_requests_to_each_object() {
         for seed in 0..200 {
             let (layout, offset, length, max) = some_case(&mut Dice::new(seed));
-            let mut sums: BTreeMap<u32, WholeRange> = BTreeMap::new();
-            for ObjectRange { ost, offset, length, .. } in plan(&layout, offset, length, max) {
-                let range = sums.entry(ost).or_insert(WholeRange { ost, offset, length: 0 });
+            let mut sums: BTreeMap<(usize, usize), WholeRange> = BTreeMap::new();
+            for ObjectRange { component, stripe, ost, offset, length, .. } in plan(&layout, offset, length, max) {
+                let range = sums.entry((component, stripe)).or_insert(WholeRange { ost, offset, length: 0 });
                 range.length += length;
             }
             let expected: Vec<WholeRange> = sums.into_values().collect();

@@ -1,7 +1,7 @@
 //! Reads: all stripes at once, every block verified, holes as zeros, cut at the end of the file.
 //!
-//! Where the file ends is stripe 0's to tell. A range that ends within what is known (see `size`) needs no question; of
-//! one that goes beyond, bytes of other stripes are read only *after* the size was asked for: else a write that both
+//! Where the file ends is the home's to tell (the OST of stripe 0 of the first component). A range that ends within what is known (see `size`) needs no question; of
+//! one that goes beyond, bytes of other OSTs are read only *after* the size was asked for: else a write that both
 //! lands and raises the size in between would be read as zeros.
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use crate::{
     tasks::try_all,
 };
 
-/// A request's bytes, and the file's size if stripe 0's target told it.
+/// A request's bytes, and the file's size if the home told it.
 struct Part {
     bytes: Vec<Bytes>,
     file_bytes: u64,
@@ -51,7 +51,7 @@ impl Client {
 
     async fn read_once(&self, file: &OpenFile, offset: u64, end: u64) -> Result<Vec<Bytes>, Trouble> {
         let at = file.state().snapshot();
-        let end = if end > at.seen && at.layout.osts.len() > 1 {
+        let end = if end > at.seen && !at.layout.is_at_home(offset, end.saturating_sub(offset)) {
             end.min(self.ask_size(file.state(), &at).await?)
         } else {
             end
@@ -59,6 +59,7 @@ impl Client {
         if end <= offset {
             return Ok(Vec::new());
         }
+        let at = self.with_osts(file.state(), at, offset, end - offset).await?;
         let requests = plan(&at.layout, offset, end - offset, self.inner.options.max_rpc_bytes.into());
         let reads = requests.iter().map(|request| {
             let (client, file, at, request) = (self.clone(), file.clone(), at.clone(), request.clone());
@@ -67,13 +68,35 @@ impl Client {
         let parts = try_all(self.env(), reads).await?;
         let end = end_of_file(&at, &requests, &parts, end);
         let replies = requests.iter().zip(parts).map(|(request, part)| (request, part.bytes)).collect();
-        Ok(file_bytes(replies, end.saturating_sub(offset)))
+        let holes = at.layout.gaps(offset, end.saturating_sub(offset));
+        Ok(file_bytes(replies, &holes, end.saturating_sub(offset)))
     }
 
-    /// Asks stripe 0's target for the file's size.
+    /// `at` with a layout that was asked for just now, if as far as is known a part of the range has no OSTs: others may have
+    /// written there since. What has none then is a hole.
+    pub(crate) async fn with_osts(
+        &self,
+        file: &FileState,
+        at: Snapshot,
+        offset: u64,
+        length: u64,
+    ) -> Result<Snapshot, Trouble> {
+        if at.layout.first_gap(offset, length).is_none() {
+            return Ok(at);
+        }
+        self.refresh(file).await?;
+        let now = file.snapshot();
+        if now.object.truncate_epoch == at.object.truncate_epoch {
+            Ok(now)
+        } else {
+            Err(Trouble::Stale(Errno::STALE_EPOCH.into()))
+        }
+    }
+
+    /// Asks the home for the file's size.
     async fn ask_size(&self, file: &FileState, at: &Snapshot) -> Result<u64, Trouble> {
         let request = GetObject { object: at.object.clone() };
-        let size = self.ost(at.layout.osts[0], &request, Call::default()).await?.reply.file_bytes;
+        let size = self.ost(at.layout.home(), &request, Call::default()).await?.reply.file_bytes;
         file.size.borrow_mut().see(at.object.truncate_epoch, size);
         Ok(size.max(at.seen))
     }
@@ -85,7 +108,7 @@ impl Client {
         let mut bad = BadReply::Malformed("it was not asked");
         for _ in 0..limits::READ_ATTEMPTS {
             let called = peer.data_call(&message, Call::default()).await?;
-            match object_bytes(file.fid, request, &called.reply, called.bulk) {
+            match object_bytes(at.object.fid, request, &called.reply, called.bulk) {
                 Ok(bytes) => {
                     file.size.borrow_mut().see(at.object.truncate_epoch, called.reply.file_bytes);
                     return Ok(Part { bytes, file_bytes: called.reply.file_bytes });
@@ -98,9 +121,9 @@ impl Client {
     }
 }
 
-/// Where the bytes read end: a reply of stripe 0 that tells a size within its own range has seen the end. Pure.
+/// Where the bytes read end: a reply of the home that tells a size within its own range has seen the end. Pure.
 fn end_of_file(at: &Snapshot, requests: &[ObjectRange], parts: &[Part], end: u64) -> u64 {
-    let told = requests.iter().zip(parts).filter(|(request, _)| request.stripe == 0);
+    let told = requests.iter().zip(parts).filter(|(request, _)| request.ost == at.layout.home());
     let sizes = told.map(|(request, part)| (request.file_end(), part.file_bytes.max(at.seen)));
     sizes.filter(|(file_end, size)| size < file_end).map(|(_, size)| size).fold(end, u64::min)
 }
@@ -123,7 +146,7 @@ mod tests {
 
     fn snapshot(osts: Vec<u32>, seen: u64) -> Snapshot {
         let object = ObjectRef { fid: Fid { high: 0, low: 9 }, layout_generation: 1, truncate_epoch: 1 };
-        let layout = Layout { generation: 1, stripe_bytes: 64 << 10, osts };
+        let layout = Layout::plain(1, 64 << 10, osts);
         Snapshot { layout: layout.into(), object, attr_epoch: 1, seen }
     }
 

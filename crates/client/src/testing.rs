@@ -1,6 +1,6 @@
 //! Chance for tests: the same seed, the same cases.
 
-use forebay_proto::Layout;
+use forebay_proto::{Component, FOR_EVER, Layout};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -27,13 +27,22 @@ impl Dice {
         bytes
     }
 
-    /// 1 to 5 stripes of 64 to 256 KiB.
+    /// 1 to 3 components of 1 to 5 stripes of 64 to 256 KiB; some but the first without OSTs, some beginning anywhere.
     pub fn layout(&mut self) -> Layout {
-        let count = 1 + self.below(5) as u32;
-        Layout {
-            generation: 1,
-            stripe_bytes: (1 + self.below(4) as u32) * (64 << 10),
-            osts: (0..count).map(|i| 10 + i).collect(),
+        let mut components: Vec<Component> = Vec::new();
+        for left in (0..1 + self.below(3)).rev() {
+            let start = components.last().map_or(0, |last| last.end);
+            let odd = if self.one_in(2) { self.below(64 << 10) } else { 0 };
+            let end = if left == 0 { FOR_EVER } else { start + ((1 + self.below(20)) << 16) + odd };
+            let count = if start > 0 && self.one_in(3) { 0 } else { 1 + self.below(5) as u32 };
+            let stripe_bytes = (1 + self.below(4) as u32) * (64 << 10);
+            // Neighbours share some OSTs.
+            let first = 10 + self.below(4) as u32;
+            let osts = (0..count).map(|i| first + i).collect();
+            components.push(Component { start, end, ..Component::plain(stripe_bytes, osts) });
         }
+        let layout = Layout { components, ..Layout::plain(1, 64 << 10, vec![0]) };
+        assert_eq!(layout.validate(), Ok(()));
+        layout
     }
 }

@@ -3,6 +3,8 @@
 //! Invariant: a write is acknowledged only when every request, and the raise of the size it needs, was replied.
 //! Invariant: the bytes are not copied here; slices of them go to the socket and stay pinned until they are committed.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use forebay_proto::{
     Errno,
@@ -46,8 +48,17 @@ impl Client {
         if offset > file.state().size.borrow().seen() {
             file.state().make_sparse();
         }
-        let once = async || self.write_once(file, &file.state().snapshot(), 0, offset, length, data).await;
-        let written = self.fresh(file.state(), once).await?;
+        let mut written = 0;
+        while written < length {
+            // What an OST has no room for goes to another, if what came before it is there: asked for as a write of its own.
+            let (offset, length, rest) = (offset + written as u64, length - written, data.skip(written));
+            let once = async || self.write_once(file, &file.state().snapshot(), 0, offset, length, &rest).await;
+            match self.roomy(file, once).await {
+                Ok(more) => written += more,
+                Err(error) if written == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
         self.wrote(file, written).await?;
         Ok(written)
     }
@@ -72,6 +83,9 @@ impl Client {
         data: &Payload,
     ) -> Result<usize, Trouble> {
         let level = self.level(file.mode().sync);
+        if let Some((offset, length)) = at.layout.first_gap(offset, length as u64) {
+            return Err(Trouble::Bare(offset, length));
+        }
         let requests = plan(&at.layout, offset, length as u64, self.inner.options.max_rpc_bytes.into());
         let sends = requests.iter().map(|request| {
             let parts = data.gather(offset, &request.ranges);
@@ -80,7 +94,10 @@ impl Client {
         });
         let results = all(self.env(), sends).await;
         let written = replied(offset, length, &requests, &results);
-        let raised = raised.max(carried(&requests, &results));
+        let raised = raised.max(carried(at.layout.home(), &requests, &results));
+        if written == 0 && offset >= at.seen {
+            full(offset, &requests, &results)?;
+        }
         match worst(results.into_iter().filter_map(Result::err)) {
             Some(trouble) if written == 0 || matches!(trouble, Trouble::Stale(_)) => return Err(trouble),
             _ => {}
@@ -92,7 +109,7 @@ impl Client {
         Ok(written)
     }
 
-    /// One request. At stripe 0's target it carries the size too.
+    /// One request. At the home it carries the size too.
     async fn write_object(
         &self,
         file: &OpenFile,
@@ -102,20 +119,21 @@ impl Client {
         level: CommitLevel,
     ) -> Result<(), Trouble> {
         let (file, write_id) = (file.state(), self.write_id());
-        let file_bytes = if request.stripe == 0 { request.file_end().max(at.seen) } else { 0 };
+        let is_home = request.ost == at.layout.home();
+        let file_bytes = if is_home { request.file_end().max(at.seen) } else { 0 };
         let message = WriteObject {
             object: at.object.clone(),
             offset: request.offset,
             length: request.length as u32,
             write_id,
-            sums: block_sums(file.fid, request.offset, write_id, &parts),
+            sums: block_sums(at.object.fid, request.offset, write_id, &parts),
             file_bytes,
             attr_epoch: at.attr_epoch,
         };
         let call = Call { bulk: parts, fid: Some(file.fid), ..Call::level(level) };
         let called = self.inner.peers.ost(request.ost).await?.data_call(&message, call).await?;
         let epoch = at.object.truncate_epoch;
-        if request.stripe == 0 {
+        if is_home {
             file.raised(epoch, file_bytes, called.transno);
             file.size.borrow_mut().see(epoch, called.reply.file_bytes);
         }
@@ -147,9 +165,26 @@ fn replied(offset: u64, length: usize, requests: &[ObjectRange], results: &[Resu
     failed.map(|(request, _)| (request.ranges[0].offset - offset) as usize).min().unwrap_or(length)
 }
 
-/// How far the requests to stripe 0's target that were replied have raised the size. Pure.
-fn carried(requests: &[ObjectRange], results: &[Result<(), Trouble>]) -> u64 {
-    let replied = requests.iter().zip(results).filter(|(request, result)| request.stripe == 0 && result.is_ok());
+/// Fails with the OSTs that had no room, if one of those is why nothing was written. Pure.
+fn full(offset: u64, requests: &[ObjectRange], results: &[Result<(), Trouble>]) -> Result<(), Trouble> {
+    let mut osts = BTreeSet::new();
+    let mut first = None;
+    for (request, result) in requests.iter().zip(results) {
+        match result {
+            Err(Trouble::Failed(error)) if error.errno == Errno::ENOSPC => {
+                osts.insert(request.ost);
+                first.get_or_insert(error.clone());
+            }
+            Err(_) => return Ok(()),
+            Ok(()) => {}
+        }
+    }
+    first.map_or(Ok(()), |error| Err(Trouble::Full(offset, osts.into_iter().collect(), error)))
+}
+
+/// How far the requests to the home that were replied have raised the size. Pure.
+fn carried(home: u32, requests: &[ObjectRange], results: &[Result<(), Trouble>]) -> u64 {
+    let replied = requests.iter().zip(results).filter(|(request, result)| request.ost == home && result.is_ok());
     replied.map(|(request, _)| request.file_end()).max().unwrap_or(0)
 }
 
@@ -161,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_failed_request_leaves_the_bytes_before_it() {
-        let layout = Layout { generation: 1, stripe_bytes: 64 << 10, osts: vec![0, 1] };
+        let layout = Layout::plain(1, 64 << 10, vec![0, 1]);
         let requests = plan(&layout, 1000, 200_000, 1 << 20);
         let failed = || Err(Trouble::Failed(Errno::ENOSPC.into()));
         assert_eq!(replied(1000, 200_000, &requests, &[Ok(()), Ok(())]), 200_000);
@@ -171,14 +206,14 @@ mod tests {
 
     #[test]
     fn the_size_is_raised_by_what_went_to_the_first_stripe() {
-        let layout = Layout { generation: 1, stripe_bytes: 64 << 10, osts: vec![0, 1] };
+        let layout = Layout::plain(1, 64 << 10, vec![0, 1]);
         let failed = || Err(Trouble::Failed(Errno::ENOSPC.into()));
         let inside = plan(&layout, 1000, 500, 1 << 20);
-        assert_eq!(carried(&inside, &[Ok(())]), 1500);
-        assert_eq!(carried(&inside, &[failed()]), 0);
+        assert_eq!(carried(0, &inside, &[Ok(())]), 1500);
+        assert_eq!(carried(0, &inside, &[failed()]), 0);
         let beyond = plan(&layout, 65_000, 1000, 1 << 20);
-        assert_eq!(carried(&beyond, &[Ok(()), Ok(())]), 65_536);
-        assert_eq!(carried(&plan(&layout, 70_000, 10, 1 << 20), &[Ok(())]), 0);
+        assert_eq!(carried(0, &beyond, &[Ok(()), Ok(())]), 65_536);
+        assert_eq!(carried(0, &plan(&layout, 70_000, 10, 1 << 20), &[Ok(())]), 0);
     }
 
     #[test]

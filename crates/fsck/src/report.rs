@@ -68,7 +68,7 @@ pub enum Inventory {
 /// An MDT's files and what is on its way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MdtInventory {
-    /// Files ascending, and the number of each one's list of OSTs.
+    /// Objects of files ascending, by the fid the OSTs know them under, and the number of each one's list of OSTs.
     pub files: Vec<(Fid, u32)>,
     /// Lists of OSTs.
     pub layouts: Vec<Vec<u32>>,
@@ -79,7 +79,7 @@ pub struct MdtInventory {
 }
 
 impl MdtInventory {
-    /// The OSTs of a file.
+    /// The OSTs of the file whose objects are called `fid`.
     pub fn osts(&self, fid: Fid) -> Option<&[u32]> {
         let at = self.files.binary_search_by_key(&fid, |(fid, _)| *fid).ok()?;
         self.layouts.get(self.files[at].1 as usize).map(Vec::as_slice)

@@ -1,16 +1,20 @@
 //! The layout as a virtual extended attribute, `forebay.layout`, for `forebay setstripe` and `getstripe`.
 //!
-//! Read, it is JSON: a file's layout, or what new files of a directory get, and how many OSTs there are. Written, it is text in the flags of
-//! `setstripe`: `-c COUNT -S BYTES -i INDEX -p POOL`, any of them. It is not listed, so copies of files do not carry it.
+//! Read, it is JSON: a file's layout, or what new files of a directory get, and how many OSTs there are. Written, it is text in
+//! the flags of `setstripe`. It is not listed: what copies of files carry is `user.forebay.layout`, which the library knows.
 
 use bytes::Bytes;
-use forebay_client::{ClientError, ClientResult, LayoutSpec};
-use forebay_proto::{Errno, Fid, Layout, TargetKind};
+use forebay_client::{ClientError, ClientResult, LayoutSpec, parse_layout};
+use forebay_proto::{Component, Errno, FOR_EVER, Fid, Layout, TargetKind, message::Pool};
 
 use crate::{caller::Asker, server::Server};
 
 /// The attribute's name.
 pub(crate) const NAME: &[u8] = b"forebay.layout";
+/// Migration: read, the version of a file's content; written, `INODE VERSION` of the copy it is to become.
+pub(crate) const MIGRATE: &[u8] = b"forebay.migrate";
+/// What layouts can name, as JSON; only read.
+pub(crate) const POOLS: &[u8] = b"forebay.pools";
 
 impl Server {
     pub async fn get_layout(&self, ino: u64) -> ClientResult<Bytes> {
@@ -24,9 +28,32 @@ impl Server {
         Ok(text.into())
     }
 
+    /// What a layout can name: the OSTs and the pools.
+    pub async fn get_pools(&self) -> ClientResult<Bytes> {
+        let told = self.client.pools().await?;
+        let pool = |pool: &Pool| format!(r#""{}": [{}]"#, quoted(&pool.name), list(&pool.osts));
+        let pools: Vec<String> = told.pools.iter().map(pool).collect();
+        Ok(format!(r#"{{"osts": [{}], "pools": {{{}}}}}"#, list(&told.osts), pools.join(", ")).into())
+    }
+
+    /// What the content of a file is called until it changes.
+    pub async fn migrate_start(&self, ino: u64) -> ClientResult<Bytes> {
+        Ok(self.client.migrate_start(self.fid(ino)).await?.to_string().into())
+    }
+
+    /// `INO VERSION`: the copy whose objects the file takes over, and what its content was called before it was copied.
+    pub async fn migrate(&self, asker: Asker, ino: u64, text: &[u8]) -> ClientResult<()> {
+        let mut numbers = std::str::from_utf8(text).unwrap_or_default().split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(copy)), Some(Ok(version)), None) = (numbers.next(), numbers.next(), numbers.next()) else {
+            return Err(ClientError::new(Errno::EINVAL, "forebay.migrate is written as INODE VERSION"));
+        };
+        let (fid, copy) = (self.fid(ino), self.fid(copy));
+        asker.make(0, async |caller| self.client.migrate(caller, fid, copy, version).await).await
+    }
+
     /// As the asker: the kernel has checked write permission only, and the layout is the owner's.
     pub async fn set_layout(&self, asker: Asker, ino: u64, text: &[u8]) -> ClientResult<()> {
-        let layout = parse(text).ok_or_else(|| {
+        let layout = parse_layout(text).ok_or_else(|| {
             ClientError::new(Errno::EINVAL, "forebay.layout is written as -c COUNT -S BYTES -i INDEX -p POOL")
         })?;
         let fid = self.fid(ino);
@@ -35,25 +62,70 @@ impl Server {
 }
 
 fn describe(fid: Fid, layout: &Layout, cluster_osts: usize) -> String {
-    let osts: Vec<String> = layout.osts.iter().map(u32::to_string).collect();
+    let first = &layout.components[0];
+    let parts: Vec<String> = layout.components.iter().map(describe_component).collect();
     format!(
-        r#"{{"stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "generation": {}, "osts": [{}], "fid": "{fid}", "pool": "", "cluster_osts": {cluster_osts}}}"#,
-        osts.len(),
-        layout.stripe_bytes,
-        osts.first().map_or("-1", String::as_str),
+        r#"{{"stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "generation": {}, "osts": [{}], "fid": "{}", "pool": "{}", "components": [{}], "cluster_osts": {cluster_osts}}}"#,
+        first.osts.len(),
+        first.stripe_bytes,
+        layout.home(),
         layout.generation,
-        osts.join(", "),
+        list(&first.osts),
+        layout.objects_of(fid),
+        quoted(&first.pool),
+        parts.join(", "),
+    )
+}
+
+fn describe_component(part: &Component) -> String {
+    format!(
+        r#"{{"start": {}, "end": {}, "stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "pool": "{}", "osts": [{}]}}"#,
+        part.start,
+        end(part.end),
+        or_minus_one(part.stripe_count),
+        part.stripe_bytes,
+        part.osts.first().map_or_else(|| or_minus_one(part.stripe_index), |ost| i64::from(*ost)),
+        quoted(&part.pool),
+        list(&part.osts),
     )
 }
 
 fn describe_default(layout: &LayoutSpec, cluster_osts: usize) -> String {
+    let mut start = 0;
+    let parts = layout.components.iter().map(|part| {
+        let words = format!(
+            r#"{{"start": {start}, "end": {}, "stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "pool": "{}"}}"#,
+            end(part.end),
+            or_minus_one(part.stripe_count),
+            part.stripe_bytes,
+            or_minus_one(part.stripe_index),
+            quoted(&part.pool),
+        );
+        start = part.end;
+        words
+    });
+    let parts: Vec<String> = parts.collect();
     format!(
-        r#"{{"stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "pool": "{}", "cluster_osts": {cluster_osts}}}"#,
+        r#"{{"stripe_count": {}, "stripe_size": {}, "stripe_index": {}, "pool": "{}", "components": [{}], "cluster_osts": {cluster_osts}}}"#,
         or_minus_one(layout.stripe_count),
         layout.stripe_bytes,
         or_minus_one(layout.stripe_index),
-        layout.pool.replace(['"', '\\'], ""),
+        quoted(&layout.pool),
+        parts.join(", "),
     )
+}
+
+fn list(osts: &[u32]) -> String {
+    osts.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn quoted(pool: &str) -> String {
+    pool.replace(['"', '\\'], "")
+}
+
+/// The end of a component; -1: it has none.
+fn end(end: u64) -> String {
+    if end == FOR_EVER { "-1".into() } else { end.to_string() }
 }
 
 /// The largest number stands for what users write as -1.
@@ -61,47 +133,16 @@ fn or_minus_one(number: u32) -> i64 {
     if number == u32::MAX { -1 } else { number.into() }
 }
 
-fn parse(text: &[u8]) -> Option<LayoutSpec> {
-    let mut words = std::str::from_utf8(text).ok()?.split_whitespace();
-    let mut layout = LayoutSpec::inherit();
-    while let Some(flag) = words.next() {
-        let value = words.next()?;
-        match flag {
-            "-c" => layout.stripe_count = number(value)?,
-            "-S" => layout.stripe_bytes = value.parse().ok()?,
-            "-i" => layout.stripe_index = number(value)?,
-            "-p" => layout.pool = value.into(),
-            _ => return None,
-        }
-    }
-    Some(layout)
-}
-
-fn number(value: &str) -> Option<u32> {
-    if value == "-1" { Some(u32::MAX) } else { value.parse().ok() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn flags_of_setstripe_are_read() {
-        let layout = LayoutSpec { stripe_count: 4, stripe_bytes: 1 << 20, stripe_index: 2, pool: "fast".into() };
-        assert_eq!(parse(b"-c 4 -S 1048576 -i 2 -p fast"), Some(layout));
-        assert_eq!(parse(b"-c 0 -S 0 -i -1"), Some(LayoutSpec::inherit()));
-        assert_eq!(parse(b"-c -1").map(|layout| layout.stripe_count), Some(u32::MAX));
-        for bad in [&b"-c"[..], b"-c x", b"-S -1", b"4", b"-q 1", b"\xff"] {
-            assert_eq!(parse(bad), None, "{}", String::from_utf8_lossy(bad));
-        }
-    }
-
-    #[test]
     fn a_layout_is_told_as_json() {
-        let layout = Layout { generation: 2, stripe_bytes: 65536, osts: vec![3, 0] };
-        let expected = r#"{"stripe_count": 2, "stripe_size": 65536, "stripe_index": 3, "generation": 2, "osts": [3, 0], "fid": "[0x0:0x1]", "pool": "", "cluster_osts": 4}"#;
+        let layout = Layout::plain(2, 65536, vec![3, 0]);
+        let expected = r#"{"stripe_count": 2, "stripe_size": 65536, "stripe_index": 3, "generation": 2, "osts": [3, 0], "fid": "[0x0:0x1]", "pool": "", "components": [{"start": 0, "end": -1, "stripe_count": 2, "stripe_size": 65536, "stripe_index": 3, "pool": "", "osts": [3, 0]}], "cluster_osts": 4}"#;
         assert_eq!(describe(Fid::ROOT, &layout, 4), expected);
-        let expected = r#"{"stripe_count": 0, "stripe_size": 0, "stripe_index": -1, "pool": "", "cluster_osts": 4}"#;
+        let expected = r#"{"stripe_count": 0, "stripe_size": 0, "stripe_index": -1, "pool": "", "components": [], "cluster_osts": 4}"#;
         assert_eq!(describe_default(&LayoutSpec::inherit(), 4), expected);
     }
 }

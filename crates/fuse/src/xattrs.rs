@@ -1,7 +1,7 @@
 //! Extended attributes: the kernel asks for a length with size 0, then for the value with room for it.
 
 use bytes::Bytes;
-use forebay_client::ClientResult;
+use forebay_client::{ClientResult, LAYOUT_XATTR};
 use forebay_proto::Errno;
 
 use crate::{
@@ -44,6 +44,12 @@ impl Server {
         if name == layout::NAME {
             return sized(self.get_layout(ino).await?, room);
         }
+        if name == layout::MIGRATE {
+            return sized(self.migrate_start(ino).await?, room);
+        }
+        if name == layout::POOLS {
+            return sized(self.get_pools().await?, room);
+        }
         sized(self.client.getxattr(&decided(), self.fid(ino), name).await?, room)
     }
 
@@ -60,6 +66,16 @@ impl Server {
         }
         if name == layout::NAME {
             return self.set_layout(asker, ino, value).await;
+        }
+        if name == layout::MIGRATE {
+            return self.migrate(asker, ino, value).await;
+        }
+        if name == LAYOUT_XATTR {
+            // The layout is the owner's; the kernel has checked write permission only.
+            let fid = self.fid(ino);
+            return asker
+                .make(0, async |caller| self.client.setxattr(caller, fid, name, value, flags as u32).await)
+                .await;
         }
         let fid = self.fid(ino);
         if is_acl(name) {

@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 use forebay_proto::{
-    DecodeError, Fid, Layout, Reader, Transno, limits,
+    DecodeError, Fid, Layout, Reader, Transno,
     message::{Attr, LayoutSpec, attr_flags},
 };
 
-use crate::{acl::Acls, varint};
+use crate::{acl::Acls, layout_row, varint};
 
 const VERSION: u8 = 1;
 
@@ -282,22 +282,13 @@ impl Inode {
 
 fn encode_body(body: &Body, out: &mut Vec<u8>) {
     match body {
-        Body::File(layout) => {
-            varint::put(out, layout.generation.into());
-            varint::put(out, (layout.stripe_bytes / limits::STRIPE_BYTES_MIN).into());
-            varint::put(out, layout.osts.len() as u64);
-            layout.osts.iter().for_each(|ost| varint::put(out, (*ost).into()));
-        }
+        Body::File(layout) => layout_row::encode(layout, out),
         Body::Dir(dir) => {
             varint::put_fid(out, dir.parent);
             out.extend_from_slice(&dir.seed.to_le_bytes());
             varint::put(out, dir.entries);
             if let Some(spec) = &dir.default_layout {
-                varint::put(out, spec.stripe_count.into());
-                varint::put(out, spec.stripe_bytes.into());
-                varint::put(out, spec.stripe_index.into());
-                varint::put(out, spec.pool.len() as u64);
-                out.extend_from_slice(spec.pool.as_bytes());
+                layout_row::encode_spec(spec, out);
             }
         }
         Body::Symlink(target) => out.extend_from_slice(target),
@@ -307,40 +298,17 @@ fn encode_body(body: &Body, out: &mut Vec<u8>) {
 
 fn decode_body(mode: u32, has_default_layout: bool, r: &mut Reader<'_>) -> Result<Body, DecodeError> {
     match mode & S_IFMT {
-        S_IFREG => decode_layout(r).map(Body::File),
+        S_IFREG => layout_row::decode(r).map(Body::File),
         S_IFDIR => Ok(Body::Dir(Directory {
             parent: varint::get_fid(r)?,
             seed: r.u64()?,
             entries: varint::get(r)?,
-            default_layout: if has_default_layout { Some(decode_spec(r)?) } else { None },
+            default_layout: if has_default_layout { Some(layout_row::decode_spec(r)?) } else { None },
         })),
         S_IFLNK => Ok(Body::Symlink(Bytes::copy_from_slice(r.take(r.remaining())?))),
         S_IFIFO | S_IFSOCK | S_IFCHR | S_IFBLK => Ok(Body::Special(varint::get(r)?)),
         _ => Err(DecodeError::new("inode: a type this program does not know")),
     }
-}
-
-fn decode_layout(r: &mut Reader<'_>) -> Result<Layout, DecodeError> {
-    let generation = varint::get_u32(r)?;
-    let stripe_bytes = varint::get_u32(r)?
-        .checked_mul(limits::STRIPE_BYTES_MIN)
-        .ok_or(DecodeError::new("inode: the stripe size is out of bounds"))?;
-    let count = varint::get(r)? as usize;
-    if count > limits::STRIPES {
-        return Err(DecodeError::new("inode: more stripes than there can be"));
-    }
-    let osts = (0..count).map(|_| varint::get_u32(r)).collect::<Result<_, _>>()?;
-    let layout = Layout { generation, stripe_bytes, osts };
-    layout.validate()?;
-    Ok(layout)
-}
-
-fn decode_spec(r: &mut Reader<'_>) -> Result<LayoutSpec, DecodeError> {
-    let (stripe_count, stripe_bytes, stripe_index) = (varint::get_u32(r)?, varint::get_u32(r)?, varint::get_u32(r)?);
-    let length = varint::get(r)? as usize;
-    let pool =
-        std::str::from_utf8(r.take(length)?).map_err(|_| DecodeError::new("inode: a pool's name is not UTF-8"))?;
-    Ok(LayoutSpec { stripe_count, stripe_bytes, stripe_index, pool: pool.into() })
 }
 
 #[cfg(test)]
@@ -368,7 +336,7 @@ pub(crate) mod tests {
             sparse: false,
             has_acl: false,
             acls: Acls::default(),
-            body: Body::File(Layout { generation: 1, stripe_bytes: 1 << 20, osts: vec![2] }),
+            body: Body::File(Layout::plain(1, 1 << 20, vec![2])),
         }
     }
 
@@ -385,7 +353,13 @@ pub(crate) mod tests {
     fn every_type_survives_its_bytes() {
         let file = plain_file();
         let times = Inode { mtime_ns: -5, atime_ns: i64::MAX, btime_ns: i64::MIN, ..file.clone() };
-        let spec = LayoutSpec { stripe_count: u32::MAX, stripe_bytes: 4 << 20, stripe_index: 3, pool: "flash".into() };
+        let spec = LayoutSpec {
+            stripe_count: u32::MAX,
+            stripe_bytes: 4 << 20,
+            stripe_index: 3,
+            pool: "flash".into(),
+            ..LayoutSpec::inherit()
+        };
         let dir = Directory { parent: Fid::ROOT, seed: 77, entries: 1 << 40, default_layout: Some(spec) };
         round_trip(&times);
         round_trip(&Inode {

@@ -27,6 +27,9 @@ pub const COUNTER: u8 = 0x29;
 /// Weights of the OSTs from a transno on.
 pub const PLACEMENT: u8 = 0x2a;
 
+/// Whose objects of a fid are, where they are another file's.
+pub const OBJECTS: u8 = 0x2b;
+
 /// A short key, on the stack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
@@ -150,6 +153,11 @@ pub fn next_sequence() -> Key {
 /// The placement table in force for transnos above `from`.
 pub fn placement(from: Transno) -> Key {
     Key::new(PLACEMENT).with(&from.0.to_be_bytes())
+}
+
+/// Whose the objects called `fid` are.
+pub fn objects(fid: Fid) -> Key {
+    Key::new(OBJECTS).with(&fid.to_key())
 }
 
 /// The transno of a placement table's key.

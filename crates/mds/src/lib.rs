@@ -16,6 +16,7 @@ mod dirent;
 mod halt;
 mod inode;
 mod keys;
+mod layout_row;
 pub mod limits;
 mod load;
 mod locks;

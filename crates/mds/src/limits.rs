@@ -62,3 +62,5 @@ pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 pub const FORGOTTEN_INTERVAL: Duration = Duration::from_millis(20);
 /// How often that is looked at.
 pub const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Most pools: the table they are part of stays small.
+pub const POOLS: usize = 64;

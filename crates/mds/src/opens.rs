@@ -72,6 +72,11 @@ impl Opens {
         count.writers == 0 || count.sole_writer == Some(session)
     }
 
+    /// A session other than `session` has `fid` open.
+    pub fn is_open_elsewhere(&self, fid: Fid, session: SessionId) -> bool {
+        self.count(fid).handles > 0 && self.by_session.keys().any(|(whose, _, of)| *of == fid && *whose != session)
+    }
+
     /// Flags of a handle.
     pub fn flags(&self, fid: Fid, session: SessionId, handle: u64) -> Option<u32> {
         self.by_session.get(&(session, handle, fid)).copied()

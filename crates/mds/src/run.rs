@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use forebay_proto::{ClientId, Encode, Errno, ErrorReply, SessionId, Transno};
+use forebay_proto::{ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno};
 use forebay_store::{StoreError, StoreErrorKind, Txn};
 use forebay_target::{Answer, Context, store_error};
 
@@ -11,6 +11,7 @@ use crate::{
     halt::{Halt, Step},
     keys::Key,
     limits,
+    placement::Table,
     tx::{Alone, Effects, Origin, Sharing, Tx},
 };
 
@@ -210,10 +211,47 @@ impl Mds {
         }
     }
 
+    /// The layout of `fid` is shown once `transno` is committed; in a task of its own, as the request's client may go away.
+    fn show_when_committed(&self, fid: Fid, transno: Transno) {
+        let mds = self.strong();
+        self.env.spawn(async move {
+            if let Ok(target) = mds.target()
+                && target.wait_committed(transno).await.is_ok()
+            {
+                mds.memory.borrow_mut().truncating.remove(&fid);
+                mds.memory_changed();
+            }
+        });
+    }
+
+    /// A table is used once it is committed; until then creates wait.
+    fn use_when_committed(&self, from: Transno, table: Table) {
+        let mds = self.strong();
+        self.env.spawn(async move {
+            if let Ok(target) = mds.target()
+                && target.wait_committed(from).await.is_ok()
+            {
+                let mut memory = mds.memory.borrow_mut();
+                memory.placement.push(from, &table);
+                memory.placing = false;
+                drop(memory);
+                mds.memory_changed();
+            }
+        });
+    }
+
     /// What has to be true before the reply leaves.
     async fn follow_up(&self, ctx: &Context, answer: &Answer, effects: &Effects) -> Result<(), ErrorReply> {
         if effects.lease.is_some() && !ctx.is_replay() {
             ctx.target().wait_committed(answer.transno).await?;
+        }
+        if let Some(fid) = effects.hidden {
+            self.show_when_committed(fid, answer.transno);
+            self.wait_until(|memory| !memory.truncating.contains(&fid)).await;
+        }
+        if let Some((from, table)) = &effects.table {
+            self.use_when_committed(*from, table.clone());
+            self.wait_until(|memory| !memory.placing).await;
         }
         if let Some(fid) = effects.truncate.filter(|_| !ctx.is_replay()) {
             ctx.target().wait_committed(answer.transno).await?;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_env::{Address, Env, Time, sync::Notify};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid,
-    message::{LayoutSpec, Op, Open, OpenReply, SetAttr},
+    message::{ExtendLayout, LayoutSpec, Migrate, Op, Open, OpenReply, SetAttr, SetLayout},
 };
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
@@ -115,6 +115,8 @@ impl Mds {
         effects.opens.iter().for_each(|change| memory.opens.follow(*change));
         effects.locks.iter().for_each(|(session, fid, lock)| memory.locks.set(*session, *fid, lock));
         memory.truncating.extend(effects.truncate);
+        memory.truncating.extend(effects.hidden);
+        memory.placing |= effects.table.is_some();
         if let Some((sequence, client)) = effects.lease {
             memory.leases.insert(sequence, client);
             memory.next_sequence = memory.next_sequence.max(sequence.0 + 1);
@@ -187,6 +189,11 @@ impl Mds {
             Op::ListXattr => run!(read, ops::xattr::list_keys, ops::xattr::list),
             Op::RemoveXattr => run!(modify, ops::xattr::remove_keys, ops::xattr::remove),
             Op::SetLayout => run!(modify, ops::setlayout::keys, ops::setlayout::apply),
+            Op::ExtendLayout => run!(modify, ops::extend::keys, ops::extend::apply),
+            Op::MigrateStart => run!(read, ops::migrate::start_keys, ops::migrate::start),
+            Op::Migrate => run!(modify, ops::migrate::keys, ops::migrate::apply),
+            Op::SetPool => run!(modify, ops::pool::keys, ops::pool::set),
+            Op::GetPools => Ok(Answer::read(&ops::pool::list(self.memory.borrow().placement.newest_table()))),
             Op::Lock => self.lock(&ctx, &body).await,
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {
@@ -236,7 +243,11 @@ impl Service for Mds {
         let cut = match op {
             Op::SetAttr => SetAttr::from_bytes(&body).ok().map(|request| request.fid),
             Op::Open => Open::from_bytes(&body).ok().map(|request| request.fid),
+            Op::ExtendLayout => ExtendLayout::from_bytes(&body).ok().map(|request| request.fid),
+            Op::SetLayout => SetLayout::from_bytes(&body).ok().map(|request| request.fid),
+            Op::Migrate => Migrate::from_bytes(&body).ok().map(|request| request.fid),
             Op::Create => OpenReply::from_bytes(&reply).ok().map(|reply| reply.attr.fid),
+            Op::SetPool => return self.wait_until(|memory| !memory.placing).await,
             _ => None,
         };
         if let Some(fid) = cut {

@@ -72,7 +72,10 @@ impl World {
             transno: 0,
             next_fid: 0,
         };
-        world.memory.placement.push(Transno(0), &Table { weights: [(0, 1), (1, 1), (2, 1)].into() });
+        world
+            .memory
+            .placement
+            .push(Transno(0), &Table { weights: [(0, 1), (1, 1), (2, 1)].into(), ..Table::default() });
         world.memory.leases.insert(forebay_proto::FidSequence(1), world.client());
         let mut rows = Overlay { base: &BTreeMap::new(), changes: BTreeMap::new() };
         bootstrap::write(&mut rows, 42, world.now_ns);

@@ -15,6 +15,7 @@ use crate::{
     memory::Memory,
     opens::OpenChange,
     ops,
+    placement::Table,
 };
 
 /// Rows that can be read and changed together.
@@ -82,6 +83,10 @@ pub struct Effects {
     pub destroys: bool,
     /// A truncate to be driven to the OSTs.
     pub truncate: Option<Fid>,
+    /// A file whose new layout nobody must see before it is committed, not even who asked for it.
+    pub hidden: Option<Fid>,
+    /// A new placement table, and from when on it is in force.
+    pub table: Option<(Transno, Table)>,
     /// Locks that were brought back.
     pub locks: Vec<(SessionId, Fid, LockSpec)>,
     /// A sequence was leased.

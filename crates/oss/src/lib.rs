@@ -2,7 +2,7 @@
 //!
 //! Invariant: a write becomes visible whole, after its bytes are on the device, in the order of transnos.
 //! Invariant: room is reserved before a request is admitted: ENOSPC is decided there and nowhere later.
-//! Invariant: the target of stripe 0 keeps the file's size; it grows only, within a truncate epoch.
+//! Invariant: a file's home keeps its size; it grows only, within a truncate epoch.
 //! Not here: where bytes lie (crate `store`), sessions and replay (crate `target`), names (crate `mds`).
 
 mod admission;

@@ -20,3 +20,5 @@ pub const READ_AHEAD_REQUEST_BYTES_MIN: u64 = 64 << 10;
 pub const READ_AHEAD_OBJECTS: usize = 1024;
 /// How long a request of a newer truncate epoch waits for that truncate to arrive before it is sent back.
 pub const TRUNCATE_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+/// Room that is left for others where an append is let in (see `ops::append`).
+pub const APPEND_SLACK_BYTES: u64 = 256 << 10;

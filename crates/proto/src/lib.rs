@@ -15,6 +15,6 @@ pub mod uuid;
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};
 pub use error::{Errno, ErrorReply};
 pub use ids::{ClientId, Fid, FidSequence, Incarnation, SessionId, TargetId, TargetKind, Transno, WriteId};
-pub use layout::{Layout, StripePiece};
+pub use layout::{Component, FOR_EVER, Layout, StripePiece};
 pub use locks::LockList;
 pub use uuid::Uuid;

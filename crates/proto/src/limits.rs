@@ -24,5 +24,9 @@ pub const PUNCH_BYTES: u64 = 256 << 20;
 pub const STRIPE_BYTES_MIN: u32 = 64 << 10;
 /// Most stripes of one file.
 pub const STRIPES: usize = 2000;
+/// Most components of one layout.
+pub const COMPONENTS: usize = 64;
+/// Longest name of a pool, as Lustre's.
+pub const POOL_NAME_BYTES: usize = 15;
 /// Requests one session may have in flight.
 pub const SLOTS: u16 = 64;

@@ -3,10 +3,11 @@
 //! A worker does one operation at a time, so its model is exact. Others may look at its files ([`Worker::peek`]).
 
 mod attributes;
+mod layouts;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
-use forebay_client::{Allocate, Caller, Client, ClientError, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_client::{Allocate, Caller, Client, ClientError, OpenFile, OpenMode, SetAttributes};
 use forebay_env::Env;
 use forebay_proto::{Errno, Fid};
 
@@ -253,9 +254,11 @@ impl Runner {
             67..=71 => self.rename().await,
             72..=74 => self.link().await,
             75..=79 => self.unlink().await,
-            80..=82 => self.mkdir().await,
+            80 => self.lay_out().await,
+            81..=82 => self.mkdir().await,
             83..=84 => self.rmdir().await,
-            85..=86 => self.symlink().await,
+            85 => self.symlink().await,
+            86 => self.migrate().await,
             87..=88 => self.list().await,
             89..=91 => self.keep_open().await,
             92..=93 => self.punch().await,
@@ -415,8 +418,7 @@ impl Runner {
         let path = self.new_path("f");
         let id = self.me.borrow_mut().number();
         let (dir, name) = self.parent(&path).await?;
-        let stripes = self.dice.below(4) as u32;
-        let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+        let layout = layouts::some_layout(&mut self.dice);
         let client = self.client.clone();
         let request =
             async { client.create(&caller(), dir, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await };
@@ -446,7 +448,7 @@ impl Runner {
         let longest = [300, 5_000, 70_000, 260_000][self.dice.below(4) as usize];
         let length = 1 + self.dice.below(longest);
         let tag = self.dice.roll() | 1;
-        self.say(&format!("write {tag:#x} to {} at {offset} + {length}, over {:?}", file.fid(), file.layout().osts));
+        self.say(&format!("write {tag:#x} to {} at {offset} + {length}, over {:?}", file.fid(), file.layout().osts()));
         {
             let mut me = self.me.borrow_mut();
             me.pending = Some(Pending::Write { file: id, offset, length, tag });

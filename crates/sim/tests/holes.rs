@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_client::{Allocate, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
-use forebay_proto::{Errno, Fid};
+use forebay_proto::{Errno, FOR_EVER, Fid, message::ComponentSpec};
 use forebay_sim::{Cluster, ClusterOptions};
 
 const FILE_BYTES: usize = 700_000;
@@ -39,7 +39,16 @@ fn seek_and_used_bytes_are_what_was_written_and_not_punched_or_cut() {
         sim.block_on(async {
             let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
             let stripes = 1 + (seed % 3) as u32;
-            let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let plain = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let part = |end, stripe_count| ComponentSpec {
+                end,
+                stripe_count,
+                stripe_bytes: 64 << 10,
+                stripe_index: u32::MAX,
+                pool: String::new(),
+            };
+            let components = vec![part(192 << 10, 1), part(448 << 10, 2), part(FOR_EVER, stripes)];
+            let layout = if seed % 2 == 0 { plain } else { LayoutSpec { components, ..LayoutSpec::inherit() } };
             let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
             let (attr, file) = made.expect("it is made");
             let mut table: Vec<bool> = Vec::new();

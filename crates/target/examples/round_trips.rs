@@ -84,7 +84,7 @@ async fn call(session: &ClientSession, counter: u32, changes: bool) {
     use forebay_proto::message::{AppendReserve, GetObject};
     use forebay_rpc::Call;
     if changes {
-        let request = AppendReserve { object: object(counter), length: 1, attr_epoch: 0 };
+        let request = AppendReserve { object: object(counter), length: 1, attr_epoch: 0, here: false };
         session.call(&request, Call::default()).await.expect("replied");
     } else {
         session.call(&GetObject { object: object(counter) }, Call::default()).await.expect("replied");

@@ -372,7 +372,7 @@ fn forged_replays_and_claims_are_refused_and_nobody_suffers() {
             let mut header = FrameHeader::new(FrameKind::Request, Op::AppendReserve as u16);
             (header.flags, header.transno, header.sequence) = (frame_flags::REPLAY, *transno, 1);
             (header.session, header.incarnation) = (reply.session, reply.incarnation);
-            let request = AppendReserve { object: object(1), length: 1, attr_epoch: 0 };
+            let request = AppendReserve { object: object(1), length: 1, attr_epoch: 0, here: false };
             let frame = Frame::new(header, request.to_bytes().into(), vec![]);
             write.write_all(&[Bytes::copy_from_slice(&frame.header.to_bytes()), frame.body]).await.unwrap();
         }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     bench::ior::drop_caches,
     error::{CliResult, Doing},
-    posix, stripe,
+    layout, posix,
 };
 
 /// What the demo's programs do.
@@ -66,7 +66,7 @@ impl Volume for Directory {
     fn make_dirs(&self, dir: &str, osts: usize) -> CliResult {
         let dir = self.root.join(dir);
         std::fs::create_dir_all(&dir).doing(|| format!("cannot make {}", dir.display()))?;
-        if osts == 0 { Ok(()) } else { stripe::set_layout(&dir, osts) }
+        if osts == 0 { Ok(()) } else { layout::set_layout(&dir, osts) }
     }
 
     fn write(&self, checkpoint: &Checkpoint, on_progress: &mut dyn FnMut(u64)) -> CliResult<Pace> {
@@ -82,13 +82,11 @@ impl Volume for Directory {
     fn spread(&self, file: &str, osts: usize) -> CliResult<Vec<u64>> {
         let path = self.root.join(file);
         let size = path.metadata().doing(|| format!("cannot look at {}", path.display()))?.len();
-        let layout = stripe::layout_of(&path)?;
+        let layout = layout::layout_of(&path)?;
         let list = layout["osts"].as_array().map_or(&[][..], Vec::as_slice);
-        let layout = forebay_proto::Layout {
-            generation: 1,
-            stripe_bytes: layout["stripe_size"].as_u64().unwrap_or(1 << 20) as u32,
-            osts: list.iter().filter_map(serde_json::Value::as_u64).map(|ost| ost as u32).collect(),
-        };
+        let osts_of_file = list.iter().filter_map(serde_json::Value::as_u64).map(|ost| ost as u32).collect();
+        let stripe_bytes = layout["stripe_size"].as_u64().unwrap_or(1 << 20) as u32;
+        let layout = forebay_proto::Layout::plain(1, stripe_bytes, osts_of_file);
         Ok(bytes_per_ost(&layout, size, osts))
     }
 }
@@ -96,9 +94,9 @@ impl Volume for Directory {
 /// Bytes of a file of `size` bytes on each OST.
 pub fn bytes_per_ost(layout: &forebay_proto::Layout, size: u64, osts: usize) -> Vec<u64> {
     let mut bytes = vec![0; osts];
-    for (stripe, &ost) in layout.osts.iter().enumerate() {
-        if let Some(place) = bytes.get_mut(ost as usize) {
-            *place += layout.object_bytes(stripe, size);
+    for piece in layout.pieces(0, size) {
+        if let Some(place) = bytes.get_mut(piece.ost as usize) {
+            *place += piece.length;
         }
     }
     bytes

@@ -76,7 +76,7 @@ pub async fn write_synced(client: &Client, number: u64) -> ClientResult<()> {
 pub async fn ost_of(client: &Client, number: u64) -> u32 {
     let attr = client.resolve(&root(), &name(number)).await.expect("it is there");
     let (layout, _) = client.get_layout(attr.fid).await.expect("a layout");
-    layout.expect("of a file").osts[0]
+    layout.expect("of a file").home()
 }
 
 /// Whether file `number` is there, whole.

@@ -61,6 +61,10 @@ pub(crate) struct MdtCheck {
     layouts: BTreeMap<Vec<u32>, u32>,
     inventory: MdtInventory,
     group: NameGroup,
+    /// Files whose objects are called otherwise.
+    exchanged: BTreeSet<Fid>,
+    /// What those are called.
+    borrowed: BTreeSet<Fid>,
     /// Inodes that have a row of extended attributes.
     with_xattrs: BTreeSet<Fid>,
     /// The directory whose names come now.
@@ -94,6 +98,7 @@ impl MdtCheck {
             space::DESTROY => self.destroy(key, value, findings),
             space::TRUNCATE => self.truncate(key, value, findings),
             space::COUNTER => self.counter(key, value),
+            space::OBJECTS => self.objects(key, value, findings),
             _ => placement(key, value),
         };
         if let Err(error) = outcome {
@@ -133,7 +138,7 @@ impl MdtCheck {
                     subdirectories: 0,
                 });
             }
-            mdt::Body::File(osts) => self.file(fid, osts),
+            mdt::Body::File(objects, osts) => self.file(fid, *objects, osts),
             mdt::Body::Other => {}
         }
         self.inodes.push(InodeRecord {
@@ -158,7 +163,11 @@ impl MdtCheck {
         }
     }
 
-    fn file(&mut self, fid: Fid, osts: &[u32]) {
+    fn file(&mut self, fid: Fid, objects: Option<Fid>, osts: &[u32]) {
+        if let Some(objects) = objects {
+            self.exchanged.insert(fid);
+            self.borrowed.insert(objects);
+        }
         let next = self.layouts.len() as u32;
         let number = match self.layouts.get(osts) {
             Some(number) => *number,
@@ -168,7 +177,7 @@ impl MdtCheck {
                 next
             }
         };
-        self.inventory.files.push((fid, number));
+        self.inventory.files.push((objects.unwrap_or(fid), number));
     }
 
     fn attributes(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
@@ -217,7 +226,7 @@ impl MdtCheck {
     fn destroy(&mut self, key: &[u8], value: &[u8], findings: &mut Findings) -> Result<(), DecodeError> {
         let (ost, fid) = mdt::destroy_key(key).ok_or(WRONG_KEY)?;
         mdt::decode_mark(value)?;
-        if self.find(fid).is_some() {
+        if self.borrowed.contains(&fid) || (self.find(fid).is_some() && !self.exchanged.contains(&fid)) {
             findings.add(Finding::error(Kind::Destroy, Place::row(key), format!("{fid} exists")));
         }
         self.inventory.destroys.insert((ost, fid));
@@ -226,7 +235,7 @@ impl MdtCheck {
 
     fn truncate(&mut self, key: &[u8], value: &[u8], findings: &mut Findings) -> Result<(), DecodeError> {
         let fid = fid_key(key).ok_or(WRONG_KEY)?;
-        let (epoch, _, _) = mdt::decode_truncate(value)?;
+        let epoch = mdt::decode_truncate(value)?;
         match self.find(fid).map(|at| &self.inodes[at]) {
             None => {
                 findings.add(Finding::warning(Kind::Truncate, Place::row(key), "a truncate of a file that is gone"))
@@ -236,6 +245,15 @@ impl MdtCheck {
                 findings.add(finding.with(format!("epoch {}", inode.truncate_epoch), format!("epoch {epoch}")));
             }
             Some(_) => {}
+        }
+        Ok(())
+    }
+
+    fn objects(&mut self, key: &[u8], value: &[u8], findings: &mut Findings) -> Result<(), DecodeError> {
+        let (objects, owner) = (fid_key(key).ok_or(WRONG_KEY)?, mdt::decode_objects(value)?);
+        if !self.borrowed.remove(&objects) {
+            let words = format!("objects are called {owner}'s that are not");
+            findings.add(Finding::warning(Kind::Row, Place::row(key), words));
         }
         Ok(())
     }
@@ -258,6 +276,7 @@ impl MdtCheck {
         stats: &mut Stats,
     ) -> (MdtInventory, Vec<KeyedFix>) {
         self.end_group(findings);
+        self.inventory.files.sort_unstable();
         (stats.files, stats.names) = (self.inodes.len() as u64, self.names);
         stats.orphans = self.inodes.iter().filter(|inode| inode.is_orphan).count() as u64;
         if !incomplete {
@@ -265,6 +284,11 @@ impl MdtCheck {
             self.check_tree(findings);
             self.check_links(findings);
             self.check_xattrs(findings);
+            for objects in &self.borrowed {
+                let words =
+                    format!("a file has the objects called {objects}, and no row says so: they would be collected");
+                findings.add(Finding::error(Kind::Row, inode_place(*objects), words));
+            }
             self.check_counters(findings);
         }
         (self.inventory, self.fixes)

@@ -320,7 +320,7 @@ impl Checker {
                 }
             }
             (space::SESSION..=space::FENCE, _) => self.target.row(pass, key, value, findings),
-            (space::SUPERBLOCK..=space::PLACEMENT, Rows::Mdt(mdt)) => {
+            (space::SUPERBLOCK..=space::OBJECTS, Rows::Mdt(mdt)) => {
                 mdt.row(key, value, self.last_transno, self.target.sessions(), findings);
             }
             (space::OBJECT, Rows::Ost(ost)) => ost.row(key, value, self.last_transno, findings),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_proto::{DecodeError, Fid, Reader, Transno, limits as proto_limits};
 
-use super::siphash::siphash13;
+use super::{layout, siphash::siphash13};
 use crate::{format::varint, limits};
 
 const VERSION: u8 = 1;
@@ -60,8 +60,8 @@ pub struct Inode {
 /// What depends on an inode's type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A file, and its OSTs.
-    File(Vec<u32>),
+    /// A file: the fid of its objects where it is not its own, and the OSTs they lie on.
+    File(Option<Fid>, Vec<u32>),
     /// A directory.
     Directory {
         /// Where it lies.
@@ -169,14 +169,17 @@ fn decode_body(
 ) -> Result<(Body, std::ops::Range<usize>), DecodeError> {
     let nothing = length..length;
     match mode & TYPE_MASK {
-        REGULAR => Ok((Body::File(decode_layout(r)?), nothing)),
+        REGULAR => {
+            let (objects, osts) = layout::decode(r)?;
+            Ok((Body::File(objects, osts), nothing))
+        }
         DIRECTORY => {
             let (parent, seed) = (varint::get_fid(r)?, r.u64()?);
             let from = length - r.remaining();
             let entries = varint::get(r)?;
             let entries_at = from..length - r.remaining();
             if has_default_layout {
-                decode_default_layout(r)?;
+                layout::decode_default(r)?;
             }
             Ok((Body::Directory { parent, seed, entries }, entries_at))
         }
@@ -187,28 +190,6 @@ fn decode_body(
         0o010_000 | 0o020_000 | 0o060_000 | 0o140_000 => varint::get(r).map(|_| (Body::Other, nothing)),
         _ => Err(DecodeError::new("its type is not known here")),
     }
-}
-
-fn decode_layout(r: &mut Reader<'_>) -> Result<Vec<u32>, DecodeError> {
-    varint::get_u32(r)?; // generation
-    let stripe_units = varint::get_u32(r)?;
-    if stripe_units == 0 || stripe_units.checked_mul(proto_limits::STRIPE_BYTES_MIN).is_none() {
-        return Err(DecodeError::new("its stripe size is impossible"));
-    }
-    let count = varint::get(r)?;
-    if count == 0 || count > proto_limits::STRIPES as u64 {
-        return Err(DecodeError::new("its stripe count is impossible"));
-    }
-    (0..count).map(|_| varint::get_u32(r)).collect()
-}
-
-fn decode_default_layout(r: &mut Reader<'_>) -> Result<(), DecodeError> {
-    for _ in 0..3 {
-        varint::get_u32(r)?;
-    }
-    let length = varint::get(r)?;
-    let pool = r.take(usize::try_from(length).unwrap_or(usize::MAX))?;
-    std::str::from_utf8(pool).map(drop).map_err(|_| DecodeError::new("its pool's name is not UTF-8"))
 }
 
 /// A row of a directory.
@@ -301,10 +282,23 @@ pub fn number_key(key: &[u8]) -> Option<u64> {
     if key.len() == 9 { key[1..].try_into().ok().map(u64::from_be_bytes) } else { None }
 }
 
-/// A truncate under way: epoch, attribute epoch, size.
-pub fn decode_truncate(value: &[u8]) -> Result<(u64, u64, u64), DecodeError> {
-    let mut r = versioned(value)?;
-    Ok((varint::get(&mut r)?, varint::get(&mut r)?, varint::get(&mut r)?))
+/// A truncate or a change of layout under way: its epoch.
+pub fn decode_truncate(value: &[u8]) -> Result<u64, DecodeError> {
+    let mut r = version_2(value)?;
+    let (epoch, _attr_epoch) = (varint::get(&mut r)?, varint::get(&mut r)?);
+    match r.u8()? {
+        0 => drop(varint::get(&mut r)?),
+        1 => layout::skip_numbers(&mut r)?,
+        2 => layout::decode_default(&mut r)?,
+        3 => drop(varint::get_fid(&mut r)?),
+        _ => return Err(DecodeError::new("its purpose is not known here")),
+    }
+    Ok(epoch)
+}
+
+/// Whose objects of a fid are.
+pub fn decode_objects(value: &[u8]) -> Result<Fid, DecodeError> {
+    varint::get_fid(&mut versioned(value)?)
 }
 
 /// A counter.
@@ -347,14 +341,20 @@ pub fn decode_handle(value: &[u8]) -> Result<u8, DecodeError> {
     versioned(value)?.u8()
 }
 
-/// A placement table: index and weight of each OST.
+/// A placement table: index and weight of each OST; behind them are pools.
 pub fn decode_placement(value: &[u8]) -> Result<Vec<(u32, u8)>, DecodeError> {
-    let mut r = versioned(value)?;
+    let mut r = version_2(value)?;
     let count = varint::get(&mut r)?;
     if count > r.remaining() as u64 / 2 {
         return Err(DecodeError::new("it claims more OSTs than there are bytes"));
     }
-    (0..count).map(|_| Ok((varint::get_u32(&mut r)?, r.u8()?))).collect()
+    let weights = (0..count).map(|_| Ok((varint::get_u32(&mut r)?, r.u8()?))).collect::<Result<_, DecodeError>>()?;
+    for _ in 0..varint::get(&mut r)? {
+        let length = usize::from(r.u8()?);
+        layout::check_pool(r.take(length)?)?;
+        layout::skip_numbers(&mut r)?;
+    }
+    Ok(weights)
 }
 
 /// Extended attributes: the names, each with the length of its value.
@@ -372,6 +372,14 @@ pub fn decode_xattrs(value: &[u8]) -> Result<Vec<(Vec<u8>, usize)>, DecodeError>
         names.push((name, bytes));
     }
     if names.is_empty() { Err(DecodeError::new("it lists nothing")) } else { Ok(names) }
+}
+
+fn version_2(value: &[u8]) -> Result<Reader<'_>, DecodeError> {
+    let mut r = Reader::new(value);
+    if r.u8()? != 2 {
+        return Err(DecodeError::new("its version is not known here"));
+    }
+    Ok(r)
 }
 
 fn versioned(value: &[u8]) -> Result<Reader<'_>, DecodeError> {
@@ -395,7 +403,7 @@ mod tests {
         let value = unhex("010204a48100002a36fe9c971703f0a204e80701100102");
         let inode = Inode::decode(&value).unwrap();
         assert_eq!((inode.mode, inode.nlink, inode.written, inode.size), (0o100_644, 1, true, 0));
-        assert_eq!((inode.transno, &inode.body), (Transno(3 << 40 | 70_000), &Body::File(vec![2])));
+        assert_eq!((inode.transno, &inode.body), (Transno(3 << 40 | 70_000), &Body::File(None, vec![2])));
         (0..value.len()).for_each(|end| assert!(Inode::decode(&value[..end]).is_err()));
     }
 
@@ -438,11 +446,14 @@ mod tests {
 
     #[test]
     fn logs_and_counters_are_read() {
-        assert_eq!(decode_truncate(&[1, 3, 4, 0xac, 2]), Ok((3, 4, 300)));
+        assert_eq!(decode_truncate(&[2, 3, 4, 0, 0xac, 2]), Ok(3));
+        assert_eq!(decode_truncate(&[2, 3, 4, 1, 2, 7, 0xac, 2]), Ok(3));
+        assert_eq!(decode_truncate(&[2, 3, 4, 2, 5, 0, 0, 0, 0]), Ok(3));
         assert_eq!(decode_counter(&[1, 0xac, 2]), Ok(300));
         assert_eq!(encode_counter(300), [1, 0xac, 2]);
-        assert_eq!(decode_placement(&[1, 2, 0, 16, 0xac, 2, 0]), Ok(vec![(0, 16), (300, 0)]));
-        assert!(decode_placement(&[1, 0xff, 0xff, 0xff, 0x7f, 1]).is_err());
+        let table = b"\x02\x02\x00\x10\xac\x02\x00\x01\x04fast\x02\x00\xac\x02";
+        assert_eq!(decode_placement(table), Ok(vec![(0, 16), (300, 0)]));
+        assert!(decode_placement(&[2, 0xff, 0xff, 0xff, 0x7f, 1]).is_err());
         assert_eq!(decode_handle(&[1, 3]), Ok(3));
         assert_eq!(
             destroy_key(&unhex("270000000200000000000000000000000000100002")),

@@ -2,6 +2,7 @@
 //!
 //! Invariant: as in [`crate::format`]: pure, bounds-checked, never a panic.
 
+mod layout;
 pub mod mdt;
 pub mod ost;
 pub mod siphash;
@@ -39,6 +40,8 @@ pub mod space {
     pub const COUNTER: u8 = 0x29;
     /// Placement tables.
     pub const PLACEMENT: u8 = 0x2a;
+    /// Whose objects of a fid are.
+    pub const OBJECTS: u8 = 0x2b;
     /// Objects of an OST.
     pub const OBJECT: u8 = 0x80;
 }

@@ -41,7 +41,7 @@ impl Mds {
     async fn judge(&self, ost: u32, fids: &[Fid]) -> Result<(), ErrorReply> {
         self.change(|tx| {
             for fid in fids.iter().filter(|fid| fid.high == u64::from(tx.memory.mdt_index)) {
-                if tx.row(keys::inode(*fid))?.is_none() {
+                if tx.row(keys::inode(*fid))?.is_none() && tx.row(keys::objects(*fid))?.is_none() {
                     tx.put(keys::destroy(ost, *fid), &[1]);
                     tx.effects.destroys = true;
                 }

@@ -56,6 +56,8 @@ impl Mds {
 
     /// A new table, if the weights moved: committed before the first create uses it.
     async fn update_placement(&self) -> Result<(), ErrorReply> {
+        // A table with changed pools may be on its way.
+        self.wait_until(|memory| !memory.placing).await;
         let last = self.memory.borrow().placement.newest_table().cloned().unwrap_or_default();
         let table = weigh(&self.spaces.borrow(), &last);
         if table == last {

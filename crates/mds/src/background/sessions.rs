@@ -18,7 +18,7 @@ use crate::{Mds, keys, opens::OpenChange, ops::close};
 struct Glimpse {
     /// Truncate epoch, size.
     size: Option<(u64, u64)>,
-    /// Attribute epoch, modification time of each stripe.
+    /// Attribute epoch, modification time of each object.
     times: Vec<(u64, i64)>,
 }
 
@@ -74,7 +74,7 @@ impl Mds {
         let Some(inode) = self.change(|tx| tx.find_inode(fid)).await? else { return Ok(Glimpse::default()) };
         let Some(layout) = inode.layout() else { return Ok(Glimpse::default()) };
         if ending.evicted {
-            self.fence(ending.client, &layout.osts, &mut ending.fenced).await;
+            self.fence(ending.client, &layout.osts(), &mut ending.fenced).await;
         }
         Ok(self.glimpse(fid, layout, inode.truncate_epoch).await)
     }
@@ -111,15 +111,16 @@ impl Mds {
 
     async fn glimpse(&self, fid: Fid, layout: &Layout, truncate_epoch: u64) -> Glimpse {
         let mut glimpse = Glimpse::default();
-        for (stripe, ost) in layout.osts.iter().enumerate() {
+        for ost in layout.osts() {
+            let fid = layout.objects_of(fid);
             let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch };
             // An error (a destroyed object, a newer epoch) only means that this OST has nothing to tell.
-            let Some(Ok(reply)) = self.osts.hear(*ost, &GetObject { object }).await else { continue };
+            let Some(Ok(reply)) = self.osts.hear(ost, &GetObject { object }).await else { continue };
             if !reply.exists {
                 continue;
             }
             glimpse.times.push((reply.attr_epoch, reply.mtime_ns));
-            if stripe == 0 {
+            if ost == layout.home() {
                 glimpse.size = Some((reply.truncate_epoch, reply.file_bytes));
             }
         }

@@ -1,13 +1,18 @@
-//! Drives a logged truncate to the OSTs of the file's layout.
+//! Drives a logged truncate, or a change of layout, to the OSTs of the file.
 //!
 //! Order: the log row is committed; then the OSTs; then the row goes and those who wait for the file go on.
 
 use std::rc::Rc;
 
-use forebay_proto::{ErrorReply, Fid, Layout, message::TruncateObject};
+use forebay_proto::{Errno, ErrorReply, Fid, Layout, message::TruncateObject};
 use forebay_target::store_error;
 
-use crate::{Mds, halt::corrupt, keys, ops::TruncateLog};
+use crate::{
+    Mds,
+    halt::corrupt,
+    keys,
+    ops::{Purpose, TruncateLog, extend, migrate},
+};
 
 impl Mds {
     /// Drives the truncate of `fid` in a task of its own: it goes on when the request's client goes away.
@@ -24,10 +29,24 @@ impl Mds {
     }
 
     async fn drive_truncate(&self, fid: Fid) -> Result<(), ErrorReply> {
-        // After a restart the row may be part of a replay that is not committed yet.
-        self.store.sync().await.map_err(store_error)?;
-        if let Some((log, layout)) = self.read_truncate(fid).await? {
-            self.truncate_objects(fid, log, &layout).await?;
+        loop {
+            // After a restart the row may be part of a replay that is not committed yet.
+            self.store.sync().await.map_err(store_error)?;
+            let Some((log, layout)) = self.read_truncate(fid).await? else { break };
+            match &log.purpose {
+                Purpose::Cut { size } => {
+                    let ends = layout.object_ends(*size).into_iter();
+                    self.tell_osts(fid, &log, &layout, *size, ends.collect()).await?;
+                    break;
+                }
+                _ => {
+                    let ends = layout.osts().into_iter().map(|ost| (ost, u64::MAX));
+                    let told = self.tell_osts(fid, &log, &layout, u64::MAX, ends.collect()).await?;
+                    if !self.change_layout(fid, &log, told).await? {
+                        break;
+                    }
+                }
+            }
         }
         self.change(|tx| {
             tx.delete(keys::truncate(fid));
@@ -47,31 +66,62 @@ impl Mds {
         .await
     }
 
-    /// All OSTs at once.
-    async fn truncate_objects(&self, fid: Fid, log: TruncateLog, layout: &Layout) -> Result<(), ErrorReply> {
-        let tasks: Vec<_> = layout
-            .osts
-            .iter()
-            .enumerate()
-            .map(|(stripe, ost)| {
-                let (object_bytes, file_bytes) = log.of_stripe(layout, stripe);
-                let request = TruncateObject {
-                    fid,
-                    truncate_epoch: log.truncate_epoch,
-                    object_bytes,
-                    file_bytes,
-                    attr_epoch: log.attr_epoch,
-                };
-                let (mds, ost): (Rc<Mds>, u32) = (self.strong(), *ost);
-                self.env.spawn(async move { mds.osts.insist(ost, &request).await })
+    /// Nobody writes under the old layout any more, and the file's size at its home is `size`: the new layout is chosen and
+    /// logged. False if it cannot be: then all stays as it was.
+    async fn change_layout(&self, fid: Fid, log: &TruncateLog, size: u64) -> Result<bool, ErrorReply> {
+        let changed = self
+            .change(|tx| {
+                let Some(mut inode) = tx.find_inode(fid)? else { return Ok(false) };
+                let size = inode.size.max(size);
+                match &log.purpose {
+                    Purpose::Extend { full } => extend::go_round(tx, fid, &mut inode, size, full)?,
+                    Purpose::Relayout { spec } if size == 0 => extend::lay_anew(tx, fid, &mut inode, spec)?,
+                    Purpose::Exchange { other } => return migrate::exchange(tx, fid, &mut inode, *other),
+                    _ => return Ok(false),
+                }
+                Ok(true)
             })
-            .collect();
-        for (task, ost) in tasks.into_iter().zip(&layout.osts) {
-            if task.await.flatten().is_none() {
+            .await;
+        match changed {
+            Err(error) if matches!(error.errno, Errno::ENOSPC | Errno::EINVAL) => {
+                self.log_failure(&format!("{fid} keeps its layout"), &error);
+                Ok(false)
+            }
+            changed => changed,
+        }
+    }
+
+    /// Tells all OSTs at once the epoch and the end of their objects; returns the file's size as the home tells it then.
+    async fn tell_osts(
+        &self,
+        fid: Fid,
+        log: &TruncateLog,
+        layout: &Layout,
+        file_bytes: u64,
+        ends: Vec<(u32, u64)>,
+    ) -> Result<u64, ErrorReply> {
+        let ask = |(ost, object_bytes): &(u32, u64)| {
+            let request = TruncateObject {
+                fid: layout.objects_of(fid),
+                truncate_epoch: log.truncate_epoch,
+                object_bytes: *object_bytes,
+                file_bytes: if *ost == layout.home() { file_bytes } else { u64::MAX },
+                attr_epoch: log.attr_epoch,
+            };
+            let (mds, ost): (Rc<Mds>, u32) = (self.strong(), *ost);
+            self.env.spawn(async move { mds.osts.insist(ost, &request).await })
+        };
+        let tasks: Vec<_> = ends.iter().map(ask).collect();
+        let mut told = 0;
+        for (task, (ost, _)) in tasks.into_iter().zip(&ends) {
+            let Some(reply) = task.await.flatten() else {
                 let message = format!("OST{ost:04x} of the file's layout is not in this server's list of targets");
-                return Err(ErrorReply::new(forebay_proto::Errno::ENXIO, message));
+                return Err(ErrorReply::new(Errno::ENXIO, message));
+            };
+            if *ost == layout.home() {
+                told = reply.file_bytes;
             }
         }
-        Ok(())
+        Ok(told)
     }
 }

@@ -81,13 +81,18 @@ pub fn choose_layout(tx: &Tx<'_>, fid: Fid, dir: &Inode, asked: &LayoutSpec, gen
     }
     let default = &tx.memory.default_layout;
     let inherited = dir.dir().and_then(|dir| dir.default_layout.as_ref());
-    let spec = placement::resolve(asked, inherited, default.stripe_bytes, default.stripe_count);
-    let wheel = tx
-        .memory
+    let parts = placement::resolve(asked, inherited, default.stripe_bytes, default.stripe_count);
+    let wheels = wheels(tx)?;
+    placement::check(asked, wheels)?;
+    Ok(placement::choose(fid, &parts, wheels, generation)?)
+}
+
+/// What OSTs are chosen by at the transaction's transno.
+pub fn wheels<'a>(tx: &Tx<'a>) -> Step<&'a placement::Wheels> {
+    tx.memory
         .placement
         .at(tx.origin.transno)
-        .ok_or_else(|| Halt::Fail(ErrorReply::new(Errno::ENOSPC, "no OST is known yet; see `forebay status`")))?;
-    Ok(placement::choose(fid, &spec, wheel, generation)?)
+        .ok_or_else(|| Halt::Fail(ErrorReply::new(Errno::ENOSPC, "no OST is known yet; see `forebay status`")))
 }
 
 #[cfg(test)]
@@ -129,10 +134,10 @@ mod tests {
         let before = world.rows.clone();
         let first = world.run(|tx| apply(tx, &request)).layout;
         world.rows = before;
-        world
-            .memory
-            .placement
-            .push(forebay_proto::Transno(1 << 30), &crate::placement::Table { weights: [(9, 1)].into() });
+        world.memory.placement.push(
+            forebay_proto::Transno(1 << 30),
+            &crate::placement::Table { weights: [(9, 1)].into(), ..Default::default() },
+        );
         assert_eq!(world.run(|tx| apply(tx, &request)).layout, first);
     }
 

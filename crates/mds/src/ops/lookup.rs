@@ -46,7 +46,7 @@ mod tests {
         let fid = world.file(Fid::ROOT, "a");
         let reply = world.run(|tx| apply(tx, &lookup(Fid::ROOT, "a")));
         assert_eq!((reply.attr.fid, reply.attr.mode), (fid, 0o100_644));
-        assert_eq!(reply.layout.unwrap().osts.len(), 1);
+        assert_eq!(reply.layout.unwrap().osts().len(), 1);
     }
 
     #[test]

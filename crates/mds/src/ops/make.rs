@@ -94,7 +94,7 @@ mod tests {
         let dir = world.mkdir(Fid::ROOT, "d");
         assert_eq!(world.run(|tx| tx.inode(dir)).dir().unwrap().default_layout, Some(spec));
         let file = world.file(dir, "f");
-        assert_eq!(world.run(|tx| tx.inode(file)).layout().unwrap().osts.len(), 2);
+        assert_eq!(world.run(|tx| tx.inode(file)).layout().unwrap().osts().len(), 2);
     }
 
     #[test]

@@ -4,12 +4,15 @@
 
 pub mod close;
 pub mod create;
+pub mod extend;
 pub mod getattr;
 pub mod lease_sequence;
 pub mod link;
 pub mod lookup;
 pub mod make;
+pub mod migrate;
 pub mod open;
+pub mod pool;
 pub mod readdir;
 pub mod readlink;
 pub mod reclaim;
@@ -26,5 +29,5 @@ mod orphan;
 mod truncate;
 
 pub use orphan::reap;
-pub use truncate::TruncateLog;
+pub use truncate::{Purpose, TruncateLog};
 pub use xattr::read_acls;

@@ -76,7 +76,11 @@ pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
     tx.delete(keys::truncate(fid));
     tx.count_inodes(-1);
     if let (Body::File(layout), true) = (&inode.body, inode.written) {
-        layout.osts.iter().for_each(|ost| tx.put(keys::destroy(*ost, fid), &[VERSION]));
+        let objects = layout.objects_of(fid);
+        if objects != fid {
+            tx.delete(keys::objects(objects));
+        }
+        layout.osts().into_iter().for_each(|ost| tx.put(keys::destroy(ost, objects), &[VERSION]));
         tx.effects.destroys = true;
     }
     Ok(())

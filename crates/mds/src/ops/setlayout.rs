@@ -1,17 +1,17 @@
-//! A directory's default layout, or the layout of a file nobody has written.
+//! A directory's default layout, or the layout of a file without data.
 
 use forebay_proto::{
     Errno, ErrorReply,
     message::{EntryReply, LayoutSpec, SetLayout},
 };
 
-use super::create;
+use super::{Purpose, create};
 use crate::{
     halt::Step,
     inode::{Body, Inode},
     keys,
     keys::Key,
-    perm, placement,
+    perm,
     tx::Tx,
 };
 
@@ -20,12 +20,12 @@ pub fn keys(request: &SetLayout) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Errors: EPERM, EINVAL for a layout that cannot be, EEXIST for a file that was opened for writing before.
+/// Errors: EPERM, EINVAL for a layout that cannot be, EEXIST for a file with data. The layout of a file that was opened for writing
+/// before changes only if the OSTs know of no data either: whoever asked looks afterwards.
 pub fn apply(tx: &mut Tx<'_>, request: &SetLayout) -> Step<EntryReply> {
     tx.wait_for_truncate(request.fid)?;
     let mut inode = tx.inode(request.fid)?;
     perm::owner(&request.caller, &inode)?;
-    placement::check(&request.layout)?;
     let resets = request.layout == LayoutSpec::inherit();
     if inode.dir_mut().is_some() && !resets {
         // Refused now, not when the first file is made.
@@ -41,17 +41,23 @@ pub fn apply(tx: &mut Tx<'_>, request: &SetLayout) -> Step<EntryReply> {
     Ok(tx.entry_reply(request.fid, &inode))
 }
 
-fn relayout(tx: &Tx<'_>, request: &SetLayout, inode: &mut Inode) -> Step<()> {
+fn relayout(tx: &mut Tx<'_>, request: &SetLayout, inode: &mut Inode) -> Step<()> {
     let Body::File(old) = &inode.body else {
         return Err(ErrorReply::new(Errno::EINVAL, "only files and directories have layouts").into());
     };
-    if inode.written {
-        let message = "the file was opened for writing: its layout is fixed; make a new one and copy";
+    // A file has no parent to inherit from: what is left open comes from the file system.
+    let layout = create::choose_layout(tx, request.fid, inode, &request.layout, old.generation + 1)?;
+    if !inode.written {
+        inode.body = Body::File(layout);
+        return Ok(());
+    }
+    if inode.size != 0 {
+        let message = "the file has data, so its layout is fixed; `forebay migrate` moves it to another";
         return Err(ErrorReply::new(Errno::EEXIST, message).into());
     }
-    let generation = old.generation + 1;
-    // A file has no parent to inherit from: what is left open comes from the file system.
-    inode.body = Body::File(create::choose_layout(tx, request.fid, inode, &request.layout, generation)?);
+    // It may have objects, and somebody may be about to write: the OSTs decide (see `extend`).
+    inode.truncate_epoch += 1;
+    tx.log_truncate(request.fid, inode, Purpose::Relayout { spec: request.layout.clone() });
     Ok(())
 }
 
@@ -71,7 +77,7 @@ mod tests {
         let dir = world.mkdir(Fid::ROOT, "d");
         assert_eq!(world.run(|tx| apply(tx, &request(dir, 3))).default_layout, Some(request(dir, 3).layout));
         let file = world.file(dir, "f");
-        assert_eq!(world.run(|tx| tx.inode(file)).layout().unwrap().osts.len(), 3);
+        assert_eq!(world.run(|tx| tx.inode(file)).layout().unwrap().osts().len(), 3);
         assert_eq!(world.run(|tx| apply(tx, &request(dir, 0))).default_layout, None);
     }
 
@@ -80,7 +86,7 @@ mod tests {
         let mut world = World::new();
         let fid = world.file(Fid::ROOT, "f");
         let layout = world.run(|tx| apply(tx, &request(fid, 2))).layout.unwrap();
-        assert_eq!((layout.generation, layout.osts.len()), (2, 2));
+        assert_eq!((layout.generation, layout.osts().len()), (2, 2));
     }
 
     #[test]
@@ -88,7 +94,28 @@ mod tests {
         let mut world = World::new();
         let create = world.create(&root(), Fid::ROOT, "f", 1);
         let fid = world.run(|tx| create::apply(tx, &create)).attr.fid;
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            inode.size = 1;
+            tx.put_inode(fid, &mut inode);
+            Ok(())
+        });
         assert_eq!(world.errno(|tx| apply(tx, &request(fid, 2))), Errno::EEXIST);
+    }
+
+    #[test]
+    fn of_a_file_that_was_opened_for_writing_the_osts_are_asked_first() {
+        let mut world = World::new();
+        let create = world.create(&root(), Fid::ROOT, "f", 1);
+        let fid = world.run(|tx| create::apply(tx, &create)).attr.fid;
+        let before = world.run(|tx| apply(tx, &request(fid, 2))).layout.unwrap();
+        assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            crate::ops::extend::lay_anew(tx, fid, &mut inode, &request(fid, 2).layout)
+        });
+        let after = world.run(|tx| tx.inode(fid)).layout().unwrap().clone();
+        assert_eq!((before.osts().len(), after.components[0].osts.len(), after.generation), (1, 2, 2));
     }
 
     #[test]

@@ -1,30 +1,56 @@
-//! Changes of size: the epoch, and the log row from which the OSTs are driven.
+//! Changes of size, and of the layout of files that have objects: the epoch, and the log row from which the OSTs are driven.
 //!
 //! Invariant: epoch, size and log row are one transaction; it is committed before any OST hears of it, and the request
 //! is replied after all OSTs have, also where the reply is a kept one that is asked for again (`Service::settled`). So it is
 //! never replayed, and whoever dies, the row drives it to the end.
 
-use forebay_proto::{DecodeError, Errno, Fid, Layout, Reader, limits};
+use forebay_proto::{DecodeError, Errno, Fid, Reader, limits, message::LayoutSpec};
 
 use crate::{
     halt::Step,
     inode::{Body, Inode},
-    keys, perm,
+    keys, layout_row, perm,
     tx::Tx,
     varint,
 };
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
-/// A truncate to be driven to the OSTs: the value of its row. The layout is the inode's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A change of a file to be driven to its OSTs: the value of its row. The layout is the inode's.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TruncateLog {
     /// The new truncate epoch.
     pub truncate_epoch: u64,
-    /// The new attribute epoch.
+    /// The attribute epoch.
     pub attr_epoch: u64,
-    /// The file's new size.
-    pub size: u64,
+    /// What is to be done.
+    pub purpose: Purpose,
+}
+
+/// Why OSTs are told of a new truncate epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The file has a new size.
+    Cut {
+        /// In bytes.
+        size: u64,
+    },
+    /// Nothing is cut, but nobody writes under the old epoch any more: then what lies behind the end of the file is given
+    /// OSTs other than these, which are full.
+    Extend {
+        /// By index.
+        full: Vec<u32>,
+    },
+    /// As before; then an empty file is given another layout.
+    Relayout {
+        /// What was asked for.
+        spec: LayoutSpec,
+    },
+    /// As before; then the file and its copy exchange their objects.
+    Exchange {
+        /// The copy.
+        other: Fid,
+    },
 }
 
 impl TruncateLog {
@@ -33,7 +59,25 @@ impl TruncateLog {
         out.push(VERSION);
         varint::put(out, self.truncate_epoch);
         varint::put(out, self.attr_epoch);
-        varint::put(out, self.size);
+        match &self.purpose {
+            Purpose::Cut { size } => {
+                out.push(0);
+                varint::put(out, *size);
+            }
+            Purpose::Extend { full } => {
+                out.push(1);
+                varint::put(out, full.len() as u64);
+                full.iter().for_each(|ost| varint::put(out, (*ost).into()));
+            }
+            Purpose::Relayout { spec } => {
+                out.push(2);
+                layout_row::encode_spec(spec, out);
+            }
+            Purpose::Exchange { other } => {
+                out.push(3);
+                varint::put_fid(out, *other);
+            }
+        }
     }
 
     /// Reads a row's value.
@@ -42,12 +86,18 @@ impl TruncateLog {
         if r.u8()? != VERSION {
             return Err(DecodeError::new("truncate: a version this program does not know"));
         }
-        Ok(Self { truncate_epoch: varint::get(&mut r)?, attr_epoch: varint::get(&mut r)?, size: varint::get(&mut r)? })
-    }
-
-    /// What stripe `stripe`'s target is told: bytes left of the object, and the file's size where it is kept.
-    pub fn of_stripe(&self, layout: &Layout, stripe: usize) -> (u64, u64) {
-        (layout.object_bytes(stripe, self.size), if stripe == 0 { self.size } else { u64::MAX })
+        let (truncate_epoch, attr_epoch) = (varint::get(&mut r)?, varint::get(&mut r)?);
+        let purpose = match r.u8()? {
+            0 => Purpose::Cut { size: varint::get(&mut r)? },
+            1 => {
+                let count = varint::get(&mut r)?;
+                Purpose::Extend { full: (0..count).map(|_| varint::get_u32(&mut r)).collect::<Result<_, _>>()? }
+            }
+            2 => Purpose::Relayout { spec: layout_row::decode_spec(&mut r)? },
+            3 => Purpose::Exchange { other: varint::get_fid(&mut r)? },
+            _ => return Err(DecodeError::new("truncate: a purpose this program does not know")),
+        };
+        Ok(Self { truncate_epoch, attr_epoch, purpose })
     }
 }
 
@@ -80,11 +130,16 @@ impl Tx<'_> {
         inode.truncate_epoch += 1;
         inode.attr_epoch += 1;
         if inode.written {
-            let log = TruncateLog { truncate_epoch: inode.truncate_epoch, attr_epoch: inode.attr_epoch, size };
-            self.put_with(keys::truncate(fid), |out| log.encode(out));
-            self.effects.truncate = Some(fid);
+            self.log_truncate(fid, inode, Purpose::Cut { size });
         }
         Ok(())
+    }
+
+    /// Logs that the OSTs of a file are to be told of its truncate epoch.
+    pub fn log_truncate(&mut self, fid: Fid, inode: &Inode, purpose: Purpose) {
+        let log = TruncateLog { truncate_epoch: inode.truncate_epoch, attr_epoch: inode.attr_epoch, purpose };
+        self.put_with(keys::truncate(fid), |out| log.encode(out));
+        self.effects.truncate = Some(fid);
     }
 }
 
@@ -92,21 +147,22 @@ impl Tx<'_> {
 mod tests {
     use super::*;
 
+    fn golden(purpose: Purpose, bytes: &[u8]) {
+        let log = TruncateLog { truncate_epoch: 3, attr_epoch: 4, purpose };
+        let mut out = Vec::new();
+        log.encode(&mut out);
+        assert_eq!(out, bytes);
+        assert_eq!(TruncateLog::decode(&out), Ok(log));
+        (0..out.len()).for_each(|len| assert!(TruncateLog::decode(&out[..len]).is_err()));
+    }
+
     /// The golden bytes of docs/format-mdt.md.
     #[test]
     fn truncates_have_the_bytes_of_the_format() {
-        let log = TruncateLog { truncate_epoch: 3, attr_epoch: 4, size: 300 };
-        let mut out = Vec::new();
-        log.encode(&mut out);
-        assert_eq!(out, [1, 3, 4, 0xac, 2]);
-        assert_eq!(TruncateLog::decode(&out), Ok(log));
-    }
-
-    #[test]
-    fn each_stripe_is_told_what_is_left_of_it_and_the_first_the_size() {
-        let layout = Layout { generation: 1, stripe_bytes: 64 << 10, osts: vec![4, 5] };
-        let log = TruncateLog { truncate_epoch: 1, attr_epoch: 1, size: 100_000 };
-        assert_eq!(log.of_stripe(&layout, 0), (65_536, 100_000));
-        assert_eq!(log.of_stripe(&layout, 1), (34_464, u64::MAX));
+        golden(Purpose::Cut { size: 300 }, &[2, 3, 4, 0, 0xac, 2]);
+        golden(Purpose::Extend { full: vec![7, 300] }, &[2, 3, 4, 1, 2, 7, 0xac, 2]);
+        let spec = LayoutSpec { stripe_count: 5, ..LayoutSpec::inherit() };
+        golden(Purpose::Relayout { spec }, &[2, 3, 4, 2, 5, 0, 0, 0, 0]);
+        golden(Purpose::Exchange { other: Fid { high: 0, low: 300 } }, &[2, 3, 4, 3, 0, 0xac, 2]);
     }
 }

@@ -13,7 +13,7 @@ use forebay_proto::{
 use crate::{
     acl::{self, Acl, Acls},
     halt::{Step, corrupt},
-    inode::{Inode, S_IFDIR, S_IFLNK, S_IFMT, S_ISVTX},
+    inode::{Body, Inode, S_IFDIR, S_IFLNK, S_IFMT, S_ISVTX},
     keys,
     keys::Key,
     perm,
@@ -27,6 +27,8 @@ pub const CREATE: u32 = 1;
 pub const REPLACE: u32 = 2;
 /// Argument list too long: what Linux answers to a value beyond the limit.
 const E2BIG: Errno = Errno(7);
+/// The layout as text: what it says is the client's business (`client::layouts`).
+const LAYOUT: &[u8] = b"user.forebay.layout";
 const VERSION: u8 = 1;
 /// What an attribute takes beside its name and value.
 const ENTRY_BYTES: usize = 4;
@@ -68,7 +70,29 @@ pub fn get(tx: &mut Tx<'_>, request: &GetXattr) -> Step<XattrReply> {
 pub fn list(tx: &mut Tx<'_>, request: &ListXattr) -> Step<ListXattrReply> {
     let inode = tx.inode(request.fid)?;
     let list = read(tx, request.fid, &inode)?;
-    Ok(ListXattrReply { names: list.into_iter().map(|(name, _)| name).collect() })
+    let mut names: Vec<Bytes> = list.into_iter().map(|(name, _)| name).collect();
+    if has_layout_to_show(tx, &inode) {
+        names.push(Bytes::from_static(LAYOUT));
+    }
+    Ok(ListXattrReply { names })
+}
+
+/// The layout's attribute is listed where it is not what every file has: so copies of those carry it, and others compare
+/// equal with files of other file systems.
+fn has_layout_to_show(tx: &Tx<'_>, inode: &Inode) -> bool {
+    match &inode.body {
+        Body::File(layout) => {
+            let default = &tx.memory.default_layout;
+            let first = &layout.components[0];
+            let usual = first.pool.is_empty()
+                && first.stripe_bytes == default.stripe_bytes
+                && (first.stripe_count == default.stripe_count || default.stripe_count == u32::MAX);
+            let grown = |end: u64| !end.is_multiple_of(limits::STRIPE_BYTES_MIN.into());
+            !usual || layout.components.windows(2).any(|pair| !grown(pair[0].end))
+        }
+        Body::Dir(dir) => dir.default_layout.is_some(),
+        _ => false,
+    }
 }
 
 /// Errors: EEXIST, ENODATA, EOPNOTSUPP, EPERM, EACCES, ERANGE, E2BIG, ENOSPC.

@@ -1,25 +1,27 @@
 //! Which OSTs a new file's stripes lie on.
 //!
 //! A replayed create must give the layout its client was told, or what the client wrote since is lost. So the choice is
-//! a pure function of the request (fid, layout asked for) and of a [`Table`] of weights, and tables are rows: a new one
-//! is committed before the first create uses it, and says from which transno on it is in force.
+//! a pure function of the request (fid, layout asked for) and of a [`Table`] of weights and pools, and tables are rows: a new
+//! one is committed before the first create uses it, and says from which transno on it is in force.
 //!
 //! Invariant: same fid, same spec, same table: same layout, for all time.
-//! Invariant: the OSTs of one layout are distinct.
-//! Not here: where free space comes from (`background::poll`).
+//! Invariant: the OSTs of one component are distinct; only the first component of a new file has any.
+//! Not here: where free space comes from (`background::poll`), when later components get theirs (`ops::extend`).
 
+mod spec;
 mod table;
 mod wheel;
 
-pub use table::{OstSpace, Table, weigh};
-pub use wheel::Wheel;
+pub use spec::{check, resolve};
+pub use table::{OstSpace, Table, check_pool_name, weigh};
+pub use wheel::Wheels;
 
-use forebay_proto::{Errno, ErrorReply, Fid, Layout, Transno, limits, message::LayoutSpec};
+use forebay_proto::{Component, Errno, ErrorReply, Fid, Layout, Transno, limits, message::ComponentSpec};
 
 /// The tables that can be asked for: the newest, and older ones as long as replays may name them.
 #[derive(Default)]
 pub struct Placement {
-    wheels: Vec<(Transno, Wheel)>,
+    wheels: Vec<(Transno, Wheels)>,
     newest: Option<Table>,
 }
 
@@ -27,14 +29,14 @@ impl Placement {
     /// `table` is in force for transnos above `from`; tables come in that order.
     pub fn push(&mut self, from: Transno, table: &Table) {
         self.wheels.retain(|(old, _)| *old != from);
-        self.wheels.push((from, Wheel::new(table)));
+        self.wheels.push((from, Wheels::new(table)));
         self.wheels.sort_by_key(|(from, _)| *from);
         self.newest = Some(table.clone());
     }
 
-    /// The wheel in force at `transno`.
-    pub fn at(&self, transno: Transno) -> Option<&Wheel> {
-        self.wheels.iter().rev().find(|(from, _)| *from < transno).map(|(_, wheel)| wheel)
+    /// The wheels in force at `transno`.
+    pub fn at(&self, transno: Transno) -> Option<&Wheels> {
+        self.wheels.iter().rev().find(|(from, _)| *from < transno).map(|(_, wheels)| wheels)
     }
 
     /// The newest table.
@@ -49,65 +51,72 @@ impl Placement {
     }
 }
 
-/// What is asked for, with what is left open taken from the directory, then from the file system.
-pub fn resolve(
-    asked: &LayoutSpec,
-    directory: Option<&LayoutSpec>,
-    default_bytes: u32,
-    default_count: u32,
-) -> LayoutSpec {
-    let inherit = LayoutSpec::inherit();
-    let directory = directory.unwrap_or(&inherit);
-    let first = |values: [u32; 3], open: u32| values.into_iter().find(|value| *value != open).unwrap_or(open);
-    LayoutSpec {
-        stripe_count: first([asked.stripe_count, directory.stripe_count, default_count], 0),
-        stripe_bytes: first([asked.stripe_bytes, directory.stripe_bytes, default_bytes], 0),
-        stripe_index: first([asked.stripe_index, directory.stripe_index, u32::MAX], u32::MAX),
-        pool: if asked.pool.is_empty() { directory.pool.clone() } else { asked.pool.clone() },
+/// The layout of `fid` by resolved components. Fewer OSTs than asked for give fewer stripes, as with Lustre.
+pub fn choose(fid: Fid, parts: &[ComponentSpec], wheels: &Wheels, generation: u32) -> Result<Layout, ErrorReply> {
+    let mut components: Vec<Component> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let start = components.last().map_or(0, |last| last.end);
+        components.push(Component {
+            start,
+            end: part.end,
+            stripe_bytes: part.stripe_bytes,
+            stripe_count: part.stripe_count,
+            stripe_index: part.stripe_index,
+            pool: part.pool.clone(),
+            osts: Vec::new(),
+        });
     }
+    let mut layout = Layout { generation, objects: None, components, former: Vec::new() };
+    fill(fid, &mut layout, 0, wheels, &[])?;
+    Ok(layout)
 }
 
-/// Refuses (EINVAL) a spec that no layout can follow.
-pub fn check(spec: &LayoutSpec) -> Result<(), ErrorReply> {
-    let invalid = |what: String| Err(ErrorReply::new(Errno::EINVAL, what));
-    if !spec.stripe_bytes.is_multiple_of(limits::STRIPE_BYTES_MIN) {
-        return invalid(format!("a stripe of {} bytes is not a multiple of 64 KiB", spec.stripe_bytes));
-    }
-    if spec.stripe_count != u32::MAX && spec.stripe_count as usize > limits::STRIPES {
-        return invalid(format!("{} stripes are more than the {} a file can have", spec.stripe_count, limits::STRIPES));
-    }
-    if spec.pool.is_empty() { Ok(()) } else { invalid(format!("there is no pool named '{}'", spec.pool)) }
-}
-
-/// The layout of `fid` by a resolved `spec`. Fewer OSTs than asked for give fewer stripes, as with Lustre.
-pub fn choose(fid: Fid, spec: &LayoutSpec, wheel: &Wheel, generation: u32) -> Result<Layout, ErrorReply> {
-    check(spec)?;
-    let count = match spec.stripe_count {
+/// Gives the `number`th component its OSTs, `full` ones passed over. Errors: ENOSPC if there is none, EINVAL for an OST that
+/// is not there.
+pub fn fill(fid: Fid, layout: &mut Layout, number: usize, wheels: &Wheels, full: &[u32]) -> Result<(), ErrorReply> {
+    let component = &mut layout.components[number];
+    let count = match component.stripe_count {
         u32::MAX => limits::STRIPES,
         count => (count as usize).max(1),
     };
-    let osts = match spec.stripe_index {
-        u32::MAX => wheel.spread(fid, count),
-        first => wheel.from(first, count).ok_or_else(|| {
-            ErrorReply::new(Errno::EINVAL, format!("there is no OST with index {first}; see `forebay status`"))
-        })?,
-    };
-    if osts.is_empty() {
-        return Err(ErrorReply::new(Errno::ENOSPC, "no OST is there that could take a new file; see `forebay status`"));
+    let first = component.stripe_index;
+    if first != u32::MAX && !wheels.all().has(first) {
+        return Err(no_such_ost(first));
     }
-    Ok(Layout { generation, stripe_bytes: spec.stripe_bytes, osts })
+    // A pool that was taken away since it was asked for is no reason to refuse the file, as with Lustre.
+    let wheel = wheels.of(&component.pool).unwrap_or(wheels.all());
+    let named = if full.contains(&first) { None } else { wheel.from(first, count) };
+    component.osts = named.unwrap_or_else(|| wheel.spread(fid, number as u64, count, full));
+    if component.osts.is_empty() {
+        let place = if component.pool.is_empty() { String::new() } else { format!(" of pool {}", component.pool) };
+        let words = format!("no OST{place} is there that has room; see `forebay df` and `forebay status`");
+        return Err(ErrorReply::new(Errno::ENOSPC, words));
+    }
+    (component.stripe_count, component.stripe_index) = (component.osts.len() as u32, u32::MAX);
+    Ok(())
+}
+
+fn no_such_ost(index: u32) -> ErrorReply {
+    ErrorReply::new(Errno::EINVAL, format!("there is no OST with index {index}; see `forebay status`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spec(count: u32, index: u32) -> LayoutSpec {
-        LayoutSpec { stripe_count: count, stripe_bytes: 1 << 20, stripe_index: index, pool: String::new() }
+    fn spec(count: u32, index: u32) -> [ComponentSpec; 1] {
+        let (end, stripe_bytes, pool) = (forebay_proto::FOR_EVER, 1 << 20, String::new());
+        [ComponentSpec { end, stripe_count: count, stripe_bytes, stripe_index: index, pool }]
     }
 
-    fn wheel(weights: &[u8]) -> Wheel {
-        Wheel::new(&Table { weights: (0..).zip(weights.iter().copied()).collect() })
+    fn wheel(weights: &[u8]) -> Wheels {
+        let pools = [("odd".to_owned(), [1, 3].into())].into();
+        Wheels::new(&Table { weights: (0..).zip(weights.iter().copied()).collect(), pools })
+    }
+
+    /// The OSTs of the only component.
+    fn osts(fid: Fid, spec: &[ComponentSpec], wheels: &Wheels) -> Result<Vec<u32>, ErrorReply> {
+        Ok(choose(fid, spec, wheels, 1)?.components.remove(0).osts)
     }
 
     fn fid(number: u64) -> Fid {
@@ -117,8 +126,7 @@ mod tests {
     #[test]
     fn files_of_one_client_go_round_all_osts() {
         let wheel = wheel(&[4, 4, 4]);
-        let mut firsts: Vec<u32> =
-            (1..4).map(|n| choose(fid(n), &spec(1, u32::MAX), &wheel, 1).unwrap().osts[0]).collect();
+        let mut firsts: Vec<u32> = (1..4).map(|n| osts(fid(n), &spec(1, u32::MAX), &wheel).unwrap()[0]).collect();
         firsts.sort();
         assert_eq!(firsts, [0, 1, 2]);
     }
@@ -128,7 +136,7 @@ mod tests {
         let wheel = wheel(&[0, 1, 3]);
         let mut files = [0; 3];
         for number in 0..400 {
-            files[choose(fid(number), &spec(1, u32::MAX), &wheel, 1).unwrap().osts[0] as usize] += 1;
+            files[osts(fid(number), &spec(1, u32::MAX), &wheel).unwrap()[0] as usize] += 1;
         }
         assert_eq!(files, [0, 100, 300]);
     }
@@ -137,7 +145,7 @@ mod tests {
     fn stripes_lie_on_different_osts_and_minus_one_means_all() {
         let wheel = wheel(&[1, 16, 5, 9]);
         for number in 0..50 {
-            let mut osts = choose(fid(number), &spec(u32::MAX, u32::MAX), &wheel, 1).unwrap().osts;
+            let mut osts = osts(fid(number), &spec(u32::MAX, u32::MAX), &wheel).unwrap();
             osts.sort();
             assert_eq!(osts, [0, 1, 2, 3]);
         }
@@ -146,30 +154,45 @@ mod tests {
     #[test]
     fn the_index_asked_for_comes_first_even_if_it_is_full() {
         let wheel = wheel(&[1, 0, 1]);
-        assert_eq!(choose(fid(1), &spec(2, 1), &wheel, 1).unwrap().osts, [1, 2]);
-        assert_eq!(choose(fid(1), &spec(2, 2), &wheel, 1).unwrap().osts, [2, 0]);
-        assert_eq!(choose(fid(1), &spec(1, 7), &wheel, 1).unwrap_err().errno, Errno::EINVAL);
+        assert_eq!(osts(fid(1), &spec(2, 1), &wheel).unwrap(), [1, 2]);
+        assert_eq!(osts(fid(1), &spec(2, 2), &wheel).unwrap(), [2, 0]);
+        assert_eq!(osts(fid(1), &spec(1, 7), &wheel).unwrap_err().errno, Errno::EINVAL);
     }
 
     #[test]
     fn without_any_ost_there_is_no_space() {
-        assert_eq!(choose(fid(1), &spec(1, u32::MAX), &wheel(&[]), 1).unwrap_err().errno, Errno::ENOSPC);
+        assert_eq!(osts(fid(1), &spec(1, u32::MAX), &wheel(&[])).unwrap_err().errno, Errno::ENOSPC);
     }
 
     #[test]
-    fn what_is_left_open_comes_from_the_directory_then_from_the_file_system() {
-        let asked = LayoutSpec { stripe_count: 3, ..LayoutSpec::inherit() };
-        let directory = LayoutSpec { stripe_count: 9, stripe_index: 4, ..LayoutSpec::inherit() };
-        let resolved = resolve(&asked, Some(&directory), 1 << 20, 1);
-        assert_eq!((resolved.stripe_count, resolved.stripe_bytes, resolved.stripe_index), (3, 1 << 20, 4));
+    fn a_pool_keeps_files_to_itself_and_one_that_is_gone_binds_nobody() {
+        let wheel = wheel(&[9, 1, 9, 1]);
+        let part = |pool: &str| [ComponentSpec { pool: pool.into(), ..spec(4, u32::MAX)[0].clone() }];
+        for number in 0..50 {
+            let mut odd = osts(fid(number), &part("odd"), &wheel).unwrap();
+            odd.sort();
+            assert_eq!(odd, [1, 3]);
+        }
+        assert_eq!(osts(fid(1), &part("gone"), &wheel).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn only_the_first_component_has_osts_and_a_later_one_passes_full_ones_over() {
+        let (wheel, [part]) = (wheel(&[1, 1, 1]), spec(2, u32::MAX));
+        let parts = [ComponentSpec { end: 1 << 20, ..part.clone() }, part];
+        let mut layout = choose(fid(1), &parts, &wheel, 1).unwrap();
+        assert_eq!((layout.components[0].osts.len(), layout.components[1].osts.len()), (2, 0));
+        fill(fid(1), &mut layout, 1, &wheel, &[0, 2]).unwrap();
+        assert_eq!((&layout.components[1].osts[..], layout.components[1].stripe_count), (&[1][..], 1));
+        assert_eq!(fill(fid(1), &mut layout, 1, &wheel, &[0, 1, 2]).unwrap_err().errno, Errno::ENOSPC);
     }
 
     #[test]
     fn a_replay_finds_the_table_of_its_time() {
         let mut placement = Placement::default();
-        placement.push(Transno(0), &Table { weights: [(0, 1)].into() });
-        placement.push(Transno(10), &Table { weights: [(1, 1)].into() });
-        let ost = |transno| placement.at(Transno(transno)).unwrap().spread(fid(1), 1)[0];
+        placement.push(Transno(0), &Table { weights: [(0, 1)].into(), ..Table::default() });
+        placement.push(Transno(10), &Table { weights: [(1, 1)].into(), ..Table::default() });
+        let ost = |transno| placement.at(Transno(transno)).unwrap().all().spread(fid(1), 0, 1, &[])[0];
         assert_eq!((ost(10), ost(11)), (0, 1));
         assert_eq!(placement.prune(Transno(9)), []);
         assert_eq!(placement.prune(Transno(10)), [Transno(0)]);

@@ -1,18 +1,20 @@
-//! Weights of the OSTs, and the value of their row.
+//! Weights of the OSTs and pools of them, and the value of their row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_proto::{DecodeError, Reader};
+use forebay_proto::{DecodeError, Errno, ErrorReply, Reader, limits::POOL_NAME_BYTES};
 
 use crate::{limits, varint};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
-/// Weight of each OST in the placement of new files: 0 is passed over.
+/// Weight of each OST in the placement of new files (0 is passed over), and which belong to a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// By index.
     pub weights: BTreeMap<u32, u8>,
+    /// By name.
+    pub pools: BTreeMap<String, BTreeSet<u32>>,
 }
 
 /// What is known of an OST's space.
@@ -27,13 +29,20 @@ pub struct OstSpace {
 }
 
 impl Table {
-    /// The row's value: version, count, then index and weight of each.
+    /// The row's value: version, count, then index and weight of each; number of pools, then name and members of each.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         varint::put(&mut out, self.weights.len() as u64);
         for (ost, weight) in &self.weights {
             varint::put(&mut out, (*ost).into());
             out.push(*weight);
+        }
+        varint::put(&mut out, self.pools.len() as u64);
+        for (name, osts) in &self.pools {
+            out.push(name.len() as u8);
+            out.extend_from_slice(name.as_bytes());
+            varint::put(&mut out, osts.len() as u64);
+            osts.iter().for_each(|ost| varint::put(&mut out, (*ost).into()));
         }
         out
     }
@@ -49,14 +58,38 @@ impl Table {
         for _ in 0..count {
             weights.insert(varint::get_u32(&mut r)?, r.u8()?);
         }
-        Ok(Self { weights })
+        let mut pools = BTreeMap::new();
+        for _ in 0..varint::get(&mut r)? {
+            let length = usize::from(r.u8()?);
+            let name = std::str::from_utf8(r.take(length)?);
+            let name = name.map_err(|_| DecodeError::new("placement: a pool's name is not UTF-8"))?.to_owned();
+            let count = varint::get(&mut r)?;
+            let osts = (0..count).map(|_| varint::get_u32(&mut r)).collect::<Result<_, _>>()?;
+            pools.insert(name, osts);
+        }
+        Ok(Self { weights, pools })
     }
+}
+
+/// Refuses (EINVAL, ENAMETOOLONG) what is no name of a pool.
+pub fn check_pool_name(name: &str) -> Result<(), ErrorReply> {
+    if name.len() > POOL_NAME_BYTES {
+        let words = format!("a pool's name has at most {POOL_NAME_BYTES} characters");
+        return Err(ErrorReply::new(Errno::ENAMETOOLONG, words));
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() || !name.chars().all(plain) || name == "none" {
+        let words = "a pool's name is of letters, digits, _ and -, and not 'none'";
+        return Err(ErrorReply::new(Errno::EINVAL, words));
+    }
+    Ok(())
 }
 
 /// Weights by free space: the freest OST has the most, a full or dead one none (unless all are). An OST that nobody has
 /// heard of yet counts as free: it may be starting. A weight that hardly moved stays as it was in `last`. Where no OST that
 /// answers has room, those that do not answer are counted on: writers wait for them, as for any server that is away.
 pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
+    let pools = last.pools.clone();
     let freest = osts.values().flatten().filter(|ost| ost.alive).map(|ost| ost.available_bytes).max().unwrap_or(0);
     let roomy = |ost: &OstSpace| ost.available_bytes > ost.total_bytes / limits::FULL_FRACTION;
     let all_full = !osts.values().any(|ost| ost.as_ref().is_none_or(|ost| ost.alive && roomy(ost)));
@@ -75,7 +108,7 @@ pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
     });
     let weights: BTreeMap<u32, u8> = weights.collect();
     if weights.values().any(|weight| *weight > 0) {
-        return Table { weights };
+        return Table { weights, pools };
     }
     let counted_on =
         |ost: &Option<OstSpace>| ost.is_some_and(|ost| !ost.alive && (roomy(&ost) || ost.total_bytes == 0));
@@ -83,7 +116,7 @@ pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
         let old = last.weights.get(index).copied().filter(|old| *old > 0);
         (*index, if counted_on(ost) { old.unwrap_or(limits::WEIGHT_MAX) } else { 0 })
     });
-    Table { weights: weights.collect() }
+    Table { weights: weights.collect(), pools }
 }
 
 #[cfg(test)]
@@ -117,7 +150,7 @@ mod tests {
     #[test]
     fn when_none_that_answers_has_room_those_that_are_silent_are_waited_for() {
         let silent = |total_bytes, available_bytes| Some(OstSpace { total_bytes, available_bytes, alive: false });
-        let last = Table { weights: [(0, 9), (1, 0)].into() };
+        let last = Table { weights: [(0, 9), (1, 0)].into(), ..Table::default() };
         assert_eq!(weights(&[silent(100, 100), silent(100, 100)], &last), [9, 16]);
         assert_eq!(weights(&[silent(100, 100), ost(100, 0), silent(0, 0)], &last), [9, 0, 16]);
         assert_eq!(weights(&[silent(100, 0), silent(100, 100)], &last), [0, 16]);
@@ -126,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_weight_that_hardly_moved_stays() {
-        let last = Table { weights: [(0, 16), (1, 16)].into() };
+        let last = Table { weights: [(0, 16), (1, 16)].into(), ..Table::default() };
         assert_eq!(weights(&[ost(100, 100), ost(100, 96)], &last), [16, 16]);
         assert_eq!(weights(&[ost(100, 100), ost(100, 80)], &last), [16, 12]);
     }
@@ -134,9 +167,18 @@ mod tests {
     /// The golden bytes of docs/format-mdt.md.
     #[test]
     fn tables_have_the_bytes_of_the_format() {
-        let table = Table { weights: [(0, 16), (300, 0)].into() };
-        assert_eq!(table.encode(), [1, 2, 0, 16, 0xac, 2, 0]);
+        let pools = [("fast".to_owned(), [0, 300].into())].into();
+        let table = Table { weights: [(0, 16), (300, 0)].into(), pools };
+        assert_eq!(table.encode(), b"\x02\x02\x00\x10\xac\x02\x00\x01\x04fast\x02\x00\xac\x02");
         assert_eq!(Table::decode(&table.encode()), Ok(table));
-        assert!(Table::decode(&[1, 0xff, 0xff, 0xff, 0x7f, 1]).is_err());
+        assert!(Table::decode(&[2, 0xff, 0xff, 0xff, 0x7f, 1]).is_err());
+    }
+
+    #[test]
+    fn names_of_pools_are_plain_and_short() {
+        for bad in ["", "a b", "none", "x.y", "sixteen-letters-"] {
+            assert!(check_pool_name(bad).is_err(), "{bad}");
+        }
+        assert_eq!(check_pool_name("flash_2-a"), Ok(()));
     }
 }

@@ -1,10 +1,44 @@
 //! The order in which OSTs take new files: each as often as its weight, evenly spread.
 
+use std::collections::BTreeMap;
+
 use forebay_proto::{Fid, ids::FID_SEQUENCE_BITS};
 
 use super::Table;
 
-/// A table, unrolled.
+/// A table, unrolled: the wheel of all OSTs, and one for each pool.
+pub struct Wheels {
+    all: Wheel,
+    pools: BTreeMap<String, Wheel>,
+}
+
+impl Wheels {
+    /// The wheels of `table`.
+    pub fn new(table: &Table) -> Self {
+        let of_pool = |members: &std::collections::BTreeSet<u32>| {
+            Wheel::new(&table.weights.iter().filter(|(ost, _)| members.contains(ost)).map(|(a, b)| (*a, *b)).collect())
+        };
+        let pools = table.pools.iter().map(|(name, members)| (name.clone(), of_pool(members))).collect();
+        Self { all: Wheel::new(&table.weights), pools }
+    }
+
+    /// Of all OSTs.
+    pub fn all(&self) -> &Wheel {
+        &self.all
+    }
+
+    /// Of a pool; of all OSTs where `pool` is empty.
+    pub fn of(&self, pool: &str) -> Option<&Wheel> {
+        if pool.is_empty() { Some(&self.all) } else { self.pools.get(pool) }
+    }
+
+    /// Names of the pools, ordered.
+    pub fn pools(&self) -> impl Iterator<Item = &str> {
+        self.pools.keys().map(String::as_str)
+    }
+}
+
+/// Some OSTs, each as often as its weight.
 pub struct Wheel {
     /// All OSTs, ordered, also those of weight 0.
     osts: Vec<u32>,
@@ -15,39 +49,45 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// The wheel of `table`.
-    pub fn new(table: &Table) -> Self {
-        let divisor = table.weights.values().copied().fold(0, gcd).max(1);
+    /// The wheel of `weights`.
+    fn new(weights: &BTreeMap<u32, u8>) -> Self {
+        let divisor = weights.values().copied().fold(0, gcd).max(1);
         let mut places: Vec<(u64, u32)> = Vec::new();
-        for (&ost, &weight) in &table.weights {
+        for (&ost, &weight) in weights {
             let turns = u64::from(weight / divisor);
             // The middle of each of its equal shares of the wheel, in units of 2^-32.
             places.extend((0..turns).map(|turn| (((2 * turn + 1) << 32) / (2 * turns), ost)));
         }
         places.sort_unstable();
         Self {
-            osts: table.weights.keys().copied().collect(),
+            osts: weights.keys().copied().collect(),
             slots: places.into_iter().map(|(_, ost)| ost).collect(),
-            usable: table.weights.iter().filter(|(_, weight)| **weight > 0).map(|(ost, _)| *ost).collect(),
+            usable: weights.iter().filter(|(_, weight)| **weight > 0).map(|(ost, _)| *ost).collect(),
         }
     }
 
-    /// Up to `count` distinct OSTs for `fid`. Consecutive fids of a sequence follow each other on the wheel.
-    pub fn spread(&self, fid: Fid, count: usize) -> Vec<u32> {
-        let count = count.min(self.usable.len());
+    /// True if `ost` is among them.
+    pub fn has(&self, ost: u32) -> bool {
+        self.osts.binary_search(&ost).is_ok()
+    }
+
+    /// Up to `count` distinct OSTs for the `number`th component of `fid`, none of them `full`. Consecutive fids of a sequence
+    /// follow each other on the wheel.
+    pub fn spread(&self, fid: Fid, number: u64, count: usize, full: &[u32]) -> Vec<u32> {
+        let count = count.min(self.usable.iter().filter(|ost| !full.contains(ost)).count());
         if count == 0 {
             return Vec::new();
         }
-        let number = fid.low & ((1 << FID_SEQUENCE_BITS) - 1);
         // Sequences begin at different places, so that clients do not march in step.
         let begin = fid.sequence().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let at = begin.wrapping_add(number.wrapping_mul(count as u64)) % self.slots.len() as u64;
+        let file = fid.low & ((1 << FID_SEQUENCE_BITS) - 1);
+        let at = begin.wrapping_add(file.wrapping_mul(count as u64)).wrapping_add(number) % self.slots.len() as u64;
         let mut osts: Vec<u32> = Vec::with_capacity(count);
-        if count == 1 {
+        if count == 1 && full.is_empty() {
             osts.push(self.slots[at as usize]);
             return osts;
         }
-        let mut taken = vec![false; self.osts.len()];
+        let mut taken: Vec<bool> = self.osts.iter().map(|ost| full.contains(ost)).collect();
         for step in 0..self.slots.len() {
             let ost = self.slots[(at as usize + step) % self.slots.len()];
             let position = self.osts.binary_search(&ost).expect("every slot's OST is in the table");

@@ -340,7 +340,7 @@ impl Client {
         let (caller, name, layout) = (root(), name.to_owned().into(), LayoutSpec::inherit());
         let reply = self.ask(&Create { caller, parent, name, fid, mode: 0o644, flags, handle, layout }).await?;
         self.handles.borrow_mut().insert(handle, (fid, open_flags::WRITE));
-        Ok((fid, handle, reply.layout.expect("a file has a layout").osts[0]))
+        Ok((fid, handle, reply.layout.expect("a file has a layout").osts()[0]))
     }
 
     /// Lets the file have bytes.

@@ -2,19 +2,24 @@
 
 use forebay_proto::{
     Errno, ErrorReply,
-    limits::FILE_BYTES,
+    limits::{BLOCK_BYTES, FILE_BYTES},
     message::{AppendReply, AppendReserve},
 };
-use forebay_target::{Answer, Context};
+use forebay_target::{Answer, Context, store_error};
 
 use super::change::Change;
-use crate::Oss;
+use crate::{Oss, limits};
 
 /// Runs a reservation. A writer that dies before it writes leaves zeros.
 ///
 /// A replay in transno order finds the size that the first execution found, and answers with the same offset.
 pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
     oss.admissible(ctx, &request.object).await?;
+    if request.here && !ctx.is_replay() {
+        // A range that cannot be filled would stay in the file as zeros. Asked and not kept, so with room for others.
+        let bytes = 2 * u64::from(request.length) + limits::APPEND_SLACK_BYTES;
+        drop(oss.store().reserve(bytes, bytes.div_ceil(BLOCK_BYTES) as usize).await.map_err(store_error)?);
+    }
     let ticket = ctx.admit();
     let now_ns = oss.now_ns();
     Change { fid: request.object.fid, epoch: Some(request.object.truncate_epoch), extents: None }

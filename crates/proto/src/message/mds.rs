@@ -111,13 +111,32 @@ wire_struct! {
         pub stripe_index: u32,
         /// Pool; empty = any OST.
         pub pool: String,
+        /// Of a composite layout, in order; then the fields above say nothing. None: the layout is plain.
+        pub components: Vec<ComponentSpec>,
     }
 }
 
 impl LayoutSpec {
     /// Everything inherited.
     pub fn inherit() -> Self {
-        Self { stripe_count: 0, stripe_bytes: 0, stripe_index: u32::MAX, pool: String::new() }
+        let (pool, components) = (String::new(), Vec::new());
+        Self { stripe_count: 0, stripe_bytes: 0, stripe_index: u32::MAX, pool, components }
+    }
+}
+
+wire_struct! {
+    /// What a user asks of one component of a layout; it begins where the one before ends.
+    pub struct ComponentSpec {
+        /// The byte after its last; u64::MAX: there is no last.
+        pub end: u64,
+        /// Stripes; 0 = the file system's default, u32::MAX = over all OSTs.
+        pub stripe_count: u32,
+        /// Bytes of a stripe; 0 = the file system's default.
+        pub stripe_bytes: u32,
+        /// OST of the first stripe; u32::MAX = the server chooses.
+        pub stripe_index: u32,
+        /// Pool; empty = any OST.
+        pub pool: String,
     }
 }
 
@@ -491,6 +510,103 @@ wire_struct! {
         pub fid: Fid,
         /// What is asked for.
         pub layout: LayoutSpec,
+    }
+}
+
+wire_struct! {
+    /// Chooses OSTs for parts of an open file that have none; where OSTs are full, for all that follows its end.
+    pub struct ExtendLayout {
+        /// The file.
+        pub fid: Fid,
+        /// A handle of this session that writes.
+        pub handle: u64,
+        /// Where it is to be written.
+        pub offset: u64,
+        /// Bytes.
+        pub length: u64,
+        /// OSTs that had no room for it; none: it has none yet.
+        pub full: Vec<u32>,
+    }
+}
+
+wire_struct! {
+    /// Asks what a file's content is called until it changes.
+    pub struct MigrateStart {
+        /// The file.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// What it is called.
+    pub struct MigrateReply {
+        /// For [`Migrate`].
+        pub version: u64,
+    }
+}
+
+wire_struct! {
+    /// A file and its copy exchange their objects, if the file has not changed since.
+    pub struct Migrate {
+        /// Who asks.
+        pub caller: Caller,
+        /// The file.
+        pub fid: Fid,
+        /// Its copy.
+        pub other: Fid,
+        /// Of the file's content before it was copied.
+        pub version: u64,
+    }
+}
+
+/// What [`SetPool`] does.
+pub mod pool_change {
+    /// Makes it, with these OSTs.
+    pub const NEW: u32 = 0;
+    /// Adds them.
+    pub const ADD: u32 = 1;
+    /// Takes them out.
+    pub const REMOVE: u32 = 2;
+    /// Forgets the pool, which has none any more.
+    pub const DESTROY: u32 = 3;
+}
+
+wire_struct! {
+    /// Changes a pool of OSTs.
+    pub struct SetPool {
+        /// Who asks.
+        pub caller: Caller,
+        /// Which.
+        pub name: String,
+        /// See [`pool_change`].
+        pub change: u32,
+        /// OSTs.
+        pub osts: Vec<u32>,
+    }
+}
+
+wire_struct! {
+    /// The pools there are.
+    pub struct GetPools {}
+}
+
+wire_struct! {
+    /// What layouts can name.
+    pub struct PoolsReply {
+        /// All OSTs.
+        pub osts: Vec<u32>,
+        /// All pools, by name.
+        pub pools: Vec<Pool>,
+    }
+}
+
+wire_struct! {
+    /// A named set of OSTs.
+    pub struct Pool {
+        /// At most 15 characters.
+        pub name: String,
+        /// Ordered.
+        pub osts: Vec<u32>,
     }
 }
 

@@ -135,6 +135,18 @@ operations! {
     /// Sets, lets go of, or waits for an advisory lock.
     Lock = 53, Read, Lock -> LockReply;
 
+    /// Chooses OSTs for parts of a file that have none, or none with room.
+    ExtendLayout = 60, Modify, ExtendLayout -> Empty;
+
+    /// Changes a pool of OSTs.
+    SetPool = 61, Modify, SetPool -> Empty;
+    /// Asks what a file's content is called until it changes.
+    MigrateStart = 63, Read, MigrateStart -> MigrateReply;
+    /// A file and its copy exchange their objects.
+    Migrate = 64, Modify, Migrate -> Empty;
+    /// The OSTs and the pools there are.
+    GetPools = 62, Read, GetPools -> PoolsReply;
+
     /// Writes bytes of one object.
     Write = 128, Modify, WriteObject -> WriteReply;
     /// Reads bytes of one object.

@@ -123,6 +123,8 @@ wire_struct! {
         pub length: u32,
         /// Attribute epoch of the writer.
         pub attr_epoch: u64,
+        /// The bytes will lie here: refuse (ENOSPC) if there is no room for them.
+        pub here: bool,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Values of the metadata server's messages.
 
-use forebay_proto::{FidSequence, Layout, message::*};
+use forebay_proto::{Component, FOR_EVER, FidSequence, Layout, message::*};
 
 use crate::sample::{Numbers, Samples};
 
@@ -60,6 +60,20 @@ fn attributes(samples: &mut Samples) {
     samples.exchange(vec![ListXattr { fid: n.fid() }], names);
     samples.exchange(vec![RemoveXattr { caller: caller(n), fid: n.fid(), name: n.name() }], vec![Empty {}]);
     samples.exchange(vec![SetLayout { caller: caller(n), fid: n.fid(), layout: spec(n) }], entry_replies());
+    let (fid, handle, offset, length) = (n.fid(), n.u64(), n.u64(), n.u64());
+    samples.exchange(vec![ExtendLayout { fid, handle, offset, length, full: vec![n.u32(), n.u32()] }], vec![Empty {}]);
+    let n = &mut Numbers::default();
+    let set = SetPool { caller: caller(n), name: n.text(), change: n.u32(), osts: vec![n.u32(), n.u32()] };
+    samples.exchange(vec![set], vec![Empty {}]);
+    let n = &mut Numbers::default();
+    let (fid, version) = (n.fid(), n.u64());
+    samples.exchange(vec![MigrateStart { fid }], vec![MigrateReply { version }]);
+    let migrate = Migrate { caller: caller(n), fid: n.fid(), other: n.fid(), version: n.u64() };
+    samples.exchange(vec![migrate], vec![Empty {}]);
+    let n = &mut Numbers::default();
+    let osts = vec![n.u32(), n.u32()];
+    let pools = vec![Pool { name: n.text(), osts: vec![n.u32()] }, Pool { name: n.text(), osts: Vec::new() }];
+    samples.exchange(vec![GetPools {}], vec![PoolsReply { osts, pools }]);
 }
 
 fn caller(n: &mut Numbers) -> Caller {
@@ -67,11 +81,30 @@ fn caller(n: &mut Numbers) -> Caller {
 }
 
 fn spec(n: &mut Numbers) -> LayoutSpec {
-    LayoutSpec { stripe_count: n.u32(), stripe_bytes: n.u32(), stripe_index: n.u32(), pool: n.text() }
+    LayoutSpec {
+        stripe_count: n.u32(),
+        stripe_bytes: n.u32(),
+        stripe_index: n.u32(),
+        pool: n.text(),
+        components: vec![ComponentSpec {
+            end: n.u64(),
+            stripe_count: n.u32(),
+            stripe_bytes: n.u32(),
+            stripe_index: n.u32(),
+            pool: n.text(),
+        }],
+    }
 }
 
 fn layout(n: &mut Numbers) -> Layout {
-    Layout { generation: n.u32(), stripe_bytes: 0x0102_0000, osts: vec![n.u32(), n.u32()] }
+    let mut layout = Layout::plain(n.u32(), 0x0102_0000, vec![n.u32(), n.u32()]);
+    let first = &mut layout.components[0];
+    (first.stripe_count, first.stripe_index, first.pool, first.end) = (n.u32(), n.u32(), n.text(), 0x0003_0405);
+    let (start, end, osts) = (first.end, FOR_EVER, Vec::new());
+    let (stripe_count, stripe_index, pool) = (n.u32(), n.u32(), n.text());
+    layout.components.push(Component { start, end, stripe_bytes: 0x0203_0000, stripe_count, stripe_index, pool, osts });
+    (layout.objects, layout.former) = (Some(n.fid()), vec![n.u32()]);
+    layout
 }
 
 fn attr(n: &mut Numbers) -> Attr {

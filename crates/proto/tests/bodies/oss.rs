@@ -13,7 +13,7 @@ pub fn add(samples: &mut Samples) {
     let replies = || vec![object_reply(true), object_reply(false)];
     samples.exchange(vec![RaiseSize { object: object(n), file_bytes: n.u64(), attr_epoch: n.u64() }], replies());
     samples.exchange(
-        vec![AppendReserve { object: object(n), length: n.u32(), attr_epoch: n.u64() }],
+        vec![AppendReserve { object: object(n), length: n.u32(), attr_epoch: n.u64(), here: true }],
         vec![AppendReply { file_offset: n.u64() }],
     );
     samples.exchange(vec![truncate()], replies());

@@ -58,7 +58,9 @@ impl Page {
             "Layout" => {
                 let mut body = r.prefixed().unwrap();
                 assert_eq!(body.u8(), Ok(1), "a layout's kind");
-                self.fields(name, &[("generation", "u32"), ("stripe_bytes", "u32"), ("osts", "Vec<u32>")], body)
+                let fields = ["generation u32", "objects Option<Fid>", "components Vec<Component>", "former Vec<u32>"];
+                let fields: Vec<(&str, &str)> = fields.iter().filter_map(|field| field.split_once(' ')).collect();
+                self.fields(name, &fields, body)
             }
             _ => {
                 let fields = self.0.get(name).unwrap_or_else(|| panic!("{name} is not on the page"));

@@ -2,7 +2,7 @@
 
 use forebay_client::{Client, ClientResult, LayoutSpec, OpenMode};
 use forebay_history::{Kind, STRIPE_BYTES};
-use forebay_proto::Fid;
+use forebay_proto::{FOR_EVER, Fid, message::ComponentSpec};
 
 use crate::workload::caller;
 
@@ -33,7 +33,18 @@ impl Stage {
 
 async fn make_file(client: &Client, root: Fid, name: &[u8], kind: Kind) -> ClientResult<Fid> {
     let stripes = if matches!(kind, Kind::Striped | Kind::Log) { 2 } else { 1 };
-    let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: STRIPE_BYTES, ..LayoutSpec::inherit() };
+    let part = |end, stripe_count| {
+        let (stripe_bytes, stripe_index, pool) = (STRIPE_BYTES, u32::MAX, String::new());
+        ComponentSpec { end, stripe_count, stripe_bytes, stripe_index, pool }
+    };
+    // Striped at once, or when it has grown.
+    let layout = match stripes {
+        2 if name.last().is_some_and(|last| last % 2 == 1) => {
+            let components = vec![part(STRIPE_BYTES.into(), 1), part(FOR_EVER, 2)];
+            LayoutSpec { components, ..LayoutSpec::inherit() }
+        }
+        _ => LayoutSpec { stripe_count: stripes, stripe_bytes: STRIPE_BYTES, ..LayoutSpec::inherit() },
+    };
     let (attr, file) = client.create(&caller(), root, name, 0o644, OpenMode::READ_WRITE, layout).await?;
     client.close(file).await?;
     Ok(attr.fid)

@@ -297,7 +297,7 @@ impl Client {
     }
 
     pub async fn add_with(&self, counter: u32, call: Call) -> Result<Called<AppendReply>, RpcError> {
-        let request = AppendReserve { object: object(counter), length: 1, attr_epoch: 0 };
+        let request = AppendReserve { object: object(counter), length: 1, attr_epoch: 0, here: false };
         self.session.call(&request, Call { fid: Some(fid(counter)), ..call }).await
     }
 

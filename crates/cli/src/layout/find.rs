@@ -1,0 +1,412 @@
+//! `forebay find DIR... [TEST...]`: files by name, age, size, owner and layout, with the tests of `lfs find`.
+//!
+//! Its words begin with one dash or two, as with lfs, so they are read here and not by clap. All tests have to hold; `!`
+//! before one turns it round. `+N` is more than N, `-N` less, `N` exactly N.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // walks a mount, as a program does
+
+use std::{
+    cmp::Ordering,
+    collections::BTreeSet,
+    ffi::{CString, OsString},
+    fs::Metadata,
+    io::Write,
+    os::unix::{ffi::OsStrExt, fs::FileTypeExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::layout_of;
+use crate::{
+    error::{CliError, CliResult},
+    posix,
+    units::parse_size,
+};
+
+/// What `--help` says.
+const HELP: &str = "\
+Tests: -name PATTERN  -type f|d|l|p|s|b|c  -size [+-]SIZE  -mtime|-atime|-ctime [+-]DAYS (or 5s, 10m, 2h)
+       -user|-uid USER  -group|-gid GROUP  -maxdepth N
+       -stripe-count|-c [+-]N  -stripe-size|-S [+-]SIZE  -stripe-index|-i OST[,OST]  -ost|-O OST[,OST]  -pool POOL
+       -component-count [+-]N  -layout|-L raid0|composite
+Actions: -print  -print0|-0
+A ! before a test turns it round.";
+
+/// Where to look, and for what.
+#[derive(Debug, Args)]
+#[command(after_help = HELP, disable_help_flag = true)]
+pub struct FindArgs {
+    /// Directories, then tests
+    #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true, value_name = "DIR... TEST")]
+    words: Vec<OsString>,
+}
+
+/// Prints what all tests hold for.
+pub fn run(args: &FindArgs) -> CliResult {
+    if args.words.iter().any(|word| word == "--help" || word == "-help" || word == "-h") {
+        println!("Find files by name, age, size, owner and layout\n\nUsage: forebay find DIR... [TEST...]\n\n{HELP}");
+        return Ok(());
+    }
+    let query = Query::parse(&args.words)?;
+    let mut walk = Walk { query: &query, out: std::io::stdout().lock(), failed: 0, now: now_seconds() };
+    for dir in &query.dirs {
+        walk.visit(dir, 0)?;
+    }
+    match walk.failed {
+        0 => Ok(()),
+        n => Err(CliError::failed(format!("{n} files or directories could not be looked at"))),
+    }
+}
+
+fn now_seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
+}
+
+/// A number compared with `+N`, `-N`, `N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Compared {
+    how: Ordering,
+    value: u64,
+    /// `N` means more than N less this, up to N.
+    unit: u64,
+}
+
+impl Compared {
+    fn holds(self, number: u64) -> bool {
+        match self.how {
+            Ordering::Equal => number <= self.value && number + self.unit > self.value,
+            how => number.cmp(&self.value) == how,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Test {
+    Name(CString),
+    Type(char),
+    Size(Compared),
+    /// Which time, age in its unit, seconds of the unit.
+    Age(char, Compared, u64),
+    Uid(u32),
+    Gid(u32),
+    StripeCount(Compared),
+    StripeSize(Compared),
+    StripeIndex(BTreeSet<u64>),
+    Ost(BTreeSet<u64>),
+    Pool(String),
+    ComponentCount(Compared),
+    Composite(bool),
+}
+
+#[derive(Debug, Default)]
+struct Query {
+    dirs: Vec<PathBuf>,
+    /// With whether they are turned round.
+    tests: Vec<(bool, Test)>,
+    max_depth: Option<u64>,
+    ends_with_nul: bool,
+}
+
+impl Query {
+    fn parse(words: &[OsString]) -> CliResult<Self> {
+        let mut query = Self::default();
+        let mut words = words.iter().peekable();
+        while let Some(dir) = words.next_if(|word| !word.as_bytes().starts_with(b"-") && *word != "!") {
+            query.dirs.push(dir.into());
+        }
+        if query.dirs.is_empty() {
+            return Err(CliError::usage("say where to look: forebay find DIR... [TEST...]"));
+        }
+        let mut negated = false;
+        while let Some(word) = words.next() {
+            let text = word.to_str().ok_or_else(|| CliError::usage("a test is no text"))?;
+            if text == "!" || text == "-not" {
+                negated = !negated;
+                continue;
+            }
+            let name = text.strip_prefix("--").or(text.strip_prefix('-')).unwrap_or_default();
+            match name {
+                "print" | "P" => continue,
+                "print0" | "0" => {
+                    query.ends_with_nul = true;
+                    continue;
+                }
+                _ => {}
+            }
+            let mut value = || {
+                let value = words.next().and_then(|value| value.to_str());
+                value.ok_or_else(|| {
+                    CliError::usage(format!("{text} needs a value; `forebay find --help` lists the tests"))
+                })
+            };
+            if matches!(name, "maxdepth" | "D") {
+                query.max_depth = Some(whole(value()?, text)?);
+                continue;
+            }
+            let test = Test::parse(name, text, &mut value)?;
+            query.tests.push((std::mem::take(&mut negated), test));
+        }
+        Ok(query)
+    }
+
+    fn needs_layout(&self) -> bool {
+        self.tests.iter().any(|(_, test)| test.is_of_layout())
+    }
+}
+
+impl Test {
+    fn parse<'a>(name: &str, flag: &str, value: &mut impl FnMut() -> CliResult<&'a str>) -> CliResult<Self> {
+        Ok(match name {
+            "name" | "n" => {
+                let pattern = CString::new(value()?).map_err(|_| CliError::usage("-name: a name has no zero byte"))?;
+                Self::Name(pattern)
+            }
+            "type" | "t" => match value()?.chars().next() {
+                Some(kind) if "fdlpsbc".contains(kind) => Self::Type(kind),
+                _ => return Err(CliError::usage("-type: use f, d, l, p, s, b or c")),
+            },
+            "size" | "s" => Self::Size(compared(value()?, flag, size)?),
+            "mtime" | "M" => age('m', value()?, flag)?,
+            "atime" | "A" => age('a', value()?, flag)?,
+            "ctime" | "C" => age('c', value()?, flag)?,
+            "user" | "uid" | "u" | "U" => Self::Uid(id(value()?, posix::user_named, "user")?),
+            "group" | "gid" | "g" | "G" => Self::Gid(id(value()?, posix::group_named, "group")?),
+            "stripe-count" | "c" => Self::StripeCount(compared(value()?, flag, number)?),
+            "stripe-size" | "S" => Self::StripeSize(compared(value()?, flag, size)?),
+            "stripe-index" | "i" => Self::StripeIndex(osts(value()?)?),
+            "ost" | "obd" | "O" => Self::Ost(osts(value()?)?),
+            "pool" => Self::Pool(value()?.to_owned()),
+            "component-count" | "comp-count" => Self::ComponentCount(compared(value()?, flag, number)?),
+            "layout" | "L" => match value()? {
+                "raid0" => Self::Composite(false),
+                "composite" => Self::Composite(true),
+                _ => return Err(CliError::usage("-layout: use raid0 or composite")),
+            },
+            _ => return Err(CliError::usage(format!("{flag} is no test; `forebay find --help` lists them"))),
+        })
+    }
+
+    fn is_of_layout(&self) -> bool {
+        use Test::*;
+        matches!(
+            self,
+            StripeCount(_) | StripeSize(_) | StripeIndex(_) | Ost(_) | Pool(_) | ComponentCount(_) | Composite(_)
+        )
+    }
+
+    fn holds(&self, path: &Path, meta: &Metadata, layout: Option<&Value>, now: i64) -> bool {
+        match self {
+            Self::Name(pattern) => {
+                let name = path.file_name().unwrap_or(path.as_os_str());
+                CString::new(name.as_bytes()).is_ok_and(|name| posix::matches_pattern(pattern, &name))
+            }
+            Self::Type(kind) => *kind == type_of(meta),
+            Self::Size(size) => meta.is_file() && size.holds(meta.len()),
+            Self::Age(which, age, unit) => {
+                let time = match which {
+                    'm' => meta.mtime(),
+                    'a' => meta.atime(),
+                    _ => meta.ctime(),
+                };
+                age.holds(now.saturating_sub(time).max(0) as u64 / unit)
+            }
+            Self::Uid(uid) => meta.uid() == *uid,
+            Self::Gid(gid) => meta.gid() == *gid,
+            _ => layout.is_some_and(|layout| self.holds_for_layout(layout)),
+        }
+    }
+
+    /// Of a composite layout, any component will do.
+    fn holds_for_layout(&self, layout: &Value) -> bool {
+        let parts = layout["components"].as_array().filter(|parts| !parts.is_empty());
+        let parts = parts.map_or(std::slice::from_ref(layout), Vec::as_slice);
+        let osts =
+            |part: &Value| part["osts"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect::<Vec<_>>();
+        let any = |holds: &dyn Fn(&Value) -> bool| parts.iter().any(holds);
+        match self {
+            Self::StripeCount(count) => any(&|part| part["stripe_count"].as_u64().is_some_and(|n| count.holds(n))),
+            Self::StripeSize(size) => any(&|part| part["stripe_size"].as_u64().is_some_and(|n| size.holds(n))),
+            Self::StripeIndex(wanted) => {
+                any(&|part| part["stripe_index"].as_u64().is_some_and(|n| wanted.contains(&n)))
+            }
+            Self::Ost(wanted) => any(&|part| osts(part).iter().any(|ost| wanted.contains(ost))),
+            Self::Pool(pool) => any(&|part| part["pool"].as_str() == Some(pool)),
+            Self::ComponentCount(count) => count.holds(parts.len() as u64),
+            Self::Composite(composite) => *composite == (parts.len() > 1),
+            _ => false,
+        }
+    }
+}
+
+fn type_of(meta: &Metadata) -> char {
+    let kind = meta.file_type();
+    match () {
+        () if kind.is_dir() => 'd',
+        () if kind.is_symlink() => 'l',
+        () if kind.is_fifo() => 'p',
+        () if kind.is_socket() => 's',
+        () if kind.is_block_device() => 'b',
+        () if kind.is_char_device() => 'c',
+        () => 'f',
+    }
+}
+
+/// `+N`, `-N`, `N`; `read` gives N and its unit.
+fn compared(text: &str, flag: &str, read: fn(&str) -> Option<(u64, u64)>) -> CliResult<Compared> {
+    let (how, rest) = match text.as_bytes().first() {
+        Some(b'+') => (Ordering::Greater, &text[1..]),
+        Some(b'-') => (Ordering::Less, &text[1..]),
+        _ => (Ordering::Equal, text),
+    };
+    let (value, unit) = read(rest).ok_or_else(|| CliError::usage(format!("{flag} {text}: use N, +N or -N")))?;
+    Ok(Compared { how, value, unit })
+}
+
+fn number(text: &str) -> Option<(u64, u64)> {
+    Some((text.parse().ok()?, 1))
+}
+
+/// A size and its unit: `1M` is any number of bytes that 1 MiB is the next full one of.
+fn size(text: &str) -> Option<(u64, u64)> {
+    let text = text.strip_suffix('c').unwrap_or(text);
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    let value = parse_size(text).ok()?;
+    let count: u64 = digits.parse().ok()?;
+    Some((value, value.checked_div(count).unwrap_or(1).max(1)))
+}
+
+fn age(which: char, text: &str, flag: &str) -> CliResult<Test> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400)];
+    let unit = units.iter().find(|(letter, _)| text.ends_with(*letter));
+    let digits = if unit.is_some() { &text[..text.len() - 1] } else { text };
+    Ok(Test::Age(which, compared(digits, flag, number)?, unit.map_or(86_400, |(_, seconds)| *seconds)))
+}
+
+fn whole(text: &str, flag: &str) -> CliResult<u64> {
+    text.parse().map_err(|_| CliError::usage(format!("{flag} {text}: use a number")))
+}
+
+fn id(text: &str, named: fn(&str) -> Option<u32>, what: &str) -> CliResult<u32> {
+    let id = text.parse().ok().or_else(|| named(text));
+    id.ok_or_else(|| CliError::usage(format!("there is no {what} '{text}'")))
+}
+
+fn osts(text: &str) -> CliResult<BTreeSet<u64>> {
+    let index = |word: &str| match word.strip_prefix("OST") {
+        Some(hex) => u64::from_str_radix(hex.trim_end_matches("_UUID"), 16).ok(),
+        None => word.parse().ok(),
+    };
+    text.split(',')
+        .map(|word| index(word).ok_or_else(|| CliError::usage(format!("'{word}' is no OST: use 3 or OST0003"))))
+        .collect()
+}
+
+struct Walk<'a, W: Write> {
+    query: &'a Query,
+    out: W,
+    failed: usize,
+    now: i64,
+}
+
+impl<W: Write> Walk<'_, W> {
+    fn visit(&mut self, path: &Path, depth: u64) -> CliResult {
+        let meta = match path.symlink_metadata() {
+            Ok(meta) => meta,
+            Err(error) => return self.fail(path, &error.to_string()),
+        };
+        let has_layout = self.query.needs_layout() && (meta.is_file() || meta.is_dir());
+        let layout = match has_layout.then(|| layout_of(path)).transpose() {
+            Ok(layout) => layout,
+            Err(error) => return self.fail(path, &error.message),
+        };
+        let holds = |(negated, test): &(bool, Test)| test.holds(path, &meta, layout.as_ref(), self.now) != *negated;
+        if self.query.tests.iter().all(holds) {
+            self.print(path)?;
+        }
+        if meta.is_dir() && self.query.max_depth.is_none_or(|most| depth < most) {
+            return self.enter(path, depth);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, dir: &Path, depth: u64) -> CliResult {
+        let entries = match std::fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(dir, &error.to_string()),
+        };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths.iter().try_for_each(|path| self.visit(path, depth + 1))
+    }
+
+    fn print(&mut self, path: &Path) -> CliResult {
+        let end = if self.query.ends_with_nul { b"\0" } else { b"\n" };
+        let written = self.out.write_all(path.as_os_str().as_bytes()).and_then(|()| self.out.write_all(end));
+        written.map_err(|error| CliError::failed(format!("cannot write: {error}")))
+    }
+
+    fn fail(&mut self, path: &Path, words: &str) -> CliResult {
+        eprintln!("forebay: {}: {words}", path.display());
+        self.failed += 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn query(line: &str) -> CliResult<Query> {
+        Query::parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    fn holds(test: &str, layout: &Value) -> bool {
+        let query = query(&format!(". {test}")).expect(test);
+        query.tests.iter().all(|(negated, test)| test.holds_for_layout(layout) != *negated)
+    }
+
+    #[test]
+    fn sizes_and_numbers_are_more_less_or_up_to() {
+        let size = |text| compared(text, "-size", size).expect("a size");
+        assert!(size("+1M").holds((1 << 20) + 1) && !size("+1M").holds(1 << 20));
+        assert!(size("-1M").holds(1000) && !size("-1M").holds(1 << 20));
+        assert!(size("1M").holds(1) && size("1M").holds(1 << 20) && !size("1M").holds(0));
+        assert!(size("2M").holds((1 << 20) + 1) && !size("2M").holds(1 << 20));
+        assert!(size("47008").holds(47_008) && !size("47008").holds(47_007));
+    }
+
+    #[test]
+    fn tests_of_layouts_hold_for_any_component() {
+        let layout = json!({"components": [
+            {"stripe_count": 1, "stripe_size": 65536, "stripe_index": 2, "pool": "", "osts": [2]},
+            {"stripe_count": -1, "stripe_size": 1048576, "stripe_index": -1, "pool": "fast", "osts": []},
+        ]});
+        for test in ["-stripe-count 1", "-ost 2", "--pool fast", "-S +64k", "-i 0,2", "! -c +4", "-L composite"] {
+            assert!(holds(test, &layout), "{test}");
+        }
+        for test in ["-c 2", "-O OST0003", "-pool slow", "! -component-count 2", "-layout raid0"] {
+            assert!(!holds(test, &layout), "{test}");
+        }
+    }
+
+    #[test]
+    fn words_that_are_no_tests_are_refused() {
+        for (line, words) in [
+            ("-name x", "where to look"),
+            (". -nmae x", "-nmae is no test"),
+            (". -size", "needs a value"),
+            (". -size big", "+N"),
+            (". -type x", "-type"),
+            (". -ost x", "no OST"),
+        ] {
+            let error = query(line).expect_err(line);
+            assert!(error.exit_code() == 2 && error.message.contains(words), "{error}");
+        }
+        let query = query("a b -maxdepth 1 --type f -print0").expect("fine");
+        assert_eq!((query.dirs.len(), query.max_depth, query.ends_with_nul), (2, Some(1), true));
+    }
+}

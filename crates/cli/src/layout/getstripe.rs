@@ -1,0 +1,268 @@
+//! `forebay getstripe`: where files lie, as `lfs getstripe` shows it.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
+
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{layout_of, plain};
+use crate::error::{CliResult, Doing};
+
+/// Whose layout to show.
+#[derive(Debug, Args)]
+pub struct GetstripeArgs {
+    /// Only the stripe count (of a composite layout: of its last component that has OSTs)
+    #[arg(short = 'c', long = "stripe-count")]
+    count: bool,
+    /// Only the stripe size
+    #[arg(short = 'S', long = "stripe-size")]
+    size: bool,
+    /// Only the OST of the first stripe
+    #[arg(short = 'i', long = "stripe-index", alias = "stripe-offset")]
+    index: bool,
+    /// Only the pool
+    #[arg(short = 'p', long)]
+    pool: bool,
+    /// Only the pattern
+    #[arg(short = 'L', long)]
+    layout: bool,
+    /// Only the generation of the layout
+    #[arg(short = 'g', long)]
+    generation: bool,
+    /// Only the number of components
+    #[arg(long = "component-count")]
+    component_count: bool,
+    /// Only components that end here
+    #[arg(short = 'E', long = "component-end", value_parser = parse_end, allow_negative_numbers = true, value_name = "END")]
+    component_end: Option<u64>,
+    /// A directory itself, not the files in it
+    #[arg(short = 'd', long)]
+    directory: bool,
+    /// All files below directories
+    #[arg(short = 'r', long)]
+    recursive: bool,
+    /// Without the objects
+    #[arg(short = 'q', long)]
+    quiet: bool,
+    /// As it is (this is how it is shown anyway)
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// As YAML (what is shown is)
+    #[arg(short = 'y', long)]
+    yaml: bool,
+    /// Print JSON, a line per file
+    #[arg(long)]
+    json: bool,
+    /// Files and directories
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+}
+
+fn parse_end(text: &str) -> Result<u64, String> {
+    if text == "-1" || text.eq_ignore_ascii_case("eof") { Ok(u64::MAX) } else { crate::units::parse_size(text) }
+}
+
+/// Shows it.
+pub fn run(args: &GetstripeArgs) -> CliResult {
+    for path in &args.paths {
+        show(path, args)?;
+        if path.is_dir() && !args.directory {
+            show_entries(path, args)?;
+        }
+    }
+    Ok(())
+}
+
+fn show_entries(dir: &Path, args: &GetstripeArgs) -> CliResult {
+    let entries = std::fs::read_dir(dir).doing(|| format!("cannot list {}", dir.display()))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        let kind = path.symlink_metadata().doing(|| format!("cannot look at {}", path.display()))?.file_type();
+        if kind.is_file() || (args.recursive && kind.is_dir()) {
+            show(&path, args)?;
+        }
+        if args.recursive && kind.is_dir() {
+            show_entries(&path, args)?;
+        }
+    }
+    Ok(())
+}
+
+fn show(path: &Path, args: &GetstripeArgs) -> CliResult {
+    let mut layout = layout_of(path)?;
+    if args.json {
+        layout["path"] = path.display().to_string().into();
+        println!("{layout}");
+        return Ok(());
+    }
+    if let Some(end) = args.component_end {
+        let ends_there = |part: &Value| part["end"].as_u64().unwrap_or(u64::MAX) == end;
+        if let Some(parts) = layout["components"].as_array_mut() {
+            parts.retain(ends_there);
+        }
+    }
+    match args.fields(&layout) {
+        fields if fields.is_empty() => println!("{}", describe(path, &layout, args)),
+        fields => println!("{}", fields.join(" ")),
+    }
+    Ok(())
+}
+
+impl GetstripeArgs {
+    /// The single values that were asked for, if any were.
+    fn fields(&self, layout: &Value) -> Vec<String> {
+        // As lfs does, the last component that has OSTs stands for a composite layout.
+        let parts = layout["components"].as_array().map_or(&[][..], Vec::as_slice);
+        let laid = parts.iter().rev().find(|part| part["osts"].as_array().is_some_and(|osts| !osts.is_empty()));
+        let one = laid.or(parts.last()).unwrap_or(layout);
+        let of_one = |wanted: bool, key: &str| wanted.then(|| plain(&one[key]));
+        let generation = || layout["generation"].as_u64().unwrap_or(0).to_string();
+        let fields = [
+            of_one(self.count, "stripe_count"),
+            of_one(self.size, "stripe_size"),
+            of_one(self.index, "stripe_index"),
+            of_one(self.pool, "pool"),
+            self.layout.then(|| "raid0".into()),
+            self.generation.then(generation),
+            self.component_count.then(|| parts.len().max(1).to_string()),
+        ];
+        fields.into_iter().flatten().collect()
+    }
+}
+
+/// As `lfs getstripe` shows it.
+fn describe(path: &Path, layout: &Value, args: &GetstripeArgs) -> String {
+    let parts = layout["components"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_file = layout.get("osts").is_some();
+    let mut out = format!("{}\n", path.display());
+    if parts.is_empty() && !is_file {
+        let (count, size) = (plain(&layout["stripe_count"]), plain(&layout["stripe_size"]));
+        let index = plain(&layout["stripe_index"]);
+        let _ = write!(out, "stripe_count:  {count} stripe_size:   {size} pattern:       raid0 stripe_offset: {index}");
+        if let Some(pool) = layout["pool"].as_str().filter(|pool| !pool.is_empty()) {
+            let _ = write!(out, " pool:          {pool}");
+        }
+        return out + "\n";
+    }
+    let fid = plain(&layout["fid"]);
+    let generation = plain(&layout["generation"]);
+    if let ([part], true) = (parts, is_file) {
+        describe_part(&mut out, "", part, &generation);
+        if !args.quiet {
+            out += "\tobdidx\t\tobjid\n";
+            for ost in osts(part) {
+                let _ = writeln!(out, "\t{ost:>6}\t\t{fid}");
+            }
+        }
+        return out;
+    }
+    if is_file {
+        let _ = writeln!(out, "  lcm_layout_gen:    {generation}");
+    }
+    let _ = writeln!(out, "  lcm_mirror_count:  1\n  lcm_entry_count:   {}", parts.len());
+    for (number, part) in (1..).zip(parts) {
+        let laid = osts(part).next().is_some();
+        let end = part["end"].as_u64().map_or("EOF".into(), |end| end.to_string());
+        let _ = writeln!(out, "    lcme_id:             {number}");
+        let _ = writeln!(out, "    lcme_flags:          {}", if laid { "init" } else { "0" });
+        let _ = writeln!(out, "    lcme_extent.e_start: {}", plain(&part["start"]));
+        let _ = writeln!(out, "    lcme_extent.e_end:   {end}");
+        describe_part(&mut out, "      ", part, &generation);
+        if laid && !args.quiet {
+            out += "      lmm_objects:\n";
+            for (stripe, ost) in osts(part).enumerate() {
+                let _ = writeln!(out, "      - {stripe}: {{ l_ost_idx: {ost}, l_fid: {fid} }}");
+            }
+        }
+        out += "\n";
+    }
+    out.pop();
+    out
+}
+
+fn osts(part: &Value) -> impl Iterator<Item = u64> {
+    part["osts"].as_array().into_iter().flatten().filter_map(Value::as_u64)
+}
+
+fn describe_part(out: &mut String, indent: &str, part: &Value, generation: &str) {
+    let field = |key: &str| plain(&part[key]);
+    let _ = writeln!(out, "{indent}lmm_stripe_count:  {}", field("stripe_count"));
+    let _ = writeln!(out, "{indent}lmm_stripe_size:   {}", field("stripe_size"));
+    let _ = writeln!(out, "{indent}lmm_pattern:       raid0");
+    if indent.is_empty() {
+        let _ = writeln!(out, "lmm_layout_gen:    {generation}");
+    }
+    let _ = writeln!(out, "{indent}lmm_stripe_offset: {}", field("stripe_index"));
+    if part["pool"].as_str().is_some_and(|pool| !pool.is_empty()) {
+        let _ = writeln!(out, "{indent}lmm_pool:          {}", field("pool"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        get: GetstripeArgs,
+    }
+
+    fn args(line: &str) -> GetstripeArgs {
+        Line::try_parse_from(["getstripe", "f"].into_iter().chain(line.split_whitespace())).expect(line).get
+    }
+
+    fn file() -> Value {
+        json!({"generation": 2, "osts": [3, 0], "fid": "[0x0:0x1]", "components": [
+            {"start": 0, "end": 1048576, "stripe_count": 2, "stripe_size": 65536, "stripe_index": 3, "pool": "", "osts": [3, 0]},
+            {"start": 1048576, "end": -1, "stripe_count": -1, "stripe_size": 65536, "stripe_index": -1, "pool": "fast", "osts": []},
+        ]})
+    }
+
+    #[test]
+    fn plain_files_and_directories_are_shown_as_lfs_shows_them() {
+        let mut file = file();
+        file["components"].as_array_mut().unwrap().pop();
+        let shown = describe(Path::new("f"), &file, &args(""));
+        assert!(shown.contains("lmm_stripe_count:  2") && shown.contains("lmm_stripe_offset: 3"), "{shown}");
+        assert!(shown.contains("\t     0\t\t[0x0:0x1]"), "{shown}");
+        let dir = json!({"stripe_count": 4, "stripe_size": 0, "stripe_index": -1, "pool": "fast", "components": []});
+        let shown = describe(Path::new("d"), &dir, &args(""));
+        assert!(
+            shown.contains(
+                "stripe_count:  4 stripe_size:   0 pattern:       raid0 stripe_offset: -1 pool:          fast"
+            ),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn composite_layouts_are_shown_component_by_component() {
+        let shown = describe(Path::new("f"), &file(), &args(""));
+        for line in [
+            "  lcm_entry_count:   2\n",
+            "    lcme_flags:          init\n",
+            "    lcme_extent.e_end:   EOF\n",
+            "      - 1: { l_ost_idx: 0, l_fid: [0x0:0x1] }\n",
+            "      lmm_pool:          fast\n",
+        ] {
+            assert!(shown.contains(line), "{shown}");
+        }
+    }
+
+    #[test]
+    fn single_values_are_for_scripts() {
+        assert_eq!(args("-c").fields(&file()), ["2"]);
+        assert_eq!(args("-i -S --component-count").fields(&file()), ["65536", "3", "2"]);
+        assert_eq!(args("-g -L").fields(&file()), ["raid0", "2"]);
+        assert!(args("").fields(&file()).is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! `forebay migrate`: gives files with data another layout. A file keeps its inode, its names and its attributes.
+//!
+//! The file is copied to one without a name, which nobody sees and which goes with this process; then both exchange their
+//! objects at once, if the first has not changed since (`mds::ops::migrate`). Whatever dies leaves the file whole.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
+
+use std::{
+    ffi::CStr,
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+
+use super::{LAYOUT, choices, flags::LayoutFlags, without_mount};
+use crate::{
+    error::{CliError, CliResult, Doing},
+    posix,
+    progress::{self, Bar, Counts},
+};
+
+/// Read and written: see the module.
+const MIGRATE: &CStr = c"forebay.migrate";
+/// Bytes copied at a time.
+const STEP: usize = 4 << 20;
+/// How long the mount may take to let go of the copy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which files, to what layout.
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    #[command(flatten)]
+    layout: LayoutFlags,
+    /// Try again this often if a file changes meanwhile
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    retries: u32,
+    /// Never keep others from the file (as it is anyway: whoever writes wins)
+    #[arg(short = 'n', long = "non-block", alias = "non-direct")]
+    non_block: bool,
+    /// Say what was moved
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Files; without layout flags each gets what new files of its directory get
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// Moves them.
+pub fn run(args: &MigrateArgs) -> CliResult {
+    let text = args.layout.text()?;
+    let sizes: Vec<u64> = args.paths.iter().map(|path| path.metadata().map_or(0, |meta| meta.len())).collect();
+    let bar = progress::bar("moving", sizes.iter().sum(), Counts::Bytes);
+    for path in &args.paths {
+        args.layout.check(&choices(path)?)?;
+        let wanted = (!args.layout.is_empty()).then_some(text.as_str());
+        move_file(path, wanted, args.retries, &bar)?;
+        if args.verbose {
+            println!("{}", path.display());
+        }
+    }
+    Ok(())
+}
+
+fn move_file(path: &Path, layout: Option<&str>, retries: u32, bar: &Bar) -> CliResult {
+    let shown = path.display();
+    let meta = path.metadata().doing(|| format!("cannot look at {shown}"))?;
+    if !meta.is_file() {
+        return Err(CliError::usage(format!("{shown} is not a regular file; `forebay setstripe` is for directories")));
+    }
+    for attempt in 0..=retries {
+        match try_move(path, layout, bar) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && attempt < retries => {}
+            Err(error) => {
+                return Err(CliError::failed(format!("{shown} stays where it is: {}", explain(&error))));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => {
+            "somebody has it open for writing, or on another mount; try again when they are done".into()
+        }
+        Some(libc::EAGAIN) => "it changed each time it was copied; try again when it is quiet".into(),
+        Some(libc::ENOSPC) => "there is no room for a copy of it; see `forebay df`".into(),
+        Some(libc::EPERM | libc::EACCES) => "only its owner can move it".into(),
+        _ => without_mount(error),
+    }
+}
+
+fn try_move(path: &Path, layout: Option<&str>, bar: &Bar) -> io::Result<()> {
+    let from = File::open(path)?;
+    let version = posix::get_xattr(path, MIGRATE)?;
+    let version = String::from_utf8_lossy(&version).into_owned();
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let copy = OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(dir)?;
+    if copy.metadata()?.dev() != from.metadata()?.dev() {
+        return Err(io::Error::from_raw_os_error(libc::EXDEV));
+    }
+    let own_path = PathBuf::from(format!("/proc/self/fd/{}", copy.as_raw_fd()));
+    if let Some(layout) = layout {
+        posix::set_xattr(&own_path, LAYOUT, layout.as_bytes())?;
+    }
+    copy_bytes(&from, &copy, bar)?;
+    copy.sync_all()?;
+    // Kept by a handle that cannot write: what is exchanged is at rest.
+    let keeper = File::open(&own_path)?;
+    let ino = copy.metadata()?.ino();
+    drop(copy);
+    let text = format!("{ino} {version}");
+    let begun = Instant::now();
+    loop {
+        match posix::set_xattr(path, MIGRATE, text.as_bytes()) {
+            // The kernel lets go of a closed file a moment later.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < PATIENCE => {
+                posix::get_xattr(path, MIGRATE)?;
+                sleep(Duration::from_millis(20));
+            }
+            done => {
+                drop(keeper);
+                return done;
+            }
+        }
+    }
+}
+
+/// Copies what is there; holes stay holes.
+fn copy_bytes(from: &File, to: &File, bar: &Bar) -> io::Result<()> {
+    let size = from.metadata()?.len();
+    to.set_len(size)?;
+    let mut buffer = vec![0; STEP];
+    let mut at = 0;
+    while let Some((start, end)) = posix::next_data(from, at)? {
+        let mut offset = start;
+        while offset < end.min(size) {
+            let length = STEP.min((end.min(size) - offset) as usize);
+            let read = from.read_at(&mut buffer[..length], offset)?;
+            if read == 0 {
+                // Cut meanwhile: the exchange will be refused.
+                return Ok(());
+            }
+            to.write_all_at(&buffer[..read], offset)?;
+            offset += read as u64;
+            bar.add(read as u64);
+        }
+        at = end;
+    }
+    Ok(())
+}

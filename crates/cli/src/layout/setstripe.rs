@@ -1,0 +1,89 @@
+//! `forebay setstripe`: the layout of a new file, or what new files of a directory get.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+
+use super::{LAYOUT, choices, flags::LayoutFlags, without_mount};
+use crate::{
+    error::{CliError, CliResult},
+    posix,
+};
+
+/// What new files get.
+#[derive(Debug, Args)]
+pub struct SetstripeArgs {
+    #[command(flatten)]
+    layout: LayoutFlags,
+    /// Directory: forget its layout, inherit again
+    #[arg(short = 'd', long = "delete")]
+    delete: bool,
+    /// Directories (new files and directories in them get the layout), or files to be made with it
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// Sets it.
+pub fn run(args: &SetstripeArgs) -> CliResult {
+    let text = args.layout.text()?;
+    if args.delete && !args.layout.is_empty() {
+        return Err(CliError::usage("-d forgets a directory's layout: leave the other flags out"));
+    }
+    for path in &args.paths {
+        args.refuse_pointless(path)?;
+        args.layout.check(&choices(path)?)?;
+        apply(path, &text)?;
+    }
+    Ok(())
+}
+
+impl SetstripeArgs {
+    /// What would change nothing, and was meant to.
+    fn refuse_pointless(&self, path: &Path) -> CliResult {
+        let shown = path.display();
+        if !self.delete && self.layout.is_empty() && path.is_dir() {
+            return Err(CliError::usage(format!(
+                "{shown}: say what new files are to get (-c COUNT, -S SIZE, -i OST, -p POOL, -E END ...), or -d to inherit again"
+            )));
+        }
+        if self.delete && !path.is_dir() {
+            return Err(CliError::usage(format!(
+                "{shown}: -d is for directories; `forebay migrate` gives a file another layout"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Sets the layout of `path`, which is made as an empty file if it is not there.
+pub fn apply(path: &Path, text: &str) -> CliResult {
+    let shown = path.display();
+    let made = match posix::make_file(path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(CliError::failed(format!("cannot make {shown}: {error}"))),
+    };
+    posix::set_xattr(path, LAYOUT, text.as_bytes()).map_err(|error| {
+        if made {
+            // Without its layout it is not what was asked for.
+            let _ = std::fs::remove_file(path);
+        }
+        CliError::failed(format!("cannot set the layout of {shown}: {}", explain(&error)))
+    })
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EEXIST | libc::EBUSY | libc::ENOTEMPTY) => {
+            "it has data, and that fixes a file's layout; `forebay migrate` moves it to another".into()
+        }
+        Some(libc::ENOSPC) => "no OST with room fits it; see `forebay df`".into(),
+        Some(libc::EPERM | libc::EACCES) => "only its owner can".into(),
+        Some(libc::EINVAL | libc::ERANGE) => "the server refuses it; are all OSTs known (`forebay status`)?".into(),
+        _ => without_mount(error),
+    }
+}

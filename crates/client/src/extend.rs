@@ -1,0 +1,46 @@
+//! OSTs for what is written where a file has none yet, or behind its end when those it lies on are full.
+
+use forebay_proto::{Errno, message::ExtendLayout};
+
+use crate::{Client, ClientResult, OpenFile, errors::Trouble, limits};
+
+impl Client {
+    /// Repeats `attempt` (see [`Client::try_fresh`]) with the OSTs that it was found to need. Where there are none with room,
+    /// it fails as it did.
+    pub(crate) async fn roomy<T>(
+        &self,
+        file: &OpenFile,
+        attempt: impl AsyncFn() -> Result<T, Trouble>,
+    ) -> ClientResult<T> {
+        let mut full: Vec<u32> = Vec::new();
+        for _ in 0..limits::EXTENSIONS {
+            match self.try_fresh(file.state(), &attempt).await {
+                Err(Trouble::Bare(offset, length)) => self.extend(file, offset, length, &[]).await?,
+                Err(Trouble::Full(offset, osts, error)) => {
+                    full.extend(osts);
+                    if self.extend(file, offset, 1, &full).await.is_err() {
+                        return Err(error);
+                    }
+                }
+                other => return Ok(other?),
+            }
+        }
+        Ok(self.try_fresh(file.state(), &attempt).await?)
+    }
+
+    /// Asks the MDT for OSTs. Errors: ENOSPC if none has room.
+    pub(crate) async fn extend(&self, file: &OpenFile, offset: u64, length: u64, full: &[u32]) -> ClientResult<()> {
+        let (fid, handle) = (file.fid(), file.handle());
+        let request = ExtendLayout { fid, handle, offset, length, full: full.to_vec() };
+        match self.mdt(fid, &request).await {
+            Ok(_) => {}
+            // The handle was lost with the MDT's session and is being opened again.
+            Err(error) if error.errno() == Errno::EBADF => {
+                self.env().sleep(limits::REOPEN_PAUSE).await;
+                file.check()?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.refresh(file.state()).await
+    }
+}

@@ -1,0 +1,118 @@
+//! Layouts in the rows of an MDT (docs/format-mdt.md).
+
+use forebay_proto::{DecodeError, Fid, Reader, limits};
+
+use crate::format::varint;
+
+/// A file's layout: the fid of its objects where it is not its own, and every OST that may have one, ordered.
+pub fn decode(r: &mut Reader<'_>) -> Result<(Option<Fid>, Vec<u32>), DecodeError> {
+    varint::get_u32(r)?; // generation
+    let stripe_units = varint::get_u32(r)?;
+    if stripe_units != 0 {
+        check_units(stripe_units)?;
+        let osts = numbers(r)?;
+        if osts.is_empty() {
+            return Err(DecodeError::new("its stripe count is impossible"));
+        }
+        return Ok((None, osts));
+    }
+    let objects = match r.u8()? {
+        0 => None,
+        1 => Some(varint::get_fid(r)?),
+        _ => return Err(DecodeError::new("whose objects it has is not known here")),
+    };
+    let mut osts = numbers(r)?;
+    let count = varint::get(r)?;
+    if count == 0 || count > limits::COMPONENTS as u64 {
+        return Err(DecodeError::new("its number of components is impossible"));
+    }
+    let mut last_end = 0;
+    for number in 1..=count {
+        let end = varint::get(r)?;
+        if (end == 0) != (number == count) || (end != 0 && end <= last_end) {
+            return Err(DecodeError::new("the ends of its components do not ascend"));
+        }
+        last_end = end;
+        check_units(varint::get_u32(r)?)?;
+        varint::get_u32(r)?; // stripes asked for
+        wish(r)?;
+        let stripes = numbers(r)?;
+        if number == 1 && stripes.is_empty() {
+            return Err(DecodeError::new("its first component has no OST"));
+        }
+        osts.extend(stripes);
+    }
+    osts.sort_unstable();
+    osts.dedup();
+    Ok((objects, osts))
+}
+
+fn check_units(units: u32) -> Result<(), DecodeError> {
+    if units == 0 || units.checked_mul(limits::STRIPE_BYTES_MIN).is_none() {
+        return Err(DecodeError::new("its stripe size is impossible"));
+    }
+    Ok(())
+}
+
+/// A directory's default layout.
+pub fn decode_default(r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    for _ in 0..2 {
+        varint::get_u32(r)?;
+    }
+    wish(r)?;
+    let count = varint::get(r)?;
+    if count > limits::COMPONENTS as u64 {
+        return Err(DecodeError::new("its number of components is impossible"));
+    }
+    for _ in 0..count {
+        varint::get(r)?; // end
+        for _ in 0..2 {
+            varint::get_u32(r)?;
+        }
+        wish(r)?;
+    }
+    Ok(())
+}
+
+/// First OST and pool.
+fn wish(r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    varint::get_u32(r)?;
+    let length = varint::get(r)?;
+    check_pool(r.take(usize::try_from(length).unwrap_or(usize::MAX))?)
+}
+
+/// The name of a pool.
+pub fn check_pool(name: &[u8]) -> Result<(), DecodeError> {
+    std::str::from_utf8(name).map(drop).map_err(|_| DecodeError::new("its pool's name is not UTF-8"))
+}
+
+fn numbers(r: &mut Reader<'_>) -> Result<Vec<u32>, DecodeError> {
+    let count = varint::get(r)?;
+    if count > limits::STRIPES as u64 {
+        return Err(DecodeError::new("its stripe count is impossible"));
+    }
+    (0..count).map(|_| varint::get_u32(r)).collect()
+}
+
+/// A list of numbers that nobody here needs.
+pub fn skip_numbers(r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    for _ in 0..varint::get(r)? {
+        varint::get_u32(r)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of docs/format-mdt.md.
+    #[test]
+    fn the_golden_layouts_are_read() {
+        assert_eq!(decode(&mut Reader::new(&[1, 16, 1, 2])), Ok((None, vec![2])));
+        let composite = b"\x05\x00\x01\x00\x83\x80\x40\x01\x09\x02\x80\x80\x80\x20\x10\x07\x04\x05flash\x01\x03\x00\x10\x07\x04\x00\x00";
+        let objects = Some(Fid { high: 0, low: 0x10_0003 });
+        assert_eq!(decode(&mut Reader::new(composite)), Ok((objects, vec![3, 9])));
+        (0..composite.len()).for_each(|len| assert!(decode(&mut Reader::new(&composite[..len])).is_err()));
+    }
+}

@@ -1,0 +1,236 @@
+//! Composite layouts, and files that grow past full OSTs.
+
+use std::time::Duration;
+
+use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_env::sim::Sim;
+use forebay_proto::{Errno, FOR_EVER, Fid, message::ComponentSpec};
+use forebay_sim::{Cluster, ClusterOptions};
+
+const STEP: usize = 512 << 10;
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+fn part(end: u64, stripe_count: u32) -> ComponentSpec {
+    ComponentSpec { end, stripe_count, stripe_bytes: 64 << 10, stripe_index: u32::MAX, pool: String::new() }
+}
+
+fn composite(end: u64) -> LayoutSpec {
+    LayoutSpec { components: vec![part(end, 1), part(FOR_EVER, 3)], ..LayoutSpec::inherit() }
+}
+
+/// One stripe on OST0000.
+fn on_the_first() -> LayoutSpec {
+    LayoutSpec { stripe_count: 1, stripe_bytes: 64 << 10, stripe_index: 0, ..LayoutSpec::inherit() }
+}
+
+async fn create(client: &Client, name: &[u8], layout: LayoutSpec) -> OpenFile {
+    let made = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
+    made.expect("it is made").1
+}
+
+fn step(number: usize) -> Vec<u8> {
+    vec![number as u8 | 1; STEP]
+}
+
+async fn check_steps(client: &Client, file: &OpenFile, count: usize) {
+    for number in 0..count {
+        let read = client.read(file, (number * STEP) as u64, STEP).await.expect("it reads");
+        assert!(read[..] == step(number)[..], "step {number} of {count}");
+    }
+}
+
+fn small() -> ClusterOptions {
+    ClusterOptions { ost_bytes: 24 << 20, ..ClusterOptions::default() }
+}
+
+/// A mounted client on a machine of its own.
+async fn mount(sim: &Sim, cluster: &Cluster, name: &str) -> Client {
+    cluster.mount(sim.add_node(name), CommitLevel::Data).await.expect("it mounts")
+}
+
+/// write to the end of an OST, on | elsewhere, by two clients that saw the old layout; crash, read; delete, all is free again
+#[test]
+fn a_file_on_a_full_ost_grows_on_others_until_all_are_full() {
+    for seed in 0..4 {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let cluster = Cluster::format(&sim, small()).await;
+            cluster.boot_all();
+            let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
+            let file = create(&first, b"f", on_the_first()).await;
+            let other = second.open(&caller(), file.fid(), OpenMode::READ_WRITE).await.expect("it opens");
+            let mut steps = 0;
+            let full = loop {
+                // In turns; half of the time in the middle of a hole that the other is to fill.
+                let (client, file) = if steps % 2 == 0 { (&first, &file) } else { (&second, &other) };
+                match client.write(file, (steps * STEP) as u64, step(steps)).await {
+                    Ok(STEP) => steps += 1,
+                    Ok(_) => {}
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(full.errno, Errno::ENOSPC);
+            let layout = first.get_layout(file.fid()).await.expect("it is told").0.expect("of a file");
+            assert!(layout.components.len() >= 3, "seed {seed}: {layout:?}");
+            // Three OSTs of 24 MiB hold more than two of them could.
+            assert!(steps * STEP > 40 << 20, "seed {seed}: only {steps} steps fitted");
+            check_steps(&second, &other, steps).await;
+            first.fsync(&file, false).await.expect("synced");
+            for server in 0..cluster.servers.len() {
+                sim.power_cut(cluster.servers[server].node);
+                cluster.boot(server);
+            }
+            check_steps(&first, &file, steps).await;
+            // Of the last step a part may have fitted.
+            let size = second.getattr(file.fid(), Some(&other)).await.expect("told").size as usize;
+            assert!((steps * STEP..(steps + 1) * STEP).contains(&size), "{size}");
+            first.unlink(&caller(), Fid::ROOT, b"f").await.expect("gone");
+            first.close(file).await.expect("closed");
+            second.close(other).await.expect("closed");
+            sim.sleep(Duration::from_secs(20)).await;
+            let again = create(&first, b"g", on_the_first()).await;
+            let written = first.write(&again, 0, step(0)).await;
+            assert_eq!(written, Ok(STEP), "the space came back");
+        });
+    }
+}
+
+/// append to the end of an OST, on | no record is torn, lost, or behind zeros
+#[test]
+fn appends_go_round_a_full_ost_without_leaving_zeros() {
+    let sim = Sim::new(1);
+    sim.block_on(async {
+        let cluster = Cluster::format(&sim, small()).await;
+        cluster.boot_all();
+        let client = mount(&sim, &cluster, "client").await;
+        let file = create(&client, b"log", on_the_first()).await;
+        let mut records = 0;
+        while records < 70 {
+            let at = client.append(&file, step(records)).await.expect("there is room elsewhere");
+            assert_eq!(at, (records * STEP) as u64);
+            records += 1;
+        }
+        check_steps(&client, &file, records).await;
+    });
+}
+
+/// write 64 KiB, look, write on | a component has OSTs when it is written, and another client sees its bytes
+#[test]
+fn a_component_is_instantiated_by_its_first_write_and_seen_by_all() {
+    let sim = Sim::new(3);
+    sim.block_on(async {
+        let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
+        let file = create(&first, b"f", composite(1 << 20)).await;
+        let other = second.open(&caller(), file.fid(), OpenMode::READ_WRITE).await.expect("it opens");
+        first.write(&file, 0, step(0)).await.expect("it writes");
+        let bare = |layout: forebay_proto::Layout| layout.components.iter().filter(|part| !part.has_osts()).count();
+        assert_eq!(bare(first.get_layout(file.fid()).await.unwrap().0.unwrap()), 1);
+        assert_eq!(second.read(&other, 0, 4 * STEP).await.unwrap().len(), STEP);
+        first.write(&file, (3 * STEP) as u64, step(3)).await.expect("it writes");
+        assert_eq!(bare(first.get_layout(file.fid()).await.unwrap().0.unwrap()), 0);
+        let read = second.read(&other, STEP as u64, 4 * STEP).await.expect("it reads");
+        assert!(read.len() == 3 * STEP && read[..2 * STEP].iter().all(|byte| *byte == 0) && read[2 * STEP] == 3);
+        assert_eq!(second.seek_data(&other, STEP as u64).await, Ok(3 * STEP as u64));
+        assert_eq!(second.seek_hole(&other, 0).await, Ok(STEP as u64));
+        // Cut into the first component, and grown again: nothing of the second comes back.
+        let cut = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+        second.setattr(&caller(), file.fid(), cut(1000), None).await.expect("it cuts");
+        second.setattr(&caller(), file.fid(), cut(4 << 20), None).await.expect("it grows");
+        let read = first.read(&file, 0, 4 << 20).await.expect("it reads");
+        assert!(read.len() == 4 << 20 && read[..1000].iter().all(|byte| *byte == 1));
+        assert!(read[1000..].iter().all(|byte| *byte == 0));
+    });
+}
+
+/// open for writing, set the layout, write | the file has it; with data it is refused
+#[test]
+fn an_open_file_without_data_takes_another_layout_and_one_with_data_does_not() {
+    let sim = Sim::new(4);
+    sim.block_on(async {
+        let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
+        let file = create(&first, b"f", on_the_first()).await;
+        let other = second.open(&caller(), file.fid(), OpenMode::READ_WRITE).await.expect("it opens");
+        let layout = LayoutSpec { stripe_index: 2, ..on_the_first() };
+        second.set_layout(&caller(), file.fid(), layout.clone()).await.expect("it has no data");
+        // The first client does not know yet.
+        first.write(&file, 0, step(0)).await.expect("it writes");
+        let now = second.get_layout(file.fid()).await.unwrap().0.unwrap();
+        assert_eq!((now.home(), &now.former[..]), (2, &[0][..]));
+        assert!(second.read(&other, 0, STEP).await.expect("it reads")[..] == step(0)[..]);
+        let refused = first.set_layout(&caller(), file.fid(), layout.clone()).await;
+        assert_eq!(refused.map_err(|error| error.errno), Err(Errno::EEXIST));
+    });
+}
+
+/// write, migrate, restart | the bytes are there, on other OSTs; a reader of before sees them; nothing is left behind
+#[test]
+fn a_file_with_data_moves_to_another_layout_and_keeps_what_it_is() {
+    let sim = Sim::new(5);
+    sim.block_on(async {
+        let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
+        let file = create(&first, b"f", on_the_first()).await;
+        let fid = file.fid();
+        for number in 0..3 {
+            first.write(&file, (number * STEP) as u64, step(number)).await.expect("it writes");
+        }
+        assert_eq!(first.migrate_start(fid).await.map_err(|error| error.errno), Err(Errno::EBUSY));
+        first.close(file).await.expect("closed");
+        let before = first.getattr(fid, None).await.expect("told");
+        let reader = first.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+        check_steps(&first, &reader, 3).await;
+        for (generation, layout) in [(1, composite(1 << 20)), (2, on_the_first())] {
+            let version = first.migrate_start(fid).await.expect("it is idle");
+            let (copy, keeper) = copied(&first, &reader, layout).await;
+            first.migrate(&caller(), fid, copy, version).await.expect("it moves");
+            first.close(keeper).await.expect("closed");
+            let layout = first.get_layout(fid).await.expect("told").0.expect("of a file");
+            assert!(layout.generation > generation && layout.objects == Some(copy), "{layout:?}");
+            check_steps(&first, &reader, 3).await;
+        }
+        let after = first.getattr(fid, None).await.expect("told");
+        assert_eq!((after.mtime_ns, after.size, after.mode), (before.mtime_ns, before.size, before.mode));
+        // Changed since it was asked for: it stays.
+        let version = first.migrate_start(fid).await.expect("it is idle");
+        let (copy, keeper) = copied(&first, &reader, composite(1 << 20)).await;
+        let other = second.open(&caller(), fid, OpenMode::WRITE).await.expect("it opens");
+        let refused = first.migrate(&caller(), fid, copy, version).await.map_err(|error| error.errno);
+        assert_eq!(refused, Err(Errno::EBUSY));
+        second.write(&other, 0, step(0)).await.expect("it writes");
+        second.close(other).await.expect("closed");
+        let refused = first.migrate(&caller(), fid, copy, version).await.map_err(|error| error.errno);
+        assert_eq!(refused, Err(Errno::EAGAIN));
+        first.close(keeper).await.expect("closed");
+        first.fsync(&reader, false).await.expect("synced");
+        for server in 0..cluster.servers.len() {
+            sim.power_cut(cluster.servers[server].node);
+            cluster.boot(server);
+        }
+        check_steps(&first, &reader, 3).await;
+        first.close(reader).await.expect("closed");
+        first.unlink(&caller(), Fid::ROOT, b"f").await.expect("gone");
+        first.sync_all().await.expect("synced");
+    });
+}
+
+/// A file without a name and with another layout that holds what `reader` does, kept open for reading.
+async fn copied(client: &Client, reader: &OpenFile, layout: LayoutSpec) -> (Fid, OpenFile) {
+    let made = client.create_nameless(&caller(), Fid::ROOT, 0o600, OpenMode::READ_WRITE).await;
+    let (attr, copy) = made.expect("it is made");
+    client.set_layout(&caller(), attr.fid, layout).await.expect("it has no data");
+    let bytes = client.read(reader, 0, 8 * STEP).await.expect("it reads");
+    let length = bytes.len();
+    assert_eq!(client.write(&copy, 0, bytes).await, Ok(length));
+    client.fsync(&copy, false).await.expect("synced");
+    let keeper = client.open(&caller(), attr.fid, OpenMode::READ).await.expect("it opens");
+    client.close(copy).await.expect("closed");
+    (attr.fid, keeper)
+}
