@@ -25,6 +25,8 @@ pub struct Memory {
     pub placement: Placement,
     /// A new table is being committed; creates wait.
     pub placing: bool,
+    /// OSTs that said lately that they are (nearly) full: files do not grow onto them.
+    pub full: BTreeSet<u32>,
     /// Whose each leased sequence is.
     pub leases: BTreeMap<FidSequence, ClientId>,
     /// The next sequence to lease.
@@ -46,6 +48,7 @@ impl Memory {
             locks: Locks::default(),
             placement: Placement::default(),
             placing: false,
+            full: BTreeSet::new(),
             leases: BTreeMap::new(),
             // Sequence 0 holds the root. The index keeps the sequences of several MDTs, and so st_ino, apart.
             next_sequence: u64::from(mdt_index) << 32 | 1,

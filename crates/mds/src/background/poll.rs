@@ -48,6 +48,14 @@ impl Mds {
     }
 
     fn note_space(&self, ost: u32, space: Option<OstSpace>) {
+        if let Some(space) = space {
+            let mut memory = self.memory.borrow_mut();
+            if space.is_roomy() {
+                memory.full.remove(&ost)
+            } else {
+                memory.full.insert(ost)
+            };
+        }
         let mut spaces = self.spaces.borrow_mut();
         let Some(known) = spaces.get_mut(&ost) else { return };
         let silent = OstSpace { total_bytes: 0, available_bytes: 0, alive: false };

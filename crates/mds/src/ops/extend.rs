@@ -75,14 +75,16 @@ fn pass_over(tx: &mut Tx<'_>, request: &ExtendLayout, inode: &mut Inode) -> Step
         return Ok(());
     }
     let wheel = wheels.of(&part.pool).unwrap_or(wheels.all());
-    let elsewhere = wheel.spread(request.fid, number as u64, 1, &request.full);
+    // Where all are full, this is found without asking any: a system that is full answers at once.
+    let full: Vec<u32> = tx.memory.full.iter().copied().chain(request.full.iter().copied()).collect();
+    let elsewhere = wheel.spread(request.fid, number as u64, 1, &full);
     if elsewhere.is_empty() || layout.components.len() >= COMPONENTS || request.offset < inode.size {
         let words = "the OSTs of the file are full, and there are none to go on with; see `forebay df`";
         return Err(ErrorReply::new(Errno::ENOSPC, words).into());
     }
     inode.truncate_epoch += 1;
     tx.put_inode_touched(request.fid, inode);
-    tx.log_truncate(request.fid, inode, Purpose::Extend { full: request.full.clone() });
+    tx.log_truncate(request.fid, inode, Purpose::Extend { full });
     Ok(())
 }
 
@@ -216,6 +218,8 @@ mod tests {
         let mut world = World::new();
         let fid = opened(&mut world, 4 << 20);
         assert_eq!(world.errno(|tx| apply(tx, &request(fid, 0, &[0, 1, 2]))), Errno::ENOSPC);
+        world.memory.full = [1, 2].into();
+        assert_eq!(world.errno(|tx| apply(tx, &request(fid, 0, &[0]))), Errno::ENOSPC);
         assert_eq!(world.count(keys::TRUNCATE), 0);
     }
 }

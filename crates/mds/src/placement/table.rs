@@ -28,6 +28,13 @@ pub struct OstSpace {
     pub alive: bool,
 }
 
+impl OstSpace {
+    /// There is more than the rest that fills up at once.
+    pub fn is_roomy(&self) -> bool {
+        self.available_bytes > self.total_bytes / limits::FULL_FRACTION
+    }
+}
+
 impl Table {
     /// The row's value: version, count, then index and weight of each; number of pools, then name and members of each.
     pub fn encode(&self) -> Vec<u8> {
@@ -91,7 +98,7 @@ pub fn check_pool_name(name: &str) -> Result<(), ErrorReply> {
 pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
     let pools = last.pools.clone();
     let freest = osts.values().flatten().filter(|ost| ost.alive).map(|ost| ost.available_bytes).max().unwrap_or(0);
-    let roomy = |ost: &OstSpace| ost.available_bytes > ost.total_bytes / limits::FULL_FRACTION;
+    let roomy = OstSpace::is_roomy;
     let all_full = !osts.values().any(|ost| ost.as_ref().is_none_or(|ost| ost.alive && roomy(ost)));
     let weigh_one = |ost: &OstSpace| {
         if !ost.alive || ost.available_bytes == 0 || !(roomy(ost) || all_full) {

@@ -74,7 +74,11 @@ impl Wheel {
     /// Up to `count` distinct OSTs for the `number`th component of `fid`, none of them `full`. Consecutive fids of a sequence
     /// follow each other on the wheel.
     pub fn spread(&self, fid: Fid, number: u64, count: usize, full: &[u32]) -> Vec<u32> {
-        let count = count.min(self.usable.iter().filter(|ost| !full.contains(ost)).count());
+        let room = match full {
+            [] => self.usable.len(),
+            _ => self.usable.iter().filter(|ost| !full.contains(ost)).count(),
+        };
+        let count = count.min(room);
         if count == 0 {
             return Vec::new();
         }
