@@ -41,7 +41,7 @@ const EXEMPT: &[&str] = &[
     // The user's program.
     "crates/cli/src/bench/mod.rs",
     "crates/cli/src/demo/mod.rs",
-    "crates/cli/src/stripe.rs",
+    "crates/cli/src/layout/mod.rs",
     // Commands that look after this machine's processes, mounts and directories.
     "crates/cli/src/cluster.rs",
     "crates/cli/src/mount.rs",

@@ -2,7 +2,6 @@
 //!
 //! Its words begin with one dash or two, as with lfs, so they are read here and not by clap. All tests have to hold; `!`
 //! before one turns it round. `+N` is more than N, `-N` less, `N` exactly N.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // walks a mount, as a program does
 
 use std::{
     cmp::Ordering,

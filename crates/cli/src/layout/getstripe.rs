@@ -1,5 +1,4 @@
 //! `forebay getstripe`: where files lie, as `lfs getstripe` shows it.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
 
 use std::{
     fmt::Write,

@@ -2,7 +2,6 @@
 //!
 //! The file is copied to one without a name, which nobody sees and which goes with this process; then both exchange their
 //! objects at once, if the first has not changed since (`mds::ops::migrate`). Whatever dies leaves the file whole.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
 
 use std::{
     ffi::CStr,

@@ -1,5 +1,4 @@
 //! `forebay setstripe`: the layout of a new file, or what new files of a directory get.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
 
 use std::{
     io,
