@@ -219,5 +219,6 @@ mod tests {
         assert_eq!(format!("{:?}", destroy(2, fid)), "270000000200000000000000000000000000100002");
         assert_eq!(format!("{:?}", lease(FidSequence(1))), "260000000000000001");
         assert_eq!(format!("{:?}", placement(Transno(5))), "2a0000000000000005");
+        assert_eq!(format!("{:?}", objects(fid)), "2b00000000000000000000000000100002");
     }
 }

@@ -449,6 +449,9 @@ mod tests {
         assert_eq!(decode_truncate(&[2, 3, 4, 0, 0xac, 2]), Ok(3));
         assert_eq!(decode_truncate(&[2, 3, 4, 1, 2, 7, 0xac, 2]), Ok(3));
         assert_eq!(decode_truncate(&[2, 3, 4, 2, 5, 0, 0, 0, 0]), Ok(3));
+        assert_eq!(decode_truncate(&[2, 3, 4, 3, 0, 0xac, 2]), Ok(3));
+        assert!(decode_truncate(&[2, 3, 4, 4]).is_err() && decode_truncate(&[1, 3, 4, 0, 2]).is_err());
+        assert_eq!(decode_objects(&[1, 0, 0xac, 2]), Ok(Fid { high: 0, low: 300 }));
         assert_eq!(decode_counter(&[1, 0xac, 2]), Ok(300));
         assert_eq!(encode_counter(300), [1, 0xac, 2]);
         let table = b"\x02\x02\x00\x10\xac\x02\x00\x01\x04fast\x02\x00\xac\x02";
