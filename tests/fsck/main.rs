@@ -12,4 +12,5 @@ mod crash;
 mod damage;
 mod mdt;
 mod mended;
+mod mirror;
 mod mutation;

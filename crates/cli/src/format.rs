@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use forebay_env::{Env, real};
 use forebay_proto::{TargetId, TargetKind, Uuid};
-use forebay_store::{FormatOptions, Identity, Store};
+use forebay_store::{FormatOptions, Identity, MirrorPlace, Store};
 
 use crate::{
     error::{CliError, CliResult, Doing},
@@ -57,9 +57,18 @@ pub struct FormatArgs {
     /// Bytes of the device's full stripe: writes are cut at multiples of it [default: 1MiB]
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub full_stripe: Option<u64>,
-    /// Keep a copy on a second device (not in this version)
-    #[arg(long, value_name = "PATH", hide = true)]
+    /// Keep everything twice: directory of the second copy, on another device (mdt only)
+    #[arg(long, value_name = "PATH")]
     pub mirror: Option<PathBuf>,
+    /// Block device or file for the data of the second copy, instead of PATH/data
+    #[arg(long, value_name = "PATH", requires = "mirror")]
+    pub mirror_data: Option<PathBuf>,
+    /// Block device or file for the journal of the second copy, instead of PATH/journal
+    #[arg(long, value_name = "PATH", requires = "mirror")]
+    pub mirror_journal: Option<PathBuf>,
+    /// Small file in a third place: tells after a crash whether a copy that is found by itself is the last one
+    #[arg(long, value_name = "FILE", requires = "mirror")]
+    pub witness: Option<PathBuf>,
 }
 
 /// Makes it and says what it made.
@@ -77,8 +86,10 @@ pub fn run(args: &FormatArgs) -> CliResult {
 }
 
 async fn format(env: &Env, args: &FormatArgs) -> CliResult<Identity> {
-    if args.mirror.is_some() {
-        return Err(CliError::usage("--mirror is not in this version; put the mdt on a device that mirrors itself"));
+    if args.mirror.is_some() && args.kind == Kind::Ost {
+        return Err(CliError::usage(
+            "--mirror is for an mdt; files are made redundant by their layouts (not in this version)",
+        ));
     }
     let target = TargetId { kind: args.target_kind(), index: args.index };
     refuse_more_mdts(target)?;
@@ -91,7 +102,28 @@ async fn format(env: &Env, args: &FormatArgs) -> CliResult<Identity> {
             ));
         }
     };
-    format_target(env, &args.dir, &args.options(cluster, target)?).await
+    let options = args.options(cluster, target)?;
+    match args.mirror_place(env)? {
+        None => format_target(env, &args.dir, &options).await,
+        // Each copy names the other's directory.
+        Some(place) => {
+            let dir = absolute_dir(env, &args.dir)?;
+            format_target(env, Path::new(&dir), &FormatOptions { mirror: Some(place), ..options }).await
+        }
+    }
+}
+
+/// The directory, made if missing, by its full path.
+pub fn absolute_dir(env: &Env, dir: &Path) -> CliResult<String> {
+    let text = utf8(dir)?;
+    env.create_dir(&text).doing(|| format!("cannot make {text}"))?;
+    let absolute = dir.canonicalize().doing(|| format!("cannot use {text}"))?;
+    utf8(&absolute)
+}
+
+/// A path that holds wherever the program is started.
+pub fn absolute(path: &Path) -> CliResult<String> {
+    utf8(&std::path::absolute(path).doing(|| format!("cannot use {}", path.display()))?)
 }
 
 impl FormatArgs {
@@ -100,6 +132,16 @@ impl FormatArgs {
             Kind::Mdt => TargetKind::Mdt,
             Kind::Ost => TargetKind::Ost,
         }
+    }
+
+    fn mirror_place(&self, env: &Env) -> CliResult<Option<MirrorPlace>> {
+        let Some(dir) = &self.mirror else { return Ok(None) };
+        Ok(Some(MirrorPlace {
+            dir: absolute_dir(env, dir)?,
+            data_path: self.mirror_data.as_deref().map(absolute).transpose()?,
+            journal_path: self.mirror_journal.as_deref().map(absolute).transpose()?,
+            witness: self.witness.as_deref().map(absolute).transpose()?,
+        }))
     }
 
     fn options(&self, cluster: Uuid, target: TargetId) -> CliResult<FormatOptions> {

@@ -14,6 +14,7 @@ mod format;
 mod fsck;
 mod fuse_mount;
 mod layout;
+mod mirror;
 mod mount;
 mod mount_options;
 mod mounts;
@@ -86,6 +87,9 @@ enum Command {
     PoolList(pool::ListArgs),
     /// Make an empty target
     Format(format::FormatArgs),
+    /// A metadata target kept twice: replace a copy, or go on with one
+    #[command(subcommand)]
+    Mirror(mirror::MirrorCommand),
     /// Serve targets in the foreground
     Serve(serve::ServeArgs),
     /// Check targets that are not served; with --repair mend them
@@ -145,6 +149,7 @@ fn run(command: &Command) -> CliResult {
         Command::PoolDestroy(args) => pool::run_as(args, "destroy"),
         Command::PoolList(args) => pool::list(args),
         Command::Format(args) => format::run(args),
+        Command::Mirror(command) => mirror::run(command),
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(args),
         Command::Bench(command) => bench::run(command),

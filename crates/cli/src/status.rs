@@ -122,6 +122,7 @@ fn table(report: &Value) -> String {
     lines.extend(targets(report).filter_map(recovery));
     lines.extend(targets(report).filter_map(bad_places));
     lines.extend(report["waiting_mounts"].as_array().into_iter().flatten().map(waiting_mount));
+    lines.extend(targets(report).flat_map(mirror));
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
     lines.push(String::new());
     lines.push(match clients.len() {
@@ -208,6 +209,40 @@ fn bad_places(target: &Value) -> Option<String> {
     ))
 }
 
+/// Copies of a mirrored target that do not hold everything, and devices that begin to fail.
+fn mirror(target: &Value) -> Vec<String> {
+    let name = target["name"].as_str().unwrap_or_default();
+    let parts = target["mirror"]["parts"].as_array().map_or(&[][..], Vec::as_slice);
+    let of_part = |part: &Value| {
+        let what = part["part"].as_str().unwrap_or_default().to_owned();
+        let bad = part["bad_places"].as_u64().filter(|bad| *bad > 0).map(|bad| {
+            format!("{name}: {bad} places of the {what} are bad in one copy and stay so; replace its device soon")
+        });
+        let copies = part["copies"].as_array().map_or(&[][..], Vec::as_slice).iter();
+        let lines: Vec<String> = copies.filter_map(|copy| copy_line(name, &what, copy)).chain(bad).collect();
+        lines
+    };
+    parts.iter().flat_map(of_part).collect()
+}
+
+fn copy_line(name: &str, part: &str, copy: &Value) -> Option<String> {
+    let path = copy["path"].as_str()?;
+    match copy["state"].as_str()? {
+        "resync" => {
+            let (done, total) = (copy["done_bytes"].as_u64()?, copy["total_bytes"].as_u64()?.max(1));
+            Some(format!("{name}: the {part} in {path} is being brought up to date: {} %", done * 100 / total))
+        }
+        "lost" => {
+            let reason = copy["reason"].as_str().unwrap_or("?");
+            Some(format!(
+                "{name} is degraded: it has no second copy of its {part} ({path}: {reason}); `forebay mirror replace DIR PATH` \
+                 gives it one"
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// Bytes of a target's space: `used`, `available` or `total`.
 pub fn space(target: &Value, key: &str) -> Option<u64> {
     target["space"][format!("{key}_bytes")].as_u64()
@@ -225,6 +260,13 @@ mod tests {
                 {"name": "MDT0000", "kind": "mdt", "state": "serving", "pid": 7, "dir": "/x", "last_committed": 12,
                  "space": {"used_bytes": 1024, "available_bytes": 2048}, "sessions": 2},
                 {"name": "OST0000", "kind": "ost", "state": "down", "error": "no answer"},
+                {"name": "MDT0001", "state": "serving", "mirror": {"degraded": true, "parts": [
+                    {"part": "data", "mended": 0, "bad_places": 2, "copies": [
+                        {"path": "/a/data", "state": "in sync"},
+                        {"path": "/b/data", "state": "resync", "done_bytes": 430, "total_bytes": 1000}]},
+                    {"part": "journal", "mended": 0, "bad_places": 0, "copies": [
+                        {"path": "/a/journal", "state": "in sync"},
+                        {"path": "/b/journal", "state": "lost", "reason": "EIO"}]}]}},
                 {"name": "OST0001", "state": "stopped", "reason": "OST0001 stopped: EIO", "last_committed": (3u64 << 40) + 9},
                 {"name": "OST0002", "state": "recovering", "recovery": {"awaited": 1, "expected": 2, "left_ms": 1500},
                  "space": {"slabs": {"bad": 3}}, "sessions": 2, "clients": [{"connected": true}, {"connected": false}]},
@@ -247,6 +289,9 @@ mod tests {
             "1, 1 away",
             "writes failed in 3 places",
             "mount /mnt: 3 requests wait, the first for 12 s: for OST0000, which does not answer",
+            "MDT0001: the data in /b/data is being brought up to date: 43 %",
+            "no second copy of its journal (/b/journal: EIO)",
+            "2 places of the data are bad in one copy",
         ] {
             assert!(table.contains(words), "{words} in {table}");
         }

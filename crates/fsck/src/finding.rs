@@ -62,6 +62,8 @@ kinds! {
     WrongDevice = "wrong-device", "give the target its own devices: look at DIR/data.path and DIR/journal.path, and at the cabling";
     /// The data device's header is damaged.
     DeviceHeader = "device-header", "check that this is the target's device; restore its first 4096 bytes from a copy";
+    /// The copies of a mirrored target differ, or one is missing.
+    Mirror = "mirror", "serve the target: what is bad in one copy is mended when it is read, and a copy that was left behind is filled; `forebay mirror` tells how to replace one";
     /// The device cannot read a place.
     Unreadable = "unreadable", "replace the device; what lies there is lost unless it is redundant";
     /// An anchor of the journal is damaged, or none is left.

@@ -13,6 +13,7 @@ mod cluster;
 mod error;
 mod finding;
 pub mod format;
+mod halves;
 mod journal;
 pub mod limits;
 mod media;

@@ -9,7 +9,9 @@ use crate::{FsckError, FsckErrorKind, FsckResult, finding::Device, limits::SECTO
 pub(crate) struct Media {
     data: Disk,
     journal: Disk,
-    _lock: Option<FileLock>,
+    /// All copies of the journal that count: what is written goes to each.
+    journals: Vec<Disk>,
+    locks: Vec<FileLock>,
 }
 
 /// Why a place could not be read; the rest of the device may be well.
@@ -32,26 +34,31 @@ pub(crate) fn read_identity(env: &Env, dir: &str) -> FsckResult<Vec<u8>> {
 }
 
 /// Where a part of the target lies: in the directory, or where `PART.path` says.
-fn part_path(env: &Env, dir: &str, part: &str) -> String {
+pub(crate) fn part_path(env: &Env, dir: &str, part: &str) -> String {
     match env.read_file(&join(dir, &format!("{part}.path"))) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).trim_end().to_owned(),
         Err(_) => join(dir, part),
     }
 }
 
+/// The target's lock; none where nobody can serve it anyway.
+pub(crate) fn take_lock(env: &Env, dir: &str, writable: bool) -> FsckResult<Option<FileLock>> {
+    match env.lock_file(&join(dir, "lock")) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) if error.kind == EnvErrorKind::InUse => {
+            let words = format!("{dir} is being served: {}", error.message);
+            Err(FsckError::new(FsckErrorKind::InUse, words))
+        }
+        // On a read-only file system nobody else can serve it either.
+        Err(error) if !writable && error.kind == EnvErrorKind::Permission => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Media {
     /// Opens the devices; takes the target's lock, so that nobody serves it meanwhile.
     pub(crate) async fn open(env: &Env, dir: &str, writable: bool) -> FsckResult<Self> {
-        let lock = match env.lock_file(&join(dir, "lock")) {
-            Ok(lock) => Some(lock),
-            Err(error) if error.kind == EnvErrorKind::InUse => {
-                let words = format!("{dir} is being served: {}", error.message);
-                return Err(FsckError::new(FsckErrorKind::InUse, words));
-            }
-            // On a read-only file system nobody else can serve it either.
-            Err(error) if !writable && error.kind == EnvErrorKind::Permission => None,
-            Err(error) => return Err(error.into()),
-        };
+        let locks = Vec::from_iter(take_lock(env, dir, writable)?);
         let open = async |part: &str| {
             let path = part_path(env, dir, part);
             let options = OpenDisk { read_only: !writable, ..OpenDisk::default() };
@@ -59,7 +66,23 @@ impl Media {
                 FsckError::new(FsckErrorKind::Io, format!("{part} of {dir} ({path}): {}", error.message))
             })
         };
-        Ok(Self { data: open("data").await?, journal: open("journal").await?, _lock: lock })
+        let (data, journal) = (open("data").await?, open("journal").await?);
+        Ok(Self { data, journals: vec![journal.clone()], journal, locks })
+    }
+
+    /// Of devices that are open; all of `journals` count.
+    pub(crate) fn of_disks(data: Disk, journal: Disk, journals: Vec<Disk>) -> Self {
+        Self { data, journal, journals, locks: Vec::new() }
+    }
+
+    /// Keeps them as long as the devices.
+    pub(crate) fn keep(&mut self, locks: Vec<FileLock>) {
+        self.locks.extend(locks);
+    }
+
+    /// Where changes of the journal go.
+    pub(crate) fn journals(&self) -> &[Disk] {
+        &self.journals
     }
 
     /// The device.

@@ -19,7 +19,7 @@ use forebay_proto::{Incarnation, Transno};
 use crate::{
     CheckOptions, FsckError, FsckErrorKind, FsckResult, Report,
     check::{self, Examined, Fix, KeyedFix},
-    finding::{Device, Finding, Kind, Severity},
+    finding::{Finding, Kind, Severity},
     format::{
         anchor::{Anchor, Checkpoint, Slot},
         identity::Identity,
@@ -71,7 +71,7 @@ pub async fn repair(env: &Env, dir: &str, options: RepairOptions) -> FsckResult<
         return Ok(examined.report);
     }
     refuse_deep_damage(&examined.report)?;
-    let Examined { mut report, identity, identity_file, media, slabs, journal, .. } = examined;
+    let Examined { mut report, identity, identity_file, media, slabs, journal, twin_dir, .. } = examined;
     let (Some(identity), Some(media), Some(slabs), Some(journal)) = (identity, media, slabs, journal) else {
         return Err(cannot("the target could not be read far enough"));
     };
@@ -80,6 +80,10 @@ pub async fn repair(env: &Env, dir: &str, options: RepairOptions) -> FsckResult<
     let plan = Plan::new(&identity, &slabs, &journal, &edits)?;
     plan.write(&media).await?;
     let file = Identity::with_generation(&identity_file, plan.anchor.generation);
+    // Of two copies each directory names the generation; the higher one counts.
+    if let Some(twin) = twin_dir.filter(|twin| env.read_file(&join(twin, "identity")).is_ok()) {
+        env.write_file(&join(&twin, "identity"), &file)?;
+    }
     env.write_file(&join(dir, "identity"), &file)?;
     for finding in report.findings.iter_mut().filter(|finding| mended.contains(&finding.kind)) {
         finding.repaired = is_mended(finding, &fixes);
@@ -226,15 +230,18 @@ impl Plan {
     }
 
     async fn write(&self, media: &Media) -> FsckResult<()> {
-        let disk = media.disk(Device::Journal);
-        for (offset, bytes) in &self.records {
-            disk.write(*offset, vec![AlignedBuf::padded_copy(bytes).freeze()]).await?;
+        for disk in media.journals() {
+            for (offset, bytes) in &self.records {
+                disk.write(*offset, vec![AlignedBuf::padded_copy(bytes).freeze()]).await?;
+            }
+            disk.flush().await?;
         }
-        disk.flush().await?;
         let sector = self.anchor.encode();
         debug_assert!(matches!(crate::format::anchor::decode(&sector, 1 - self.anchor.seq % 2), Slot::Intact(_)));
-        disk.write(self.anchor.device_offset(), vec![AlignedBuf::padded_copy(&sector).freeze()]).await?;
-        disk.flush().await?;
+        for disk in media.journals() {
+            disk.write(self.anchor.device_offset(), vec![AlignedBuf::padded_copy(&sector).freeze()]).await?;
+            disk.flush().await?;
+        }
         Ok(())
     }
 }

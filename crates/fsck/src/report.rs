@@ -117,6 +117,22 @@ impl Report {
         self.counts.extend(findings.counts);
     }
 
+    /// Damage at these places in the list is in one of two copies only: a warning.
+    pub(crate) fn soften(&mut self, findings: &[usize]) {
+        for number in findings {
+            let finding = &mut self.findings[*number];
+            if finding.severity != Severity::Error {
+                continue;
+            }
+            finding.severity = Severity::Warning;
+            finding.what = format!("in one copy only: {}", finding.what);
+            *self.counts.entry((finding.kind, Severity::Warning)).or_default() += 1;
+            let errors = self.counts.entry((finding.kind, Severity::Error)).or_default();
+            *errors = errors.saturating_sub(1);
+        }
+        self.counts.retain(|_, count| *count > 0);
+    }
+
     /// Findings of this severity.
     pub fn count(&self, severity: Severity) -> u64 {
         self.counts.iter().filter(|((_, s), _)| *s == severity).map(|(_, n)| n).sum()

@@ -18,11 +18,14 @@ use forebay_proto::{
     TargetId, TargetKind, Uuid,
     message::{ClusterMap, MapTarget},
 };
-use forebay_store::{FormatOptions, OpenOptions, Store};
+use forebay_store::{FormatOptions, MirrorPlace, OpenOptions, Store};
 use forebay_target::{Target, TargetOptions, TargetState};
 
 /// Where a server keeps its store on its node.
 pub const STORE_DIR: &str = "/store";
+
+/// Where the second copy of a mirrored MDT lies, on a disk of its own.
+pub const MIRROR_DIR: &str = "/mirror";
 
 /// How a cluster is built.
 #[derive(Clone, Debug)]
@@ -45,6 +48,8 @@ pub struct ClusterOptions {
     pub recovery_window: Duration,
     /// Time between commits.
     pub commit_interval: Duration,
+    /// The MDT is kept twice.
+    pub mdt_mirror: bool,
 }
 
 impl Default for ClusterOptions {
@@ -59,6 +64,7 @@ impl Default for ClusterOptions {
             journal_bytes: 2 << 20,
             recovery_window: Duration::from_secs(20),
             commit_interval: Duration::from_millis(300),
+            mdt_mirror: false,
         }
     }
 }
@@ -105,6 +111,8 @@ pub struct Cluster {
     pub ailing: Rc<RefCell<BTreeSet<usize>>>,
     /// How often a server died.
     pub deaths: Rc<Cell<u64>>,
+    /// The copy of a mirrored MDT whose disks are dead, as the operator knows.
+    pub dead_copy: Rc<Cell<Option<usize>>>,
     uuid: Uuid,
 }
 
@@ -121,14 +129,16 @@ impl Cluster {
                 slab_bytes: options.slab_bytes(number),
                 journal_bytes: options.journal_bytes,
                 stripe_bytes: 64 << 10,
+                mirror: (options.mdt_mirror && number == 0)
+                    .then(|| MirrorPlace { dir: MIRROR_DIR.into(), ..MirrorPlace::default() }),
                 ..FormatOptions::new(uuid, target, options.data_bytes(number))
             };
             Store::format(&sim.env(node), STORE_DIR, &format).await.expect("a new store is formatted");
             sim.crash(node);
             servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
         }
-        let (targets, troubles, ailing, deaths) = Default::default();
-        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, deaths, uuid }
+        let (targets, troubles, ailing, deaths, dead_copy) = Default::default();
+        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, deaths, dead_copy, uuid }
     }
 
     /// The map that clients and the MDT work with.
@@ -147,8 +157,13 @@ impl Cluster {
         let (map, options, troubles) = (self.map(), self.options.clone(), self.troubles.clone());
         let (targets, ailing) = (self.targets.clone(), self.ailing.clone());
         targets.borrow_mut().remove(&number);
+        let word = number == 0 && self.dead_copy.get().is_some();
         self.sim.start(server.node, move |env| async move {
             let serving = |target: &Target| drop(targets.borrow_mut().insert(number, target.clone()));
+            if word {
+                // The copy that is left cannot know that the other one is dead, and not ahead of it: the operator does.
+                drop(Store::mirror_alone(&env, STORE_DIR).await);
+            }
             if let Err(trouble) = serve(&env, &server, map, &options, serving).await {
                 env.log(&format!("{} does not start: {trouble}", server.target));
                 if ailing.borrow().contains(&number) {

@@ -12,10 +12,11 @@ use forebay_proto::Errno;
 
 use crate::{
     Cluster,
-    cluster::STORE_DIR,
+    cluster::{self, STORE_DIR},
     disks,
     faults::{self, Counts, Kind},
     links::{self, Worse},
+    mirror::{self, Copies},
     setup::Setup,
     stop::{Excuses, Stop},
     verify::verify,
@@ -35,13 +36,15 @@ pub struct DisasterOptions {
     pub workers: usize,
     /// MDTs and journals are too small in some runs.
     pub small_metadata: bool,
+    /// The MDT is kept twice, and its copies fail one at a time: no program may notice.
+    pub mirror: bool,
     /// Print the trace.
     pub trace: bool,
 }
 
 impl Default for DisasterOptions {
     fn default() -> Self {
-        Self { operations: 2000, faults: 5, clients: 2, workers: 2, small_metadata: true, trace: false }
+        Self { operations: 2000, faults: 5, clients: 2, workers: 2, small_metadata: true, mirror: false, trace: false }
     }
 }
 
@@ -100,6 +103,7 @@ struct Run {
     stations: Vec<Station>,
     counts: RefCell<Counts>,
     setup: Setup,
+    copies: Copies,
 }
 
 impl Run {
@@ -117,18 +121,28 @@ impl Run {
             })
             .collect();
         let setup = Setup::draw(sim, options.small_metadata);
-        Self { sim: sim.clone(), options: options.clone(), stations, counts: RefCell::default(), setup }
+        // Of a mirrored MDT nobody may hear of a disk that fails.
+        let setup = Setup { failing: setup.failing && !options.mirror, ..setup };
+        let (counts, copies) = Default::default();
+        Self { sim: sim.clone(), options: options.clone(), stations, counts, setup, copies }
     }
 
     async fn whole(&self) -> Result<Report, String> {
-        let cluster = Cluster::format(&self.sim, self.setup.options(&self.sim)).await;
+        let options = cluster::ClusterOptions { mdt_mirror: self.options.mirror, ..self.setup.options(&self.sim) };
+        let cluster = Cluster::format(&self.sim, options).await;
         cluster.boot_all();
         for station in &self.stations {
             self.start(&cluster, station, None);
         }
         self.disasters(&cluster).await?;
         self.heal(&cluster).await?;
+        if self.options.mirror {
+            self.copies.heal(&cluster).await?;
+        }
         self.compare(&cluster).await?;
+        if self.options.mirror {
+            self.audit_each_copy(&cluster).await?;
+        }
         Ok(self.report())
     }
 
@@ -236,6 +250,18 @@ impl Run {
             Kind::MdtWriteEio => disks::cannot_write(cluster, 0),
             Kind::OstReadEio => disks::cannot_read(cluster, ost).await,
             Kind::MdtReadEio => disks::cannot_read(cluster, 0).await,
+            Kind::CopyDies => match cluster.dead_copy.get() {
+                None => self.copies.die(cluster),
+                Some(_) => self.copies.replace_dead(cluster).await,
+            },
+            Kind::CopyDiesWithMdt => {
+                self.copies.die(cluster);
+                faults::kill_and_boot(cluster, 0..1, true).await;
+            }
+            Kind::CopyRots => self.copies.rot(cluster),
+            Kind::CopyReadEio => self.copies.unreadable(cluster).await,
+            Kind::CopySyncFails => self.copies.sync_fails(cluster).await,
+            Kind::CopyLags => self.copies.lag(cluster).await,
             Kind::SlowDisk => {
                 let node = cluster.servers[any].node;
                 sim.disk_fault(node, &disks::data_path(), Fault::Slow(20.0));
@@ -307,6 +333,22 @@ impl Run {
         self.fsck(cluster).await
     }
 
+    /// Everything is there with either copy alone.
+    async fn audit_each_copy(&self, cluster: &Cluster) -> Result<(), String> {
+        for copy in 0..2 {
+            cluster.servers.iter().for_each(|server| self.sim.crash(server.node));
+            let kept = mirror::look(cluster, 1 - copy);
+            let away = mirror::take_away(cluster, copy);
+            cluster.boot_all();
+            let node = self.sim.add_node(&format!("auditor without copy {copy}"));
+            self.audit(cluster, node).await.map_err(|e| format!("without copy {copy}: {e}"))?;
+            self.sim.crash(node);
+            self.sim.crash(cluster.servers[0].node);
+            mirror::restore(cluster, away, kept);
+        }
+        Ok(())
+    }
+
     /// An independent reader of the disks finds nothing wrong: no damage, no dangling name, no leaked object.
     async fn fsck(&self, cluster: &Cluster) -> Result<(), String> {
         let mut reports = Vec::new();
@@ -322,7 +364,10 @@ impl Run {
     }
 
     async fn audit(&self, cluster: &Cluster, node: NodeId) -> Result<(), String> {
-        let client = cluster.mount(node, CommitLevel::Data).await.map_err(|e| format!("mount: {e}"))?;
+        let mount = cluster.mount(node, CommitLevel::Data);
+        let mounted = self.sim.env(node).timeout(HEALED_TIME, mount).await;
+        let mounted = mounted.map_err(|_| format!("no mount: {:?}", cluster.troubles.borrow()))?;
+        let client = mounted.map_err(|e| format!("mount: {e}"))?;
         for worker in self.stations.iter().flat_map(|s| &s.workers) {
             if let Err(Stop::Wrong(e)) = verify(&client, worker, false, Excuses::default()).await {
                 return Err(e);

@@ -53,6 +53,18 @@ pub enum Kind {
     SlowDisk,
     /// Clocks jump.
     ClockJump,
+    /// One copy of a mirrored MDT dies; or the operator replaces the dead one.
+    CopyDies,
+    /// The same, and the MDT loses power at that moment.
+    CopyDiesWithMdt,
+    /// Bytes of one copy rot.
+    CopyRots,
+    /// A part of one copy cannot be read for a while.
+    CopyReadEio,
+    /// A sync of one copy fails.
+    CopySyncFails,
+    /// One copy is slow, or stuck for long.
+    CopyLags,
 }
 
 /// Kinds of every run.
@@ -91,11 +103,30 @@ const MEDIUM: &[Kind] = &[
     Kind::MdtReadEio,
 ];
 
+/// Kinds of runs with an MDT on two devices, besides.
+const MIRROR: &[Kind] = &[
+    Kind::CopyDies,
+    Kind::CopyDies,
+    Kind::CopyDies,
+    Kind::CopyDiesWithMdt,
+    Kind::CopyRots,
+    Kind::CopyRots,
+    Kind::CopyReadEio,
+    Kind::CopySyncFails,
+    Kind::CopyLags,
+    Kind::MdtKilled,
+    Kind::MdtPower,
+];
+
 /// Draws a fault.
 pub fn draw(cluster: &Cluster, medium: bool) -> Kind {
-    let count = USUAL.len() + if medium { MEDIUM.len() } else { 0 };
-    let which = cluster.sim.random_below(count as u64) as usize;
-    USUAL.get(which).copied().unwrap_or_else(|| MEDIUM[which - USUAL.len()])
+    let more = match (medium, cluster.options.mdt_mirror) {
+        (_, true) => MIRROR,
+        (true, false) => MEDIUM,
+        (false, false) => &[],
+    };
+    let which = cluster.sim.random_below((USUAL.len() + more.len()) as u64) as usize;
+    USUAL.get(which).copied().unwrap_or_else(|| more[which - USUAL.len()])
 }
 
 /// A server's number: the MDT is 0.

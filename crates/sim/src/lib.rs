@@ -10,6 +10,7 @@ mod disks;
 mod faults;
 pub mod histories;
 mod links;
+mod mirror;
 pub mod model;
 mod setup;
 mod stop;

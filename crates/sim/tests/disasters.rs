@@ -69,7 +69,10 @@ fn the_same_seed_gives_the_same_trace() {
 #[test]
 fn one_seed() {
     let seed = env::var("FOREBAY_SEED").ok().and_then(|text| text.parse().ok());
-    let options = DisasterOptions { trace: seed.is_some(), ..DisasterOptions::default() };
+    let mirror = env::var("FOREBAY_MIRROR").is_ok();
+    let (operations, faults) = if mirror { (1200, 12) } else { (2000, 5) };
+    let trace = seed.is_some();
+    let options = DisasterOptions { operations, faults, mirror, trace, ..DisasterOptions::default() };
     let report = run_seed(seed.unwrap_or(42), &options).unwrap_or_else(|e| panic!("{e}"));
     println!("{report:#?}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_proto::{TargetId, Uuid};
 
-use crate::limits;
+use crate::{MirrorPlace, limits};
 
 /// What [`crate::Store::format`] makes.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct FormatOptions {
     pub journal_path: Option<String>,
     /// Bytes of the journal file; ignored for block devices.
     pub journal_bytes: u64,
+    /// A second place that holds the same.
+    pub mirror: Option<MirrorPlace>,
 }
 
 impl FormatOptions {
@@ -40,6 +42,7 @@ impl FormatOptions {
             data_bytes,
             journal_path: None,
             journal_bytes: (data_bytes / 64).next_multiple_of(4096).clamp(16 << 20, 1 << 30),
+            mirror: None,
         }
     }
 }

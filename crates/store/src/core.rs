@@ -10,16 +10,17 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{
-    AlignedBuf, Disk, Env, Time,
+    AlignedBuf, Env, Time,
     sync::{Mutex, Notify, watch},
 };
-use forebay_proto::{Incarnation, Transno};
+use forebay_proto::{Incarnation, Transno, crc::crc64};
 
 use crate::{
     Identity, OpenOptions, RecoveryReport, StoreError, StoreErrorKind, StoreResult, StoreStats,
     commit::CommitState,
     journal::{Journal, JournalError, JournalErrorKind},
     limits,
+    mirror::Device,
     slab::{
         Place,
         allocator::{Allocator, Group},
@@ -39,7 +40,7 @@ pub(crate) struct Core {
     pub incarnation: Incarnation,
     pub options: OpenOptions,
     pub geometry: Geometry,
-    pub data: Disk,
+    pub data: Device,
     pub table: RefCell<Table>,
     pub journal: Journal,
     pub alloc: Rc<RefCell<Allocator>>,
@@ -115,6 +116,8 @@ impl Core {
     /// Ends all work: at a stop, and when the last handle goes.
     pub(crate) fn halt(&self, error: StoreError) {
         self.writer.stop(&error);
+        self.data.stop();
+        self.journal.device().stop();
         self.stopped.borrow_mut().get_or_insert(error);
         self.wake_commit.notify_one();
         self.wake_checkpoint.notify_one();
@@ -188,7 +191,8 @@ impl Core {
     /// Brings one page in.
     pub(crate) async fn load_page(&self, missing: MissingPage) -> StoreResult<()> {
         let location = missing.location;
-        let bytes = self.read_place(location_place(&location), u64::from(location.bytes)).await;
+        let good = |bytes: &[u8]| crc64(bytes) == location.sum;
+        let bytes = self.read_place(location_place(&location), u64::from(location.bytes), good).await;
         let mut table = self.table.borrow_mut();
         match bytes {
             Ok(bytes) => {
@@ -218,9 +222,14 @@ impl Core {
         }
     }
 
-    /// The `length` bytes at `place`: unverified.
-    pub(crate) async fn read_place(&self, place: Place, length: u64) -> StoreResult<Bytes> {
-        read_place(&self.data, &self.geometry, place, length).await
+    /// The `length` bytes at `place`, from a copy where they are `good` if there is one: the caller verifies them.
+    pub(crate) async fn read_place(
+        &self,
+        place: Place,
+        length: u64,
+        good: impl Fn(&[u8]) -> bool,
+    ) -> StoreResult<Bytes> {
+        read_place(&self.data, &self.geometry, place, length, good).await
     }
 
     /// Makes every run on the device durable. Skipped if the last flush covers them.
@@ -235,8 +244,14 @@ impl Core {
     }
 }
 
-/// The `length` bytes at `place`, read in whole sectors.
-pub(crate) async fn read_place(disk: &Disk, geometry: &Geometry, place: Place, length: u64) -> StoreResult<Bytes> {
+/// The `length` bytes at `place`, read in whole sectors, from a copy where they are `good` if there is one.
+pub(crate) async fn read_place(
+    device: &Device,
+    geometry: &Geometry,
+    place: Place,
+    length: u64,
+    good: impl Fn(&[u8]) -> bool,
+) -> StoreResult<Bytes> {
     let end = u64::from(place.at) + length;
     if place.slab >= geometry.slab_count || end > geometry.slab_bytes {
         return Err(StoreError::corrupt(format!(
@@ -246,9 +261,11 @@ pub(crate) async fn read_place(disk: &Disk, geometry: &Geometry, place: Place, l
     }
     let start = u64::from(place.at) / limits::SECTOR * limits::SECTOR;
     let sectors = (end.next_multiple_of(limits::SECTOR) - start) as usize;
-    let buf: AlignedBuf = disk.read(geometry.device_offset(place.slab, start), sectors).await?;
     let skip = (u64::from(place.at) - start) as usize;
-    Ok(buf.freeze().slice(skip..skip + length as usize))
+    let within = skip..skip + length as usize;
+    let good = |sectors: &[u8]| good(&sectors[within.clone()]);
+    let buf: AlignedBuf = device.read_checked(geometry.device_offset(place.slab, start), sectors, good).await?;
+    Ok(buf.freeze().slice(within.clone()))
 }
 
 /// Where a page lies, without its length.

@@ -16,7 +16,9 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Size of the file.
 pub(crate) const BYTES: usize = 512;
 /// Incompatible feature bits that this version reads and writes.
-pub(crate) const INCOMPAT_KNOWN: u64 = 0;
+pub(crate) const INCOMPAT_KNOWN: u64 = MIRRORED;
+/// Incompatible feature bit: what lies here is one of two copies; who writes to it alone leaves the other behind.
+pub(crate) const MIRRORED: u64 = 1;
 /// Read-only-compatible feature bits that this version writes.
 pub(crate) const RO_COMPAT_KNOWN: u64 = 0;
 
@@ -56,6 +58,11 @@ pub struct Features {
 }
 
 impl Identity {
+    /// True if its parts are kept in two copies.
+    pub fn is_mirrored(&self) -> bool {
+        self.features.incompat & MIRRORED != 0
+    }
+
     /// The file's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();

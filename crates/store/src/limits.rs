@@ -97,3 +97,18 @@ pub const DIRTY_BYTES_MIN: u64 = 128 << 10;
 pub const OWN_ROWS_BYTES: u64 = SECTOR;
 /// A checkpoint is made when more than this part (1/n) of all slabs was opened since the last one.
 pub const OPENED_SINCE_CHECKPOINT: usize = 4;
+
+/// Bytes of the two labels behind each part of a mirrored store. (format)
+pub const MIRROR_LABEL_BYTES: u64 = 2 * SECTOR;
+/// How often it is looked whether the copies of a mirrored store are still there, and whether new ones are.
+pub const MIRROR_WATCH: Duration = Duration::from_secs(1);
+/// A copy that does not answer for so long, while the other one does, is left behind.
+pub const MIRROR_STUCK: Duration = Duration::from_secs(20);
+/// Places of one copy that stay bad when they are mended, after which it is left behind.
+pub const MIRROR_BAD_PLACES: usize = 64;
+/// So long a copy that was left behind stays away before it is filled anew: one that fails again and again costs little.
+pub const MIRROR_RETRY: Duration = Duration::from_secs(30);
+/// What is copied at a time when a copy is filled; writes to it wait meanwhile.
+pub const MIRROR_CHUNK_BYTES: u64 = 1 << 20;
+/// After so much of it, how far it came is made durable.
+pub const MIRROR_SAVE_BYTES: u64 = 64 << 20;

@@ -85,13 +85,27 @@ impl Core {
             extents.iter().map(|e| e.cut(e.offset.max(range.start)..e.end().min(range.end))).collect();
         let mut covers: Vec<Bytes> = vec![Bytes::new(); wanted.len()];
         for read in plan_reads(&wanted, limits::READ_GAP_BYTES) {
-            let bytes = self.read_place(read.place, read.bytes).await?;
-            for index in read.extents {
+            let part = |index: usize| {
                 let at = (wanted[index].place.at - read.place.at) as usize;
-                covers[index] = bytes.slice(at..at + cover_bytes(&wanted[index]) as usize);
-            }
+                at..at + cover_bytes(&wanted[index]) as usize
+            };
+            let good = |bytes: &[u8]| read.extents.iter().all(|i| verify(fid, &wanted[*i], &bytes[part(*i)]).is_ok());
+            let bytes = self.read_place(read.place, read.bytes, good).await?;
+            read.extents.iter().for_each(|index| covers[*index] = bytes.slice(part(*index)));
         }
-        wanted.iter().zip(covers).map(|(extent, cover)| self.verified_segment(fid, extent, cover)).collect()
+        let mut segments = Vec::with_capacity(wanted.len());
+        for (extent, cover) in wanted.iter().zip(covers) {
+            segments.push(match self.verified_segment(fid, extent, cover) {
+                // Of two copies each may have another part of what was read together.
+                Err(_) if self.data.copies().len() > 1 => {
+                    let good = |cover: &[u8]| verify(fid, extent, cover).is_ok();
+                    let cover = self.read_place(extent.place, cover_bytes(extent), good).await?;
+                    self.verified_segment(fid, extent, cover)?
+                }
+                segment => segment?,
+            });
+        }
+        Ok(segments)
     }
 
     fn verified_segment(&self, fid: Fid, extent: &Extent, cover: Bytes) -> StoreResult<Segment> {

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use forebay_env::{
-    Disk, Env,
+    Env,
     sync::{Mutex, Notify, watch},
 };
 use forebay_proto::crc::crc64;
@@ -25,6 +25,7 @@ use crate::{
     extent, format,
     journal::{Journal, Lsn, Recovered, RootLocation},
     limits,
+    mirror::{self, Device, Dirs},
     redo::{self, Step},
     scan::{read_slab_header, scan_runs},
     slab::{
@@ -37,11 +38,20 @@ use crate::{
     table::{MissingPage, PageLocation, Table},
 };
 
+/// Gives the lock of a mirrored store's other directory back with its own.
+struct Unlock(Rc<Dirs>);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
 /// What is put together while a store recovers.
 struct Recovery {
     identity: Identity,
     geometry: Geometry,
-    data: Disk,
+    data: Device,
     table: Table,
     alloc: Allocator,
     snapshot: Snapshot,
@@ -52,9 +62,9 @@ struct Recovery {
 /// See [`crate::Store::open`].
 pub(crate) async fn open(env: &Env, dir: &str, options: &OpenOptions) -> StoreResult<Rc<Core>> {
     let began = env.now();
-    let identity = format::read_identity(env, dir)?;
+    let identity = mirror::newer_identity(env, dir, format::read_identity(env, dir)?);
     let lock = env.lock_file(&format::join(dir, format::LOCK_FILE))?;
-    let (data, journal_disk) = format::open_devices(env, dir, &identity).await?;
+    let format::Devices { data, journal: journal_disk, dirs } = format::open_devices(env, dir, &identity).await?;
     let found = async |named| {
         Journal::recover(env, &journal_disk, identity.uuid, identity.generation, named).await.map_err(StoreError::from)
     };
@@ -73,13 +83,13 @@ pub(crate) async fn open(env: &Env, dir: &str, options: &OpenOptions) -> StoreRe
     let journal = journal.open().await?;
     recovery.report.duration = env.now().since(began);
     let core = recovery.into_core(env, options, journal);
-    core.lock.replace(Some(Box::new(lock)));
+    core.lock.replace(Some(Box::new((lock, dirs.map(Unlock)))));
     Ok(core)
 }
 
 impl Recovery {
     /// The table and the slabs of the last checkpoint.
-    async fn of_checkpoint(identity: Identity, data: Disk, journal: &Recovered) -> StoreResult<Self> {
+    async fn of_checkpoint(identity: Identity, data: Device, journal: &Recovered) -> StoreResult<Self> {
         let geometry = Geometry::of(&identity);
         let mut recovery = Self {
             table: Table::empty(),
@@ -104,7 +114,7 @@ impl Recovery {
         let places = snapshot::decode_extra(extra).map_err(wrong)?;
         let mut bytes = BytesMut::new();
         for place in &places {
-            let piece = self.read(location_place(place), u64::from(place.bytes)).await?;
+            let piece = self.read(location_place(place), u64::from(place.bytes), place.sum).await?;
             if crc64(&piece) != place.sum {
                 return Err(wrong(forebay_proto::DecodeError::new("a piece of the slab snapshot has another sum")));
             }
@@ -145,7 +155,7 @@ impl Recovery {
             bytes: root.bytes as u32,
             sum: root.sum,
         };
-        let bytes = self.read(location_place(&location), root.bytes).await?;
+        let bytes = self.read(location_place(&location), root.bytes, root.sum).await?;
         self.table = Table::from_root(&bytes, location)?;
         for missing in self.table.needs() {
             self.load_page(missing).await?;
@@ -156,12 +166,13 @@ impl Recovery {
         Ok(())
     }
 
-    async fn read(&self, place: Place, length: u64) -> StoreResult<Bytes> {
-        read_place(&self.data, &self.geometry, place, length).await
+    async fn read(&self, place: Place, length: u64, sum: u64) -> StoreResult<Bytes> {
+        read_place(&self.data, &self.geometry, place, length, |bytes| crc64(bytes) == sum).await
     }
 
     async fn load_page(&mut self, missing: MissingPage) -> StoreResult<()> {
-        let bytes = self.read(location_place(&missing.location), u64::from(missing.location.bytes)).await?;
+        let location = &missing.location;
+        let bytes = self.read(location_place(location), u64::from(location.bytes), location.sum).await?;
         self.table.install(missing.page, &missing.location, &bytes)?;
         Ok(())
     }

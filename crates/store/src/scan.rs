@@ -1,51 +1,101 @@
 //! Reading back what a slab says it holds.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use forebay_env::{Disk, EnvErrorKind};
+use forebay_env::{AlignedBuf, EnvError, EnvErrorKind, EnvResult};
 use forebay_proto::Uuid;
 
 use crate::{
     StoreResult, limits,
+    mirror::Device,
     slab::{
         header::{Geometry, SlabHeader},
         run::RunHeader,
     },
 };
 
-/// The header of `slab`, if it is intact.
+/// Where to read: a copy of the data device.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    device: &'a Device,
+    geometry: &'a Geometry,
+    target: Uuid,
+    /// None: any copy that can be read.
+    copy: Option<usize>,
+}
+
+impl Source<'_> {
+    /// None where it cannot be read.
+    async fn read(&self, slab: u32, at: u64, bytes: usize) -> EnvResult<Option<AlignedBuf>> {
+        let offset = self.geometry.device_offset(slab, at);
+        let read = match self.copy {
+            None => self.device.read(offset, bytes).await,
+            Some(copy) => self.device.read_copy(copy, offset, bytes).await,
+        };
+        match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if self.is_of_medium(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True if another copy may be well.
+    fn is_of_medium(&self, error: &EnvError) -> bool {
+        error.kind == EnvErrorKind::Medium || self.copy.is_some()
+    }
+}
+
+/// The copies to look at, one by one: of one device, whichever it has.
+fn each_copy(device: &Device) -> Vec<Option<usize>> {
+    let copies = device.copies();
+    if copies.len() < 2 { vec![None] } else { copies.into_iter().map(Some).collect() }
+}
+
+/// The header of `slab`, if it is intact; of several copies the last opening that any has.
 pub(crate) async fn read_slab_header(
-    disk: &Disk,
+    device: &Device,
     geometry: &Geometry,
     target: Uuid,
     slab: u32,
 ) -> StoreResult<Option<SlabHeader>> {
-    match disk.read(geometry.device_offset(slab, 0), limits::SECTOR as usize).await {
-        Ok(sector) => Ok(SlabHeader::decode(&sector, target).map(|(h, _)| h).filter(|header| header.slab == slab)),
-        Err(error) if error.kind == EnvErrorKind::Medium => Ok(None),
-        Err(error) => Err(error.into()),
+    let mut newest: Option<SlabHeader> = None;
+    for copy in each_copy(device) {
+        let source = Source { device, geometry, target, copy };
+        let Some(sector) = source.read(slab, 0, limits::SECTOR as usize).await? else { continue };
+        let header = SlabHeader::decode(&sector, target).map(|(header, _)| header).filter(|h| h.slab == slab);
+        newest = newest.into_iter().chain(header).max_by_key(|header| header.epoch);
     }
+    Ok(newest)
 }
 
-/// Headers of the runs of opening `epoch` of `slab`, in order. Payload places are turned into places within the slab.
+/// Headers of the runs of opening `epoch` of `slab`, in order, those that any copy has. Payload places are turned into
+/// places within the slab.
 ///
 /// What is damaged or cannot be read is stepped over, sector by sector: a lost run does not hide those behind it.
 pub(crate) async fn scan_runs(
-    disk: &Disk,
+    device: &Device,
     geometry: &Geometry,
     target: Uuid,
     slab: u32,
     epoch: u64,
 ) -> StoreResult<Vec<RunHeader>> {
+    let mut runs = BTreeMap::new();
+    for copy in each_copy(device) {
+        let source = Source { device, geometry, target, copy };
+        runs.extend(scan_copy(source, slab, epoch).await?.into_iter().map(|run| (run.number, run)));
+    }
+    Ok(runs.into_values().collect())
+}
+
+async fn scan_copy(source: Source<'_>, slab: u32, epoch: u64) -> StoreResult<Vec<RunHeader>> {
+    let geometry = source.geometry;
     // In large reads: a slab that is mostly unwritten would take one for each of its sectors.
     let mut chunks = Vec::new();
     if geometry.slab_bytes <= limits::IMAGE_BYTES {
         for at in (0..geometry.slab_bytes).step_by(limits::READ_BYTES as usize) {
             let bytes = (geometry.slab_bytes - at).min(limits::READ_BYTES) as usize;
-            chunks.push(match disk.read(geometry.device_offset(slab, at), bytes).await {
-                Ok(bytes) => Some(bytes.freeze()),
-                Err(error) if error.kind == EnvErrorKind::Medium => None,
-                Err(error) => return Err(error.into()),
-            });
+            chunks.push(source.read(slab, at, bytes).await?.map(AlignedBuf::freeze));
         }
     }
     let seen = |at: u64, bytes: usize| {
@@ -53,21 +103,33 @@ pub(crate) async fn scan_runs(
         let chunk: &Bytes = chunks.get((at / limits::READ_BYTES) as usize)?.as_ref()?;
         (within + bytes <= chunk.len()).then(|| chunk.slice(within..within + bytes))
     };
-    scan_runs_seen(disk, geometry, target, (slab, epoch), &seen).await
+    scan_seen(source, (slab, epoch), &seen).await
 }
 
-/// As [`scan_runs`]; what `seen` knows (of bytes from a place in the slab on) is not read again.
+/// As [`scan_runs`]; what `seen` knows (of bytes from a place in the slab on) is not read again. Several copies are all
+/// looked at.
 pub(crate) async fn scan_runs_seen(
-    disk: &Disk,
+    device: &Device,
     geometry: &Geometry,
     target: Uuid,
     (slab, epoch): (u32, u64),
     seen: &dyn Fn(u64, usize) -> Option<Bytes>,
 ) -> StoreResult<Vec<RunHeader>> {
+    if device.copies().len() > 1 {
+        return scan_runs(device, geometry, target, slab, epoch).await;
+    }
+    scan_seen(Source { device, geometry, target, copy: None }, (slab, epoch), seen).await
+}
+
+async fn scan_seen(
+    source: Source<'_>,
+    (slab, epoch): (u32, u64),
+    seen: &dyn Fn(u64, usize) -> Option<Bytes>,
+) -> StoreResult<Vec<RunHeader>> {
     let mut runs = Vec::new();
     let mut at = limits::SECTOR;
-    while at < geometry.slab_bytes {
-        let run = read_run(disk, geometry, target, slab, at, seen).await?;
+    while at < source.geometry.slab_bytes {
+        let run = read_run(source, slab, at, seen).await?;
         let Some(mut run) = run.filter(|run| run.epoch == epoch) else {
             at += limits::SECTOR;
             continue;
@@ -80,22 +142,15 @@ pub(crate) async fn scan_runs_seen(
 }
 
 async fn read_run(
-    disk: &Disk,
-    geometry: &Geometry,
-    target: Uuid,
+    source: Source<'_>,
     slab: u32,
     at: u64,
     seen: &dyn Fn(u64, usize) -> Option<Bytes>,
 ) -> StoreResult<Option<RunHeader>> {
-    let read = async |bytes: usize| {
-        if let Some(bytes) = seen(at, bytes) {
-            return Ok(Some(bytes));
-        }
-        match disk.read(geometry.device_offset(slab, at), bytes).await {
-            Ok(bytes) => Ok(Some(bytes.freeze())),
-            Err(error) if error.kind == EnvErrorKind::Medium => Ok(None),
-            Err(error) => Err(error),
-        }
+    let (geometry, target) = (source.geometry, source.target);
+    let read = async |bytes: usize| match seen(at, bytes) {
+        Some(bytes) => Ok(Some(bytes)),
+        None => source.read(slab, at, bytes).await.map(|read| read.map(AlignedBuf::freeze)),
     };
     let Some(sector) = read(limits::SECTOR as usize).await? else { return Ok(None) };
     let Some(bytes) = RunHeader::peek_header_bytes(&sector, target) else { return Ok(None) };

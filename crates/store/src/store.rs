@@ -7,8 +7,8 @@ use forebay_env::{Env, sync::watch};
 use forebay_proto::{Fid, Incarnation, Transno, WriteId};
 
 use crate::{
-    FormatOptions, Identity, OpenOptions, Placed, Reservation, Space, StoreError, StoreErrorKind, StoreResult,
-    StoreStats, Txn, core::Core, format, recovery, table::Row, txn::check_key,
+    FormatOptions, Identity, MirrorPlace, MirrorStatus, OpenOptions, Placed, Reservation, Space, StoreError,
+    StoreErrorKind, StoreResult, StoreStats, Txn, core::Core, format, mirror, recovery, table::Row, txn::check_key,
 };
 
 /// What opening the store found.
@@ -118,6 +118,24 @@ impl Store {
     /// The identity in `dir`, without opening the store.
     pub fn peek_identity(env: &Env, dir: &str) -> StoreResult<Identity> {
         format::read_identity(env, dir)
+    }
+
+    /// Prepares `place` to take the place of the copy of a mirrored store that is lost, or else of the one that `dir` names
+    /// as the other. Whoever serves the store, now or later, fills it. Returns the directory of the copy that stays.
+    /// Errors: `Invalid`, in words.
+    pub async fn mirror_replace(env: &Env, dir: &str, place: &MirrorPlace) -> StoreResult<String> {
+        mirror::replace(env, dir, place).await
+    }
+
+    /// Declares the copy of a mirrored store that is not here lost for good. Errors: `Invalid`, in words; `Busy`.
+    pub async fn mirror_alone(env: &Env, dir: &str) -> StoreResult<()> {
+        mirror::alone(env, dir).await
+    }
+
+    /// How the copies stand. None: the store is not mirrored.
+    pub fn mirror(&self) -> Option<MirrorStatus> {
+        let (data, journal) = (self.core.data.mirror()?, self.core.journal.device().mirror()?);
+        Some(MirrorStatus { parts: vec![data.status(), journal.status()] })
     }
 
     /// What it is.
@@ -251,6 +269,8 @@ impl Store {
         self.core.checkpoint_now().await?;
         self.core.attest_clean().await?;
         self.core.halt(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
+        self.core.data.close().await;
+        self.core.journal.device().close().await;
         self.core.lock.take();
         Ok(())
     }

@@ -5,6 +5,7 @@ use forebay_proto::{
     message::{FrameHeader, StatusReply},
 };
 use forebay_rpc::server::Connection;
+use forebay_store::{CopyState, CopyStatus, MirrorStatus};
 use serde_json::{Map, Value, json};
 
 use crate::{TargetState, core::Core, limits};
@@ -45,6 +46,9 @@ impl Core {
         status.insert("space".into(), self.space_status());
         status.insert("requests".into(), self.request_status());
         status.insert("store".into(), self.store_status());
+        if let Some(mirror) = self.store.mirror() {
+            status.insert("mirror".into(), mirror_status(&mirror));
+        }
         if let Ok(Value::Object(more)) = serde_json::from_str(&self.service().status()) {
             status.extend(more);
         }
@@ -130,4 +134,19 @@ impl Core {
             "clean_stop": recovery.clean,
         })
     }
+}
+
+fn mirror_status(mirror: &MirrorStatus) -> Value {
+    let copy = |copy: &CopyStatus| match &copy.state {
+        CopyState::InSync => json!({ "path": copy.path, "state": "in sync" }),
+        CopyState::Resync { done_bytes, total_bytes } => {
+            json!({ "path": copy.path, "state": "resync", "done_bytes": done_bytes, "total_bytes": total_bytes })
+        }
+        CopyState::Lost { reason } => json!({ "path": copy.path, "state": "lost", "reason": reason }),
+    };
+    let parts = mirror.parts.iter().map(|part| {
+        let copies: Vec<Value> = part.copies.iter().map(copy).collect();
+        json!({ "part": part.part, "copies": copies, "mended": part.mended, "bad_places": part.bad_places })
+    });
+    json!({ "degraded": mirror.is_degraded(), "parts": parts.collect::<Vec<Value>>() })
 }

@@ -21,6 +21,7 @@ use crate::{
         extent,
         identity::{Identity, NoIdentity},
     },
+    halves::{self, Halves},
     journal::{self, JournalView, Overlay},
     limits::SECTOR,
     media::{self, Media},
@@ -58,28 +59,79 @@ pub(crate) struct Examined {
     pub(crate) journal: Option<JournalView>,
     /// What repair can set right.
     pub(crate) fixes: Vec<KeyedFix>,
+    /// The directory of the other copy.
+    pub(crate) twin_dir: Option<String>,
+}
+
+impl Examined {
+    /// Nothing is known yet.
+    fn new(dir: &str, identity_file: Vec<u8>) -> Self {
+        Self {
+            report: Report { name: dir.to_owned(), ..Report::default() },
+            identity: None,
+            identity_file,
+            media: None,
+            slabs: None,
+            journal: None,
+            fixes: Vec::new(),
+            twin_dir: None,
+        }
+    }
 }
 
 /// Checks the target in `dir`.
 pub(crate) async fn examine(env: &Env, dir: &str, options: &CheckOptions, writable: bool) -> FsckResult<Examined> {
     let identity_file = media::read_identity(env, dir)?;
-    let report = Report { name: dir.to_owned(), ..Report::default() };
-    let mut examined =
-        Examined { report, identity: None, identity_file, media: None, slabs: None, journal: None, fixes: Vec::new() };
     let mut findings = Findings::default();
-    if let Some(identity) = read_identity(&examined.identity_file, dir, &mut findings)? {
-        examined.report.identity = Some((identity.cluster, identity.uuid, identity.target));
-        let media = Media::open(env, dir, writable).await?;
-        if media.bytes(Device::Data) < identity.data_bytes {
-            let words = "the data device is smaller than the target";
-            let finding = Finding::error(Kind::WrongDevice, Place::Device(Device::Data, 0), words);
-            findings.add(finding.with(identity.data_bytes, media.bytes(Device::Data)));
+    let mut examined = match read_identity(&identity_file, dir, &mut findings)? {
+        None => Examined::new(dir, identity_file),
+        Some(identity) if identity.is_mirrored() => {
+            let halves = Halves::open(env, dir, writable, &identity).await?;
+            halves.findings(&mut findings);
+            let mut views = Vec::new();
+            for media in halves.views() {
+                views.push(examine_media(dir, &identity_file, &identity, media, options).await?);
+            }
+            let mut examined = halves::together(views, &mut findings).unwrap_or_else(|| {
+                let words = "no copy holds everything: nothing can be checked";
+                findings.add(Finding::error(Kind::Mirror, Place::Target, words));
+                Examined { identity: Some(identity), ..Examined::new(dir, identity_file) }
+            });
+            examined.twin_dir = Some(halves.dirs[1].clone());
+            if let Some(media) = &mut examined.media {
+                media.keep(halves.into_locks());
+            }
+            examined
         }
-        // A wild size costs neither memory nor time: what the device does not have is told, and not looked for.
-        let identity = Identity { data_bytes: identity.data_bytes.min(media.bytes(Device::Data)), ..identity };
-        check_target(&mut examined, &identity, &media, options, &mut findings).await?;
-        (examined.identity, examined.media) = (Some(identity), Some(media));
+        Some(identity) => {
+            let media = Media::open(env, dir, writable).await?;
+            examine_media(dir, &identity_file, &identity, media, options).await?
+        }
+    };
+    examined.report.take(findings);
+    Ok(examined)
+}
+
+/// Checks what lies on these devices.
+async fn examine_media(
+    dir: &str,
+    identity_file: &[u8],
+    identity: &Identity,
+    media: Media,
+    options: &CheckOptions,
+) -> FsckResult<Examined> {
+    let mut examined = Examined::new(dir, identity_file.to_vec());
+    let mut findings = Findings::default();
+    examined.report.identity = Some((identity.cluster, identity.uuid, identity.target));
+    if media.bytes(Device::Data) < identity.data_bytes {
+        let words = "the data device is smaller than the target";
+        let finding = Finding::error(Kind::WrongDevice, Place::Device(Device::Data, 0), words);
+        findings.add(finding.with(identity.data_bytes, media.bytes(Device::Data)));
     }
+    // A wild size costs neither memory nor time: what the device does not have is told, and not looked for.
+    let identity = Identity { data_bytes: identity.data_bytes.min(media.bytes(Device::Data)), ..*identity };
+    check_target(&mut examined, &identity, &media, options, &mut findings).await?;
+    (examined.identity, examined.media) = (Some(identity), Some(media));
     examined.report.take(findings);
     Ok(examined)
 }

@@ -6,6 +6,8 @@ use super::word64;
 use crate::limits;
 
 const MAGIC: &[u8; 8] = b"FBYIDENT";
+/// Incompatible feature bit: the target has two copies.
+const MIRRORED: u64 = 1;
 const VERSION: u32 = 1;
 const BYTES: usize = 512;
 
@@ -48,6 +50,11 @@ pub enum NoIdentity {
 }
 
 impl Identity {
+    /// True if the target has two copies.
+    pub fn is_mirrored(&self) -> bool {
+        self.incompat & MIRRORED != 0
+    }
+
     /// Reads the file.
     pub fn decode(bytes: &[u8]) -> Result<Self, NoIdentity> {
         if bytes.get(..8) != Some(MAGIC) {
@@ -64,8 +71,9 @@ impl Identity {
             return Err(NoIdentity::Damaged("its sum does not match"));
         }
         let identity = Self::fields(&bytes[16..]).map_err(|error| NoIdentity::Damaged(error.what))?;
-        if identity.incompat != 0 || identity.ro_compat != 0 {
-            let bits = identity.incompat | identity.ro_compat;
+        let unknown = identity.incompat & !MIRRORED;
+        if unknown != 0 || identity.ro_compat != 0 {
+            let bits = unknown | identity.ro_compat;
             return Err(NoIdentity::Unsupported(format!("features {bits:#x}, which this program does not know")));
         }
         identity.check().map_err(NoIdentity::Damaged)?;

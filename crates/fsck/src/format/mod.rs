@@ -6,6 +6,7 @@ pub mod anchor;
 pub mod device;
 pub mod extent;
 pub mod identity;
+pub mod label;
 pub mod page;
 pub mod payload;
 pub mod record;

@@ -150,7 +150,7 @@ impl Core {
         let missing: Vec<usize> = (0..moves.len()).filter(|index| covers[*index].is_none()).collect();
         let extents: Vec<Extent> = missing.iter().map(|index| moves[*index].extent.clone()).collect();
         for planned in read::plan_reads(&extents, limits::COMPACT_GAP_BYTES) {
-            let bytes = match self.read_place(planned.place, planned.bytes).await {
+            let bytes = match self.read_place(planned.place, planned.bytes, |_| true).await {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind == StoreErrorKind::Medium => continue,
                 Err(error) => return Err(error),
@@ -166,9 +166,11 @@ impl Core {
     /// The piece's verified bytes, ready to be written; none if they are damaged.
     async fn read_to_move(&self, moved: &Move, cover: Option<Bytes>) -> StoreResult<Option<Item>> {
         let Move { fid, extent, .. } = moved;
+        let good = |bytes: &[u8]| read::verify(*fid, extent, bytes).is_ok();
+        let cover = cover.filter(|cover| self.data.copies().len() == 1 || good(cover));
         let bytes = match cover {
             Some(bytes) => bytes,
-            None => match self.read_place(extent.place, read::cover_bytes(extent)).await {
+            None => match self.read_place(extent.place, read::cover_bytes(extent), good).await {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind == StoreErrorKind::Medium => return Ok(self.report_damage(moved, &error)),
                 Err(error) => return Err(error),

@@ -113,6 +113,20 @@ pub(super) fn read_slot(sector: &[u8], seq_parity: u64, target: Uuid, generation
     }
 }
 
+impl Slot {
+    /// Which of two copies of one place tells more.
+    pub(super) fn rank(&self) -> (u32, u64) {
+        match self {
+            Self::Newer(_) => (5, 0),
+            Self::Valid { anchor, .. } => (4, anchor.seq),
+            Self::Foreign(_) | Self::OtherGeneration(_) => (3, 0),
+            Self::Unreadable(_) => (2, 0),
+            Self::Bad(_) => (1, 0),
+            Self::Blank => (0, 0),
+        }
+    }
+}
+
 /// The anchor to start from, of the two slots.
 pub(super) fn choose(slots: [Slot; 2]) -> JournalResult<(Anchor, Owner, Geometry)> {
     use JournalErrorKind::{Corrupt, Foreign, Medium, Unsupported};

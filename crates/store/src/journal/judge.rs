@@ -20,6 +20,8 @@ use super::{
 pub(super) struct Verdict {
     /// Transaction records to redo, in order; whole transactions only.
     pub redo: Vec<RecordHeader>,
+    /// All records that are accepted, in order.
+    pub chain: Vec<RecordHeader>,
     /// Where the journal continues.
     pub cut: Checkpoint,
     /// The highest durable lsn that anything named; at most the cut.
@@ -44,13 +46,15 @@ pub(super) fn judge(anchor: &Anchor, geometry: Geometry, scan: &Scan, named_dura
     }
     let torn_tail = chain.cut != chain.at || has_later(scan, chain.at);
     let clean = !torn_tail && chain.last == Some(RecordType::Attest { clean: true });
-    Ok(Verdict { redo: chain.redo, cut: chain.cut, highest_durable, torn_tail, clean })
+    Ok(Verdict { redo: chain.redo, chain: chain.accepted, cut: chain.cut, highest_durable, torn_tail, clean })
 }
 
 /// The records that follow one another from the checkpoint.
 struct Chain {
     /// Whole transactions.
     redo: Vec<RecordHeader>,
+    /// All records up to `cut`.
+    accepted: Vec<RecordHeader>,
     /// After the last whole transaction, attest or opening.
     cut: Checkpoint,
     /// Where the walk ended; beyond `cut` if the last transaction lacks its end.
@@ -69,15 +73,23 @@ enum ChainEnd {
 
 impl Chain {
     fn walk(from: Checkpoint, geometry: Geometry, scan: &Scan) -> Self {
-        let mut chain = Self { redo: Vec::new(), cut: from, at: from, last: None, end: ChainEnd::NothingThere };
-        let mut whole = 0;
+        let mut chain = Self {
+            redo: Vec::new(),
+            accepted: Vec::new(),
+            cut: from,
+            at: from,
+            last: None,
+            end: ChainEnd::NothingThere,
+        };
+        let mut whole = (0, 0);
         let end = loop {
             match chain.next(from, geometry, scan) {
                 Ok(header) => chain.take(header, &mut whole),
                 Err(end) => break end,
             }
         };
-        chain.redo.truncate(whole);
+        chain.redo.truncate(whole.0);
+        chain.accepted.truncate(whole.1);
         chain.end = end;
         chain
     }
@@ -106,15 +118,16 @@ impl Chain {
         Ok(*header)
     }
 
-    fn take(&mut self, header: RecordHeader, whole: &mut usize) {
+    fn take(&mut self, header: RecordHeader, whole: &mut (usize, usize)) {
         self.at = header.after();
         self.last = Some(header.record_type);
+        self.accepted.push(header);
         if matches!(header.record_type, RecordType::Transaction { .. }) {
             self.redo.push(header);
         }
         if !self.in_transaction() {
             self.cut = self.at;
-            *whole = self.redo.len();
+            *whole = (self.redo.len(), self.accepted.len());
         }
     }
 

@@ -5,10 +5,10 @@
 //! Invariant: nothing is appended before the record that opens the new incarnation is durable.
 //! Not here: the rules (see `judge`), which are pure.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use bytes::{Bytes, BytesMut};
-use forebay_env::{AlignedBuf, Disk, Env, EnvErrorKind, SECTOR_BYTES};
+use forebay_env::{AlignedBuf, Env, EnvError, EnvErrorKind, EnvResult, SECTOR_BYTES};
 use forebay_proto::{Incarnation, Uuid};
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
     ring::Ring,
     scan::Scan,
 };
+use crate::mirror::Device;
 
 /// A journal that was found whole. Redo [`Recovered::next_transaction`] until `None`, then [`Recovered::open`].
 pub struct Recovered {
@@ -38,7 +39,14 @@ pub struct Recovered {
     pub incarnation: Incarnation,
     end: Checkpoint,
     redo: Redo,
+    mends: Vec<Mend>,
     env: Env,
+}
+
+/// A stretch that one copy of a mirrored journal has right, and others may not have.
+struct Mend {
+    range: Range<u64>,
+    from: usize,
 }
 
 /// One recovered transaction.
@@ -58,16 +66,18 @@ impl Journal {
     /// Errors: `Corrupt`, `Foreign`, `Unsupported`, `Medium`: the target must not serve.
     pub async fn recover(
         env: &Env,
-        disk: &Disk,
+        disk: impl Into<Device>,
         target: Uuid,
         generation: u32,
         named_durable: Lsn,
     ) -> JournalResult<Recovered> {
-        let slots = read_slots(disk, target, generation).await?;
+        let disk: Device = disk.into();
+        let (slots, mut mends) = read_slots(&disk, target, generation).await?;
         let (anchor, owner, geometry) = choose(slots)?;
-        refuse_short_device(disk, geometry)?;
-        let scan = scan_ring(disk, &owner, geometry).await?;
+        refuse_short_device(&disk, geometry)?;
+        let (scan, copies) = scan_copies(&disk, &owner, geometry).await?;
         let verdict = judge(&anchor, geometry, &scan, named_durable.max(anchor.durable))?;
+        mends.extend(mends_of(&disk, &verdict.chain, geometry, &copies));
         Ok(Recovered {
             cut: verdict.cut.lsn,
             highest_durable: verdict.highest_durable,
@@ -75,7 +85,8 @@ impl Journal {
             clean: verdict.clean,
             incarnation: Incarnation(verdict.cut.incarnation.max(anchor.incarnation).0 + 1),
             end: verdict.cut,
-            redo: Redo::new(disk.clone(), owner, geometry, verdict.redo),
+            redo: Redo::new(disk, owner, geometry, verdict.redo),
+            mends,
             env: env.clone(),
             anchor,
         })
@@ -93,6 +104,10 @@ impl Recovered {
     /// Errors: `Full` if a restart has happened too often without a checkpoint, `Medium`, `FlushFailed`.
     pub async fn open(self) -> JournalResult<Journal> {
         assert!(self.redo.rest.is_empty(), "transactions are redone before the journal goes on");
+        // What was accepted because one copy has it has to be in the other, too, before anything is built on it.
+        for Mend { range, from } in self.mends {
+            self.redo.disk.mend(range, from).await?;
+        }
         self.redo.disk.flush().await?;
         let (owner, geometry) = (self.redo.owner, self.redo.geometry);
         let mut ring = Ring::new(owner, geometry, self.end, self.anchor.checkpoint.lsn, self.anchor.seq);
@@ -103,23 +118,40 @@ impl Recovered {
     }
 }
 
-async fn read_slots(disk: &Disk, target: Uuid, generation: u32) -> JournalResult<[Slot; 2]> {
-    if disk.info().bytes < RING_START {
+/// What the places of the anchors hold, of each the best that any copy has.
+async fn read_slots(disk: &Device, target: Uuid, generation: u32) -> JournalResult<([Slot; 2], Vec<Mend>)> {
+    if disk.bytes() < RING_START {
         return Err(JournalError::new(JournalErrorKind::Foreign, "journal: the device is too small to hold one"));
     }
+    let copies = disk.copies();
     let mut slots = [Slot::Blank, Slot::Blank];
+    let mut mends = Vec::new();
     for (i, slot) in slots.iter_mut().enumerate() {
-        *slot = match disk.read(i as u64 * SECTOR, SECTOR_BYTES).await {
-            Ok(sector) => read_slot(&sector, 1 - i as u64, target, generation),
-            Err(error) if error.kind == EnvErrorKind::Medium => Slot::Unreadable(error.message),
-            Err(error) => return Err(error.into()),
-        };
+        let at = i as u64 * SECTOR;
+        let mut found = Vec::new();
+        for copy in &copies {
+            found.push(match disk.read_copy(*copy, at, SECTOR_BYTES).await {
+                Ok(sector) => read_slot(&sector, 1 - i as u64, target, generation),
+                Err(error) if is_of_medium(&error, &copies) => Slot::Unreadable(error.message),
+                Err(error) => return Err(error.into()),
+            });
+        }
+        let Some(best) = found.iter().max_by_key(|slot| slot.rank()).cloned() else { continue };
+        let from = copies.iter().zip(&found).find(|(_, slot)| **slot == best).map(|(copy, _)| *copy);
+        let differ = found.iter().any(|slot| *slot != best) || disk.is_being_filled();
+        mends.extend(from.filter(|_| differ).map(|from| Mend { range: at..at + SECTOR, from }));
+        *slot = best;
     }
-    Ok(slots)
+    Ok((slots, mends))
 }
 
-fn refuse_short_device(disk: &Disk, geometry: Geometry) -> JournalResult<()> {
-    let (got, expected) = (disk.info().bytes, geometry.device_bytes());
+/// True if an error says that this place, or this copy of several, cannot be read.
+fn is_of_medium(error: &EnvError, copies: &[usize]) -> bool {
+    error.kind == EnvErrorKind::Medium || copies.len() > 1
+}
+
+fn refuse_short_device(disk: &Device, geometry: Geometry) -> JournalResult<()> {
+    let (got, expected) = (disk.bytes(), geometry.device_bytes());
     if got >= expected {
         return Ok(());
     }
@@ -129,37 +161,74 @@ fn refuse_short_device(disk: &Disk, geometry: Geometry) -> JournalResult<()> {
     Err(JournalError::new(JournalErrorKind::Foreign, words))
 }
 
-async fn scan_ring(disk: &Disk, owner: &Owner, geometry: Geometry) -> JournalResult<Scan> {
+/// What the ring holds in any copy, and in each.
+async fn scan_copies(disk: &Device, owner: &Owner, geometry: Geometry) -> JournalResult<(Scan, Vec<(usize, Scan)>)> {
+    let copies = disk.copies();
+    let mut scans = Vec::new();
+    for copy in &copies {
+        scans.push((*copy, scan_ring(disk, *copy, &copies, owner, geometry).await?));
+    }
+    let merged = scans.iter().map(|(_, scan)| scan).cloned().reduce(Scan::merge);
+    Ok((merged.unwrap_or_default(), scans))
+}
+
+async fn scan_ring(
+    disk: &Device,
+    copy: usize,
+    copies: &[usize],
+    owner: &Owner,
+    geometry: Geometry,
+) -> JournalResult<Scan> {
     let mut scan = Scan::default();
     let mut at = 0;
     while at < geometry.ring_bytes() {
         let window_bytes = SCAN_READ_BYTES.min(geometry.ring_bytes() - at);
-        let window = read_window(disk, at, window_bytes, &mut scan).await?;
+        let read = async |at: u64, bytes: usize| match disk.read_copy(copy, RING_START + at, bytes).await {
+            Err(error) if is_of_medium(&error, copies) => Ok(None),
+            other => other.map(Some),
+        };
+        let window = read_window(read, at, window_bytes, &mut scan).await?;
         at += scan.look(owner, geometry, at, &window);
     }
     Ok(scan)
 }
 
 /// Ring bytes with zeros, which are no record, where the device cannot read.
-async fn read_window(disk: &Disk, at: u64, window_bytes: u64, scan: &mut Scan) -> JournalResult<AlignedBuf> {
-    match disk.read(RING_START + at, window_bytes as usize).await {
-        Err(error) if error.kind == EnvErrorKind::Medium => {}
-        other => return Ok(other?),
+async fn read_window(
+    read: impl AsyncFn(u64, usize) -> EnvResult<Option<AlignedBuf>>,
+    at: u64,
+    window_bytes: u64,
+    scan: &mut Scan,
+) -> JournalResult<AlignedBuf> {
+    if let Some(window) = read(at, window_bytes as usize).await? {
+        return Ok(window);
     }
     let mut window = AlignedBuf::zeroed(window_bytes as usize);
     for (sector, offset) in window.chunks_exact_mut(SECTOR_BYTES).zip((at..).step_by(SECTOR_BYTES)) {
-        match disk.read(RING_START + offset, SECTOR_BYTES).await {
-            Ok(bytes) => sector.copy_from_slice(&bytes),
-            Err(error) if error.kind == EnvErrorKind::Medium => drop(scan.unreadable.insert(offset)),
-            Err(error) => return Err(error.into()),
+        match read(offset, SECTOR_BYTES).await? {
+            Some(bytes) => sector.copy_from_slice(&bytes),
+            None => drop(scan.unreadable.insert(offset)),
         }
     }
     Ok(window)
 }
 
+/// The accepted records that some copy lacks, or that one which is being filled may lack.
+fn mends_of(disk: &Device, chain: &[RecordHeader], geometry: Geometry, copies: &[(usize, Scan)]) -> Vec<Mend> {
+    let has = |scan: &Scan, header: &RecordHeader| scan.intact.get(&geometry.ring_offset(header.lsn)) == Some(header);
+    let everywhere = disk.is_being_filled();
+    let of = |header: &RecordHeader| {
+        let lacks = copies.iter().any(|(_, scan)| !has(scan, header));
+        let (from, _) = copies.iter().find(|(_, scan)| has(scan, header))?;
+        let at = geometry.device_offset(header.lsn);
+        (everywhere || lacks).then(|| Mend { range: at..at + u64::from(header.record_bytes), from: *from })
+    };
+    chain.iter().filter_map(of).collect()
+}
+
 /// Reads the payloads of the accepted records, in order, a window at a time.
 struct Redo {
-    disk: Disk,
+    disk: Device,
     owner: Owner,
     geometry: Geometry,
     rest: VecDeque<RecordHeader>,
@@ -168,7 +237,7 @@ struct Redo {
 }
 
 impl Redo {
-    fn new(disk: Disk, owner: Owner, geometry: Geometry, redo: Vec<RecordHeader>) -> Self {
+    fn new(disk: Device, owner: Owner, geometry: Geometry, redo: Vec<RecordHeader>) -> Self {
         Self { disk, owner, geometry, rest: redo.into(), window_at: 0, window: Bytes::new() }
     }
 
@@ -185,8 +254,14 @@ impl Redo {
     }
 
     async fn payload(&mut self, header: &RecordHeader) -> JournalResult<Bytes> {
-        let record = self.record(header).await?;
-        if decode(&self.owner, self.geometry.record_bytes_max(), &record) != Ok(*header) {
+        let mut record = self.record(header).await?;
+        let good = |record: &[u8]| decode(&self.owner, self.geometry.record_bytes_max(), record) == Ok(*header);
+        if !good(&record) {
+            // Of a mirrored journal another copy has it.
+            let (at, bytes) = (self.geometry.device_offset(header.lsn), header.record_bytes as usize);
+            record = self.disk.read_checked(at, bytes, good).await?.freeze();
+        }
+        if !good(&record) {
             let words = format!(
                 "journal: the record at lsn {} reads differently from a moment ago; replace the device",
                 header.lsn

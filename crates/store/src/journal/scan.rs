@@ -21,7 +21,7 @@ pub(super) struct Broken {
 }
 
 /// What a ring holds.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Scan {
     /// Intact records by ring offset.
     pub intact: BTreeMap<u64, RecordHeader>,
@@ -34,6 +34,21 @@ pub(super) struct Scan {
 }
 
 impl Scan {
+    /// What two copies of a ring hold together. Where both have a record, the later one: the other may be of the lap before.
+    pub(super) fn merge(mut self, other: Self) -> Self {
+        for (at, header) in other.intact {
+            let kept = self.intact.entry(at).or_insert(header);
+            if kept.lsn < header.lsn {
+                *kept = header;
+            }
+        }
+        self.broken.extend(other.broken);
+        self.broken.retain(|at, broken| self.intact.get(at).is_none_or(|intact| intact.lsn < broken.lsn));
+        self.unreadable.retain(|at| other.unreadable.contains(at));
+        self.newer = self.newer.max(other.newer);
+        self
+    }
+
     /// Looks at `window`, which lies at ring offset `at`, sector by sector, passing over the inside of intact records.
     ///
     /// Returns how far it came: all of a window that reaches the ring's end, else as far as a record may begin that

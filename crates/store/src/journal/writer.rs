@@ -6,7 +6,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use bytes::Bytes;
-use forebay_env::{AlignedBuf, Disk, Env, sync::Notify};
+use forebay_env::{AlignedBuf, Env, sync::Notify};
 use forebay_proto::{Incarnation, Uuid};
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
     limits::{RING_BYTES_MIN, RING_START, SECTOR},
     ring::{Batch, Ring},
 };
+use crate::mirror::Device;
 
 /// The open journal of one target. Clones share it.
 #[derive(Clone)]
@@ -24,7 +25,7 @@ pub struct Journal {
 
 struct Inner {
     env: Env,
-    disk: Disk,
+    disk: Device,
     state: RefCell<State>,
     /// Told whenever `state` changed in a way that somebody may wait for.
     changed: Notify,
@@ -39,8 +40,9 @@ struct State {
 impl Journal {
     /// Makes `disk` an empty journal; what it held is lost. Errors: `Invalid` if it is too small, `Medium`,
     /// `FlushFailed`.
-    pub async fn format(env: &Env, disk: &Disk, target: Uuid, generation: u32) -> JournalResult<()> {
-        let geometry = Geometry::of_device(disk.info().bytes).ok_or_else(|| too_small(disk.info().bytes))?;
+    pub async fn format(env: &Env, disk: impl Into<Device>, target: Uuid, generation: u32) -> JournalResult<()> {
+        let disk: Device = disk.into();
+        let geometry = Geometry::of_device(disk.bytes()).ok_or_else(|| too_small(disk.bytes()))?;
         let owner = Owner { target, generation, salt: env.random_u64() };
         let checkpoint = Checkpoint::default();
         let anchor = Anchor {
@@ -60,7 +62,7 @@ impl Journal {
         Ok(disk.flush().await?)
     }
 
-    pub(super) fn new(env: Env, disk: Disk, ring: Ring) -> Self {
+    pub(super) fn new(env: Env, disk: Device, ring: Ring) -> Self {
         let state = RefCell::new(State { ring, anchoring: false, failure: None });
         Self { inner: Rc::new(Inner { env, disk, state, changed: Notify::new() }) }
     }
@@ -114,6 +116,11 @@ impl Journal {
         self.inner.until(|state| (!state.anchoring).then_some(())).await?;
         let seq = self.start_anchor(checkpoint, root, extra);
         self.inner.until(|state| (state.ring.anchor_seq() >= seq).then_some(())).await
+    }
+
+    /// What it lies on.
+    pub fn device(&self) -> &Device {
+        &self.inner.disk
     }
 
     /// The place after the last append: what a checkpoint of the present state names.

@@ -22,7 +22,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{AlignedBuf, Disk, Env, EnvErrorKind, EnvResult, is_aligned, sync::oneshot};
+use forebay_env::{AlignedBuf, Env, EnvErrorKind, EnvResult, is_aligned, sync::oneshot};
 use forebay_proto::{Fid, Incarnation, TargetId, Transno, Uuid, WriteId, crc, limits::BLOCK_BYTES};
 
 use super::{
@@ -31,7 +31,7 @@ use super::{
     header::{Geometry, SlabHeader},
     run::{self, Descriptor, FragmentKind, RunHeader},
 };
-use crate::{StoreError, StoreErrorKind, StoreResult, StoreStats, limits};
+use crate::{StoreError, StoreErrorKind, StoreResult, StoreStats, limits, mirror::Device};
 
 /// A fragment on its way to the device.
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ struct Run {
 /// Fixed facts the writer works with.
 pub(crate) struct WriterConfig {
     /// The data device.
-    pub disk: Disk,
+    pub disk: Device,
     /// How it is divided.
     pub geometry: Geometry,
     /// Whose it is.

@@ -188,20 +188,25 @@ pub async fn operate(sim: &Sim, env: &Env, store: &Store, states: &mut Vec<State
 
 /// A history from format to a clean stop.
 pub fn record(seed: u64) -> History {
+    record_on(seed, &format_options(), &DISKS)
+}
+
+/// The same of a store made so, on these disks.
+pub fn record_on(seed: u64, format: &FormatOptions, disks: &'static [&'static str]) -> History {
     let sim = Sim::new(seed);
     let node = sim.add_node("oss0");
     let env = sim.env(node);
     let commits = Rc::new(RefCell::new(vec![(0, 0)]));
     let mut states = vec![State::empty()];
     let stats = sim.block_on(async {
-        Store::format(&env, DIR, &format_options()).await.unwrap();
-        DISKS.iter().for_each(|disk| sim.record_disk(node, disk));
+        Store::format(&env, DIR, format).await.unwrap();
+        disks.iter().for_each(|disk| sim.record_disk(node, disk));
         let store = Store::open(&env, DIR, &open_options()).await.unwrap();
         let mut changes = store.on_commit();
         let note = {
             let (sim, commits, store) = (sim.clone(), commits.clone(), store.clone());
             move || {
-                let points = sim.crash_images(node, &DISKS).points() - 1;
+                let points = sim.crash_images(node, disks).points() - 1;
                 commits.borrow_mut().push((points, store.last_committed().0));
             }
         };
@@ -221,7 +226,7 @@ pub fn record(seed: u64) -> History {
         stats
     });
     let commits = commits.take();
-    let recorder = sim.crash_images(node, &DISKS);
+    let recorder = sim.crash_images(node, disks);
     History { seed, states, commits, recorder, files: sim.files(node), stats }
 }
 

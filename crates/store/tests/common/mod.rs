@@ -10,13 +10,25 @@ use bytes::Bytes;
 use forebay_env::{AlignedBuf, Env};
 use forebay_proto::{Fid, TargetId, Transno, Uuid, WriteId, crc, limits::BLOCK_BYTES};
 use forebay_store::{
-    CommitPoint, FormatOptions, Fragment, OpenOptions, Segment, SegmentBody, Store, StoreErrorKind, StoreResult,
+    CommitPoint, FormatOptions, Fragment, MirrorPlace, OpenOptions, Segment, SegmentBody, Store, StoreErrorKind,
+    StoreResult,
 };
 
 /// Where the store lies.
 pub const DIR: &str = "target";
 /// Its disks.
 pub const DISKS: [&str; 2] = ["target/data", "target/journal"];
+
+/// Where the second copy of a mirrored store lies.
+pub const MIRROR: &str = "mirror";
+/// Disks of a mirrored store: by copy, data and journal.
+pub const MIRRORED_DISKS: [&str; 4] = ["target/data", "target/journal", "mirror/data", "mirror/journal"];
+
+/// The same, with a copy in [`MIRROR`].
+pub fn mirrored(options: FormatOptions) -> FormatOptions {
+    let mirror = Some(MirrorPlace { dir: MIRROR.into(), ..MirrorPlace::default() });
+    FormatOptions { mirror, ..options }
+}
 
 /// A store so small that everything happens in it soon.
 pub fn tiny() -> FormatOptions {
@@ -29,6 +41,7 @@ pub fn tiny() -> FormatOptions {
         data_bytes: (64 << 10) + 40 * (128 << 10),
         journal_path: None,
         journal_bytes: 256 << 10,
+        mirror: None,
     }
 }
 

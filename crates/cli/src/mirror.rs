@@ -1,0 +1,83 @@
+//! `forebay mirror replace|alone`: what the operator does to a target that is kept twice.
+//!
+//! Both work on the target's directories; a server that runs sees a new copy within a moment, and `status` shows how far it
+//! is filled.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use forebay_env::{Env, real};
+use forebay_store::{MirrorPlace, Store};
+
+use crate::{
+    error::{CliResult, Doing},
+    format::{absolute, absolute_dir, utf8},
+};
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum MirrorCommand {
+    /// Put a new copy in the place of the lost one; served or not, it is filled in the background
+    Replace(ReplaceArgs),
+    /// Say that the copy that is not here is lost for good: the target, not served now, goes on with the one in DIR
+    Alone(AloneArgs),
+}
+
+/// Which copy, by what.
+#[derive(Debug, Args)]
+pub struct ReplaceArgs {
+    /// Directory of the target: that of the copy that stays, or the one that is served
+    pub dir: PathBuf,
+    /// Directory of the new copy
+    #[arg(value_name = "PATH")]
+    pub place: PathBuf,
+    /// Block device or file for its data, instead of PATH/data
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// Block device or file for its journal, instead of PATH/journal
+    #[arg(long, value_name = "PATH")]
+    pub journal: Option<PathBuf>,
+}
+
+/// Which one stays.
+#[derive(Debug, Args)]
+pub struct AloneArgs {
+    /// Directory of the copy that is here
+    pub dir: PathBuf,
+}
+
+/// Does it and says what it did.
+pub fn run(command: &MirrorCommand) -> CliResult {
+    match command {
+        MirrorCommand::Replace(args) => real::run(|env| async move { replace(&env, args).await }),
+        MirrorCommand::Alone(args) => real::run(|env| async move { alone(&env, &args.dir).await }),
+    }
+}
+
+async fn replace(env: &Env, args: &ReplaceArgs) -> CliResult {
+    let dir = existing(&args.dir)?;
+    let place = MirrorPlace {
+        dir: absolute_dir(env, &args.place)?,
+        data_path: args.data.as_deref().map(absolute).transpose()?,
+        journal_path: args.journal.as_deref().map(absolute).transpose()?,
+        witness: None,
+    };
+    let stays = Store::mirror_replace(env, &dir, &place).await.doing(|| format!("cannot make {} a copy", place.dir))?;
+    println!(
+        "{} will be filled from {stays} while the target is served (by a server that runs, from now on); `forebay status` \
+         shows how far it is",
+        place.dir
+    );
+    Ok(())
+}
+
+async fn alone(env: &Env, dir: &Path) -> CliResult {
+    let dir = existing(dir)?;
+    Store::mirror_alone(env, &dir).await.doing(|| format!("cannot go on with {dir} alone"))?;
+    println!("{dir} goes on alone when it is served; `forebay mirror replace {dir} PATH` gives it another copy");
+    Ok(())
+}
+
+fn existing(dir: &Path) -> CliResult<String> {
+    utf8(&dir.canonicalize().doing(|| format!("there is no target in {}", dir.display()))?)
+}

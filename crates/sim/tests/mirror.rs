@@ -1,0 +1,34 @@
+//! Clusters whose MDT is kept on two devices: one at a time dies, rots, lags or cannot be read, is replaced and filled, while
+//! servers and clients are killed and cut off. No program hears of it, and at the end either copy alone holds everything.
+
+use std::collections::BTreeMap;
+
+use forebay_sim::{DisasterOptions, run_seed};
+
+/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
+const SEEDS: std::ops::Range<u64> = 0..60;
+
+fn wanted() -> std::ops::Range<u64> {
+    let parse = |text: String| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    };
+    std::env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(SEEDS)
+}
+
+#[test]
+fn seeds_of_disasters_with_a_mirrored_mdt_lose_nothing_and_complete() {
+    let mut faults: BTreeMap<String, u64> = BTreeMap::new();
+    let mut operations = 0;
+    for seed in wanted() {
+        let trace = std::env::var("FOREBAY_TRACE").is_ok();
+        let options =
+            DisasterOptions { operations: 1200, faults: 12, mirror: true, trace, ..DisasterOptions::default() };
+        let report = run_seed(seed, &options).unwrap_or_else(|e| panic!("{e}, with FOREBAY_MIRROR=1"));
+        operations += report.operations;
+        for (kind, count) in &report.faults {
+            *faults.entry(format!("{kind:?}")).or_default() += count;
+        }
+    }
+    println!("{} seeds, {operations} operations, faults {faults:?}", wanted().count());
+}

@@ -1,0 +1,171 @@
+//! Reading from whichever copy has the right bytes, and mending the other.
+//!
+//! Invariant: a mend copies what is there at that moment, with all writes to the place kept out: it never brings back bytes
+//! of before.
+
+use std::ops::Range;
+
+use forebay_env::{AlignedBuf, EnvError, EnvErrorKind, EnvResult};
+
+use super::mirror::{Mirror, Role, closed};
+use crate::limits::{MIRROR_BAD_PLACES, MIRROR_STUCK, SECTOR};
+
+impl Mirror {
+    /// See [`super::Device::read_checked`].
+    pub(crate) async fn read_checked(
+        &self,
+        offset: u64,
+        len: usize,
+        good: &dyn Fn(&[u8]) -> bool,
+    ) -> EnvResult<AlignedBuf> {
+        let mut worse = None;
+        for copy in self.members() {
+            match self.read_copy(copy, offset, len).await {
+                Ok(bytes) if good(&bytes) => {
+                    if worse.is_some() {
+                        self.mend_place(offset..offset + len as u64, copy).await?;
+                    }
+                    return Ok(bytes);
+                }
+                Err(error) if error.kind == EnvErrorKind::InvalidInput => return Err(error),
+                Ok(bytes) => worse = Some(Ok(bytes)),
+                Err(error) => worse = Some(worse.filter(Result::is_ok).unwrap_or(Err(error))),
+            }
+        }
+        worse.unwrap_or_else(|| Err(closed()))
+    }
+
+    /// Mends what a read found bad. A place that stays bad is only noted: the rest of its copy is still worth having.
+    async fn mend_place(&self, range: Range<u64>, from: usize) -> EnvResult<()> {
+        let (bad, good) = (self.dirs.path(1 - from, self.owner.part), self.dirs.path(from, self.owner.part));
+        let (at, len) = (range.start, range.end - range.start);
+        let life = {
+            let state = self.state.borrow();
+            let of = &state.copies[1 - from];
+            if of.bad_places.contains(&at) {
+                return Ok(());
+            }
+            of.life
+        };
+        let _turn = self.copier.lock().await;
+        let Err(error) = self.copy(range, from).await? else {
+            self.env.log(&format!("{}: {len} bytes at {at} of {bad} were bad; mended from {good}", self.name()));
+            return Ok(());
+        };
+        let words = format!("{len} bytes at {at} of {bad} are bad and stay so: {}", error.message);
+        self.env.log(&format!("{}: {words}; replace it soon", self.name()));
+        let many = {
+            let mut state = self.state.borrow_mut();
+            let places = &mut state.copies[1 - from].bad_places;
+            places.insert(at);
+            places.len() > MIRROR_BAD_PLACES
+        };
+        if many { self.lose(1 - from, life, &words).await } else { Ok(()) }
+    }
+
+    /// Bytes of one copy. One that does not answer for long is left behind, if the other one can go on.
+    pub(crate) async fn read_copy(&self, copy: usize, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
+        let (disk, life) = {
+            let state = self.state.borrow();
+            let of = &state.copies[copy];
+            let disk = of.disk.clone().filter(|_| of.role == Role::Member);
+            let left = || EnvError::new(EnvErrorKind::Medium, format!("{}: this copy was left behind", self.name()));
+            (disk.ok_or_else(left)?, of.life)
+        };
+        self.check_range(offset, len)?;
+        if self.members().len() < 2 {
+            return disk.read(offset, len).await;
+        }
+        match self.env.timeout(MIRROR_STUCK, disk.read(offset, len)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let words = format!("a read of {len} bytes at {offset} is not answered");
+                self.lose(copy, life, &words).await?;
+                Err(EnvError::new(EnvErrorKind::Medium, words))
+            }
+        }
+    }
+
+    /// The labels lie behind the part: nobody else may come there.
+    fn check_range(&self, offset: u64, len: usize) -> EnvResult<()> {
+        let end = offset.checked_add(len as u64).filter(|end| *end <= self.owner.bytes);
+        let words = || format!("{len} bytes at {offset} lie beyond the {} bytes of {}", self.owner.bytes, self.name());
+        end.map(drop).ok_or_else(|| EnvError::new(EnvErrorKind::InvalidInput, words()))
+    }
+
+    /// Makes the other copy as `from` is within `range`. A copy that cannot be mended is left behind.
+    pub(crate) async fn mend(&self, range: Range<u64>, from: usize) -> EnvResult<()> {
+        let _turn = self.copier.lock().await;
+        let life = self.state.borrow().copies[1 - from].life;
+        let copied = self.copy(range.clone(), from).await?;
+        if let Err(error) = copied {
+            return self.lose(1 - from, life, &error.message).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the other copy as `from` is within `range`, with writes kept out. What is the same already is not written.
+    ///
+    /// Errors: of `from` outside, of the other one inside.
+    pub(super) async fn copy(&self, range: Range<u64>, from: usize) -> EnvResult<EnvResult<()>> {
+        let _free = self.exclude(range.clone()).await;
+        let (source, other) = {
+            let state = self.state.borrow();
+            (state.copies[from].disk.clone().ok_or_else(closed)?, state.copies[1 - from].disk.clone())
+        };
+        let Some(other) = other else { return Ok(Ok(())) };
+        let len = (range.end - range.start) as usize;
+        let bytes = source.read(range.start, len).await?;
+        if other.read(range.start, len).await.is_ok_and(|there| there[..] == bytes[..]) {
+            return Ok(Ok(()));
+        }
+        let bytes = bytes.freeze();
+        let written = async {
+            other.write(range.start, vec![bytes.clone()]).await?;
+            other.flush().await?;
+            let again = other.read(range.start, len).await?;
+            let kept = again[..] == bytes[..];
+            let words =
+                || EnvError::new(EnvErrorKind::Medium, format!("it does not keep what is written at {}", range.start));
+            if kept { Ok(()) } else { Err(words()) }
+        };
+        let written = written.await;
+        self.state.borrow_mut().mended += u64::from(written.is_ok());
+        Ok(written)
+    }
+
+    /// As [`Mirror::copy`], for a chunk of which parts may be unreadable; without a flush. Returns how many sectors were.
+    pub(super) async fn fill(&self, range: Range<u64>, from: usize) -> EnvResult<EnvResult<u64>> {
+        let _free = self.exclude(range.clone()).await;
+        let (source, other) = {
+            let state = self.state.borrow();
+            (state.copies[from].disk.clone().ok_or_else(closed)?, state.copies[1 - from].disk.clone())
+        };
+        let Some(other) = other else { return Ok(Err(closed())) };
+        let len = (range.end - range.start) as usize;
+        let there = other.read(range.start, len).await;
+        let mut bytes = match source.read(range.start, len).await {
+            Ok(bytes) if there.as_ref().is_ok_and(|there| there[..] == bytes[..]) => return Ok(Ok(0)),
+            Ok(bytes) => return Ok(other.write(range.start, vec![bytes.freeze()]).await.map(|()| 0)),
+            Err(error) if error.kind == EnvErrorKind::Medium => AlignedBuf::zeroed(len),
+            Err(error) => return Err(error),
+        };
+        let mut unreadable = 0;
+        for (number, sector) in bytes.chunks_mut(SECTOR as usize).enumerate() {
+            let at = range.start + number as u64 * SECTOR;
+            match source.read(at, sector.len()).await {
+                Ok(read) => sector.copy_from_slice(&read),
+                Err(error) if error.kind == EnvErrorKind::Medium => {
+                    unreadable += 1;
+                    // What the other one has there may be right: it may have been a copy before.
+                    if let Ok(there) = &there {
+                        let within = (at - range.start) as usize;
+                        sector.copy_from_slice(&there[within..within + sector.len()]);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(other.write(range.start, vec![bytes.freeze()]).await.map(|()| unreadable))
+    }
+}
