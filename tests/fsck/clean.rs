@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_env::sim::Fault;
 use forebay_fsck::{Inventory, Kind, Severity, exit};
 
 use crate::{common::*, world::*};
@@ -44,6 +45,43 @@ fn a_store_whose_slabs_and_journal_went_round_many_times_is_clean() {
         assert!(store.stats().slabs_reused > 20, "{:?}", store.stats());
     });
     assert_clean(&world.check(STORE), "went round");
+}
+
+#[test]
+fn nothing_lives_in_slabs_whose_headers_could_not_be_written() {
+    for (seed, no_room) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let world = World::new(seed);
+        let env = world.env();
+        world.sim.block_on(async {
+            let store = fresh(&env, &tiny(), &quick()).await;
+            for slab in [1u64, 2, 4] {
+                let range = (64 << 10) + slab * (128 << 10)..(64 << 10) + slab * (128 << 10) + 1;
+                world.sim.disk_fault(world.node, DISKS[0], Fault::WriteEio { range });
+            }
+            for round in 0..6u64 {
+                if no_room && round == 2 {
+                    world.sim.disk_fault(world.node, DISKS[0], Fault::NoRoom);
+                }
+                let writes = (0..8u64).map(|object| {
+                    let (store, sequence) = (store.clone(), round * 8 + object + 1);
+                    env.spawn(async move { write(&store, fid(object), 0, 9000, sequence).await.map(drop) })
+                });
+                let writes: Vec<_> = writes.collect();
+                if no_room && round == 2 {
+                    world.sim.sleep(Duration::from_micros(1 + seed)).await;
+                    world.sim.clear_disk_faults(world.node, DISKS[0]);
+                }
+                for write in writes {
+                    let written = write.await.expect("it ends");
+                    assert!(written.is_ok() || no_room, "{written:?}");
+                }
+                store.sync().await.unwrap();
+            }
+            store.close().await.unwrap();
+        });
+        world.sim.run_for(Duration::from_millis(1));
+        assert_clean(&world.check(STORE), &format!("seed {seed}"));
+    }
 }
 
 #[test]

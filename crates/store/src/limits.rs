@@ -67,6 +67,10 @@ pub const PLACE_RETRIES: u32 = 8;
 /// Slabs in which writes failed one after another, with no success in between, after which the store stops: the device is
 /// bad, not places on it. No more than recovery passes over when it looks for the slabs opened last.
 pub const SUSPECT_SLABS: usize = RECOVERY_SLABS_SCANNED;
+/// How long what the store itself writes waits for room on a thin device before it is tried again.
+pub const THIN_RETRY: Duration = Duration::from_secs(1);
+/// How long a slab may take to become free where writes failed and none is left to try; then the store stops.
+pub const STRANDED: Duration = Duration::from_secs(5);
 /// Bytes the index takes for one extent besides its sums, and its descriptor in a run: counted as used with the data.
 pub const EXTENT_OVERHEAD_BYTES: u64 = 96;
 /// Largest slab: places within a slab are 32 bits.

@@ -180,21 +180,13 @@ impl Recovery {
     /// Finds the slabs opened since the checkpoint; returns the highest durable lsn their last runs name.
     async fn find_openings(&mut self) -> StoreResult<Lsn> {
         let mut openings: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut unopened = 0;
-        for slab in self.snapshot.free.clone() {
-            let header = read_slab_header(&self.data, &self.geometry, self.identity.uuid, slab).await?;
-            let Some(header) = header.filter(|header| header.epoch >= self.snapshot.next_epoch) else {
-                // Opened in this order, but writes that were not flushed are lost in any.
-                unopened += 1;
-                if unopened == limits::RECOVERY_SLABS_SCANNED {
-                    break;
-                }
-                continue;
-            };
-            unopened = 0;
-            openings.insert(header.epoch, slab);
-        }
-        if unopened == 0 {
+        // Opened in this order; on a thin device without room, those that were used before in theirs.
+        let free = self.snapshot.free.clone();
+        let used = |slab: &u32| self.snapshot.slabs.get(*slab as usize).is_some_and(|row| row.epoch != 0);
+        let used: Vec<u32> = free.iter().copied().filter(used).collect();
+        let all = self.find_in_order(&free, &mut openings).await?;
+        let all = self.find_in_order(&used, &mut openings).await? && !used.is_empty() || all;
+        if all {
             // Those that became free since may have been opened too.
             for slab in 0..self.geometry.slab_count {
                 let header = read_slab_header(&self.data, &self.geometry, self.identity.uuid, slab).await?;
@@ -212,6 +204,26 @@ impl Recovery {
             named = ours.map(|run| run.durable_lsn).fold(named, u64::max);
         }
         Ok(Lsn(named))
+    }
+
+    /// Notes the openings of slabs since the checkpoint, which are the first of `list`. True if all of them were opened.
+    async fn find_in_order(&self, list: &[u32], openings: &mut BTreeMap<u64, u32>) -> StoreResult<bool> {
+        let mut unopened = 0;
+        for slab in list {
+            let header = read_slab_header(&self.data, &self.geometry, self.identity.uuid, *slab).await?;
+            match header.filter(|header| header.epoch >= self.snapshot.next_epoch) {
+                Some(header) => {
+                    unopened = 0;
+                    openings.insert(header.epoch, *slab);
+                }
+                // Writes that were not flushed are lost in any order.
+                None => unopened += 1,
+            }
+            if unopened == limits::RECOVERY_SLABS_SCANNED {
+                return Ok(false);
+            }
+        }
+        Ok(unopened == 0)
     }
 
     async fn redo(&mut self, journal: &mut Recovered) -> StoreResult<()> {

@@ -8,7 +8,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use forebay_env::sync::Mutex;
+use forebay_env::sync::{Mutex, select};
 use forebay_proto::limits::BLOCK_BYTES;
 
 use crate::{StoreError, StoreErrorKind, StoreResult, core::Core, limits};
@@ -167,9 +167,11 @@ impl Core {
         let _leaves = OnDrop(|| promises.waiting.set(promises.waiting.get() - 1));
         let _turn = promises.turn.lock().await;
         loop {
-            let progress = self.progress.notified();
+            let (progress, stall) = (self.progress.notified(), self.writer.stalls.notified());
             self.check_running()?;
             self.refuse_when_full(weight)?;
+            // The cleaner waits for room as well.
+            self.writer.stalled().map_or(Ok(()), Err)?;
             if self.room_now(device_bytes) {
                 return Ok(promises.grant(weight, device_bytes));
             }
@@ -179,7 +181,11 @@ impl Core {
             self.wake_cleaner.notify_one();
             self.wake_checkpoint.notify_one();
             self.demand_commit_if_it_frees();
-            progress.await;
+            select! {
+                biased;
+                () = progress => {}
+                () = stall => {}
+            }
         }
     }
 

@@ -37,6 +37,7 @@ struct DeviceState {
 struct Faults {
     read_eio: Vec<Range<u64>>,
     write_eio: Vec<Range<u64>>,
+    no_room: bool,
     flush_fails: bool,
     lose_next_write: bool,
     misdirect_next_write: Option<u64>,
@@ -92,6 +93,7 @@ impl Device {
         match fault {
             Fault::ReadEio { range } => state.faults.read_eio.push(range),
             Fault::WriteEio { range } => state.faults.write_eio.push(range),
+            Fault::NoRoom => state.faults.no_room = true,
             Fault::FlushFails => state.faults.flush_fails = true,
             Fault::LoseNextWrite => state.faults.lose_next_write = true,
             Fault::MisdirectNextWrite { to } => {
@@ -160,13 +162,18 @@ impl Device {
         }
         let lost = std::mem::take(&mut state.faults.lose_next_write);
         let bad = touches(&state.faults.write_eio, write.offset, write.len());
-        let key = if lost || bad { None } else { Some(state.submit(world, write.clone())) };
+        let no_room = state.faults.no_room && state.visible.has_hole(write.offset, write.len());
+        let key = if lost || bad || no_room { None } else { Some(state.submit(world, write.clone())) };
         let epoch = state.epoch;
         drop(state);
         self.at(world, time, epoch, move |world, device| {
             world.note(Kind::DiskDone, device.node, write.offset, u64::from(durable));
             if bad {
                 return done(Err(device.medium_error("write", write.offset, write.len())));
+            }
+            if no_room {
+                let words = format!("no room for {} bytes at {} of {}", write.len(), write.offset, device.path);
+                return done(Err(EnvError::new(EnvErrorKind::NoSpace, words)));
             }
             let mut state = device.state.borrow_mut();
             let key = key.map(|key| state.complete(world, key, &write));

@@ -45,6 +45,8 @@ pub enum Fault {
         /// Bytes of the disk.
         range: Range<u64>,
     },
+    /// The disk is thin, and the storage under it full: writes that touch a sector that holds nothing yet fail.
+    NoRoom,
     /// The next flush (or durable write) fails; each write that it covered may never become durable.
     FlushFails,
     /// The next write is acknowledged and stored nowhere.

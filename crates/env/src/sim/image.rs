@@ -55,6 +55,12 @@ impl DiskImage {
         }
     }
 
+    /// True if a page of these holds nothing (or zeros).
+    pub(crate) fn has_hole(&self, offset: u64, len: usize) -> bool {
+        let (first, _) = place(offset);
+        (first..first + (len / PAGE_BYTES) as u64).any(|number| !self.pages.contains_key(&number))
+    }
+
     pub(crate) fn read_into(&self, offset: u64, buf: &mut [u8]) {
         assert!(offset + buf.len() as u64 <= self.bytes, "a read ends beyond the disk");
         buf.fill(0);

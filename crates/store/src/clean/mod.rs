@@ -101,7 +101,12 @@ impl Core {
                     self.progress.notify_waiters();
                     wake.await;
                 }
-                Err(error) if matches!(error.kind, StoreErrorKind::Busy | StoreErrorKind::Full) => wake.await,
+                Err(error) if error.kind == StoreErrorKind::Full => {
+                    self.writer.fail_user(&error);
+                    self.progress.notify_waiters();
+                    wake.await;
+                }
+                Err(error) if error.kind == StoreErrorKind::Busy => wake.await,
                 Err(error) => {
                     self.stop(&error);
                     return;

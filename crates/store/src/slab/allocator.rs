@@ -75,6 +75,19 @@ impl Slab {
     }
 }
 
+/// What a slab was before it was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    before: Slab,
+}
+
+impl Opened {
+    /// It was never written to.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.before.epoch == 0
+    }
+}
+
 /// Up to where a checkpoint knows what happened to slabs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
@@ -230,15 +243,16 @@ impl Allocator {
         self.by_epoch.iter().find(|(_, number)| **number != slab).map_or(u64::MAX, |(epoch, _)| *epoch)
     }
 
-    /// Opens the next free slab, if more than `keep` are free for sure, or `keep` is 0.
-    /// Returns its number and its new epoch, and whether it had been used before.
-    pub(crate) fn open(&mut self, keep: u32) -> Option<(u32, u64, bool)> {
+    /// Opens the next free slab, if more than `keep` are free for sure, or `keep` is 0; with `used_first` the next one that
+    /// was used before, if there is one. Returns its number, its new epoch, and what it was.
+    pub(crate) fn open(&mut self, keep: u32, used_first: bool) -> Option<(u32, u64, Opened)> {
         if keep > 0 && self.sure_free <= keep {
             return None;
         }
-        let number = self.free.pop_front()?;
+        let used = used_first.then(|| self.free.iter().position(|number| self.slabs[*number as usize].epoch != 0));
+        let number = self.free.remove(used.flatten().unwrap_or(0))?;
         let epoch = self.next_epoch;
-        let used = self.slabs[number as usize].epoch != 0;
+        let before = self.slabs[number as usize];
         self.next_epoch += 1;
         self.set_epoch(number, epoch);
         let slab = &mut self.slabs[number as usize];
@@ -249,7 +263,28 @@ impl Allocator {
         slab.carried_at = 0;
         self.sure_free -= u32::from(std::mem::take(&mut slab.sure));
         self.counts.set(None);
-        Some((number, epoch, used))
+        Some((number, epoch, Opened { before }))
+    }
+
+    /// The slab's header was not written: it is what it was, and the next one to be opened.
+    pub(crate) fn unopen(&mut self, number: u32, opened: Opened) {
+        let before = opened.before;
+        self.set_epoch(number, before.epoch);
+        let slab = &mut self.slabs[number as usize];
+        assert!(slab.is_empty() && slab.state != SlabState::Free, "nothing lies in a slab without a header");
+        if slab.state == SlabState::Bad {
+            return;
+        }
+        *slab = before;
+        self.emptied.remove(&number);
+        self.sure_free += u32::from(before.sure);
+        self.free.push_front(number);
+        self.counts.set(None);
+    }
+
+    /// True if a free slab was used before: what is behind it is there, on a thin device too.
+    pub(crate) fn has_used_free(&self) -> bool {
+        self.free.iter().any(|number| self.slabs[*number as usize].epoch != 0)
     }
 
     /// The slab is not written any more.
@@ -481,7 +516,7 @@ mod tests {
     #[test]
     fn a_slab_is_reused_only_after_the_commit_of_what_emptied_it() {
         let mut allocator = Allocator::new(2);
-        let (slab, epoch, _) = allocator.open(0).unwrap();
+        let (slab, epoch, _) = allocator.open(0, false).unwrap();
         allocator.add_data(place(slab, epoch), 100);
         allocator.close(slab);
         assert_eq!(allocator.collect(9), 0);
@@ -495,7 +530,7 @@ mod tests {
     #[test]
     fn pins_and_pages_keep_a_slab() {
         let mut allocator = Allocator::new(1);
-        let (slab, epoch, _) = allocator.open(0).unwrap();
+        let (slab, epoch, _) = allocator.open(0, false).unwrap();
         allocator.pin(slab);
         allocator.add_page(place(slab, epoch), 50);
         allocator.close(slab);
@@ -509,24 +544,24 @@ mod tests {
     #[test]
     fn slabs_kept_back_are_not_opened() {
         let mut allocator = Allocator::new(3);
-        assert!(allocator.open(2).is_some());
-        assert!(allocator.open(2).is_none());
-        assert!(allocator.open(0).is_some());
+        assert!(allocator.open(2, false).is_some());
+        assert!(allocator.open(2, false).is_none());
+        assert!(allocator.open(0, false).is_some());
     }
 
     #[test]
     fn a_slab_opened_since_the_checkpoint_is_not_sure_to_be_free_after_a_crash() {
         let mut allocator = Allocator::new(3);
-        let (slab, epoch, _) = allocator.open(0).unwrap();
+        let (slab, epoch, _) = allocator.open(0, false).unwrap();
         allocator.close(slab);
         assert_eq!(allocator.collect(0), 1);
         assert_eq!((allocator.free_count(), allocator.sure_free_count()), (3, 2));
-        assert!(allocator.open(2).is_none());
+        assert!(allocator.open(2, false).is_none());
         let known = allocator.known_now();
         assert!(epoch < known.next_epoch);
         allocator.checkpointed(known);
         assert_eq!(allocator.sure_free_count(), 3);
-        assert!(allocator.open(2).is_some());
+        assert!(allocator.open(2, false).is_some());
     }
 
     #[test]
@@ -555,7 +590,7 @@ mod tests {
     #[test]
     fn a_retired_slab_never_comes_back() {
         let mut allocator = Allocator::new(2);
-        let (slab, ..) = allocator.open(0).unwrap();
+        let (slab, ..) = allocator.open(0, false).unwrap();
         assert!(allocator.retire(slab));
         assert!(!allocator.retire(slab));
         allocator.close(slab);
