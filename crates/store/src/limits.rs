@@ -110,6 +110,8 @@ pub const MIRROR_WATCH: Duration = Duration::from_secs(1);
 pub const MIRROR_STUCK: Duration = Duration::from_secs(20);
 /// Places of one copy that stay bad when they are mended, after which it is left behind.
 pub const MIRROR_BAD_PLACES: usize = 64;
+/// So long a start waits for a copy before it takes it for missing: then an operator is needed.
+pub const MIRROR_START: Duration = Duration::from_secs(60);
 /// So long a copy that was left behind stays away before it is filled anew: one that fails again and again costs little.
 pub const MIRROR_RETRY: Duration = Duration::from_secs(30);
 /// What is copied at a time when a copy is filled; writes to it wait meanwhile.

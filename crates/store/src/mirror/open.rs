@@ -1,6 +1,6 @@
 //! Making and opening pairs.
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
 use forebay_env::{Disk, Env, EnvErrorKind, OpenDisk, Time};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Identity, StoreError, StoreErrorKind, StoreResult,
-    limits::{MIRROR_STUCK, SECTOR},
+    limits::{MIRROR_START, SECTOR},
 };
 
 /// What lies in the place of a copy.
@@ -192,15 +192,20 @@ fn started(mirror: Rc<Mirror>) -> Device {
     Device::Mirrored(mirror)
 }
 
-/// What lies at `path`. A device that does not answer is as good as none.
+/// What lies at `path`, for a start or an operator: there is time.
 pub(super) async fn look(env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
+    look_within(MIRROR_START, env, path, owner, options).await
+}
+
+/// What lies at `path`. A device that does not answer for so long is as good as none.
+pub(super) async fn look_within(patience: Duration, env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
     let task = {
         let (env, path, owner) = (env.clone(), path.to_owned(), owner.clone());
         // A task of its own: to close a disk takes as long as its last request.
         env.clone().spawn(async move { look_at(&env, &path, &owner, options).await })
     };
     let silent = || Look { found: Found::Nothing(format!("{path} does not answer")), disk: None };
-    env.timeout(MIRROR_STUCK, task).await.ok().flatten().unwrap_or_else(silent)
+    env.timeout(patience, task).await.ok().flatten().unwrap_or_else(silent)
 }
 
 async fn look_at(env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {

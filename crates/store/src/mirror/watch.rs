@@ -12,7 +12,7 @@ use super::{
     judge::Found,
     label::{Label, Standing},
     mirror::{Mirror, Role},
-    open::look,
+    open::look_within,
 };
 use crate::limits::{MIRROR_RETRY, MIRROR_STUCK, MIRROR_WATCH};
 
@@ -64,7 +64,14 @@ impl Mirror {
         }
         let path = self.dirs.path(copy, self.owner.part);
         let id = self.state.borrow().copies[copy].id;
-        let look = look(&self.env, &path, &self.owner, OpenDisk { read_only: true, ..OpenDisk::default() }).await;
+        let look = look_within(
+            MIRROR_STUCK,
+            &self.env,
+            &path,
+            &self.owner,
+            OpenDisk { read_only: true, ..OpenDisk::default() },
+        )
+        .await;
         let words = match look.found {
             Found::Copy(label) if label.copy == id => return,
             Found::Copy(_) => format!("another copy lies at {path}"),
@@ -83,7 +90,14 @@ impl Mirror {
             return;
         };
         let path = crate::format::part_path(&self.env, &named, self.owner.part);
-        let look = look(&self.env, &path, &self.owner, OpenDisk { read_only: true, ..OpenDisk::default() }).await;
+        let look = look_within(
+            MIRROR_STUCK,
+            &self.env,
+            &path,
+            &self.owner,
+            OpenDisk { read_only: true, ..OpenDisk::default() },
+        )
+        .await;
         if matches!(look.found, Found::Copy(label) if label.standing == Standing::New) {
             drop(self.lose(copy, life, &format!("{named} takes its place")).await);
         }
@@ -96,7 +110,14 @@ impl Mirror {
         }
         let dir = self.dirs.named_beside(1 - copy).unwrap_or_else(|| self.dirs.dir(copy));
         let path = crate::format::part_path(&self.env, &dir, self.owner.part);
-        let seen = look(&self.env, &path, &self.owner, OpenDisk { read_only: true, ..OpenDisk::default() }).await;
+        let seen = look_within(
+            MIRROR_STUCK,
+            &self.env,
+            &path,
+            &self.owner,
+            OpenDisk { read_only: true, ..OpenDisk::default() },
+        )
+        .await;
         // What is missing is no news.
         let Found::Copy(label) = seen.found else { return Ok(()) };
         drop(seen.disk);
@@ -105,7 +126,7 @@ impl Mirror {
         }
         self.dirs.set_dir(copy, &dir);
         self.dirs.lock(copy).map_err(|error| error.message)?;
-        let opened = look(&self.env, &path, &self.owner, OpenDisk::default()).await;
+        let opened = look_within(MIRROR_STUCK, &self.env, &path, &self.owner, OpenDisk::default()).await;
         let (Found::Copy(again), Some(disk)) = (opened.found, opened.disk) else { return Ok(()) };
         if again == label {
             self.give_identity(copy);
