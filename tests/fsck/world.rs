@@ -133,7 +133,7 @@ pub fn object_key(fid: Fid) -> Vec<u8> {
 /// The row of an object of an OST.
 pub fn object(object_bytes: u64, transno: u64) -> Vec<u8> {
     let words = [object_bytes, object_bytes, 0, 0, 0, 5, transno];
-    [vec![1], words.iter().flat_map(|word| word.to_le_bytes()).collect()].concat()
+    [vec![2], words.iter().flat_map(|word| word.to_le_bytes()).collect(), vec![0]].concat()
 }
 
 /// The row of a session of this generation.

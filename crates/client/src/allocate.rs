@@ -10,6 +10,7 @@ use forebay_rpc::Call;
 use crate::{
     Client, ClientResult, OpenFile,
     errors::Trouble,
+    file::Snapshot,
     plan::{WholeRange, plan_whole},
     tasks::{detached, try_all},
 };
@@ -19,22 +20,30 @@ use crate::{
 pub enum Allocate {
     /// Make a hole of it; the size stays.
     Punch,
-    /// Make it read as zeros; `keep_size`: do not extend the file.
+    /// Make it read as zeros, with room set aside; `keep_size`: do not extend the file.
     Zero {
         /// Do not extend the file.
         keep_size: bool,
     },
-    /// Extend the file to its end. Space is not reserved.
-    Extend,
+    /// Set room aside for what of it holds no bytes, so that a later write there finds it; `keep_size`: do not extend the
+    /// file.
+    Reserve {
+        /// Do not extend the file.
+        keep_size: bool,
+    },
 }
 
 impl Allocate {
     fn punches(self) -> bool {
-        self != Self::Extend
+        matches!(self, Self::Punch | Self::Zero { .. })
+    }
+
+    fn reserves(self) -> bool {
+        matches!(self, Self::Reserve { .. } | Self::Zero { .. })
     }
 
     fn extends(self) -> bool {
-        matches!(self, Self::Extend | Self::Zero { keep_size: false })
+        matches!(self, Self::Reserve { keep_size: false } | Self::Zero { keep_size: false })
     }
 }
 
@@ -77,8 +86,32 @@ impl Client {
             });
             try_all(self.env(), punches).await?;
         }
+        if what.reserves() {
+            let reserves = plan_whole(&at.layout, offset, length).into_iter().map(|range| {
+                let (client, file, at) = (self.clone(), file.clone(), at.clone());
+                async move { client.reserve_range(&file, &at, range).await }
+            });
+            try_all(self.env(), reserves).await?;
+        }
         if what.extends() {
             self.raise(file.state(), &at, offset + length, self.level(false)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Sets room aside in one object, as far at a time as its OST goes.
+    async fn reserve_range(&self, file: &OpenFile, at: &Snapshot, range: WholeRange) -> Result<(), Trouble> {
+        let (mut offset, end) = (range.offset, range.offset + range.length);
+        while offset < end {
+            let (object, length, attr_epoch) = (at.object.clone(), end - offset, at.attr_epoch);
+            let request = forebay_proto::message::Allocate { object, offset, length, attr_epoch };
+            let call = Call { fid: Some(file.fid()), ..Call::level(self.level(false)) };
+            let called = self.ost(range.ost, &request, call).await?;
+            file.state().told_time(at.attr_epoch, called.reply.mtime_ns);
+            // One that got nowhere would be asked for ever.
+            offset = called.reply.end.max(offset + 1);
         }
         Ok(())
     }

@@ -84,25 +84,22 @@ impl Server {
 
     pub async fn fallocate(&self, handle: FileHandle, offset: u64, bytes: u64, mode: i32) -> ClientResult<()> {
         let open = self.file(handle)?;
-        match allocation(mode)? {
-            Some(what) => self.client.fallocate(&open.file, offset, bytes, what).await,
-            None => Ok(()),
-        }
+        self.client.fallocate(&open.file, offset, bytes, allocation(mode)?).await
     }
 }
 
-/// What a mode of fallocate(2) asks for; `None`: for space beyond the size only, which is not reserved.
-fn allocation(mode: i32) -> ClientResult<Option<Allocate>> {
+/// What a mode of fallocate(2) asks for.
+fn allocation(mode: i32) -> ClientResult<Allocate> {
     const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
     const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
     const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
     const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | KEEP;
     match mode {
-        0 => Ok(Some(Allocate::Extend)),
-        KEEP => Ok(None),
-        PUNCH => Ok(Some(Allocate::Punch)),
-        ZERO => Ok(Some(Allocate::Zero { keep_size: false })),
-        ZERO_KEEP => Ok(Some(Allocate::Zero { keep_size: true })),
+        0 => Ok(Allocate::Reserve { keep_size: false }),
+        KEEP => Ok(Allocate::Reserve { keep_size: true }),
+        PUNCH => Ok(Allocate::Punch),
+        ZERO => Ok(Allocate::Zero { keep_size: false }),
+        ZERO_KEEP => Ok(Allocate::Zero { keep_size: true }),
         _ => Err(Errno::EOPNOTSUPP.into()),
     }
 }
@@ -113,10 +110,10 @@ mod tests {
 
     #[test]
     fn modes_of_fallocate_that_move_bytes_are_refused() {
-        assert_eq!(allocation(0), Ok(Some(Allocate::Extend)));
-        assert_eq!(allocation(libc::FALLOC_FL_KEEP_SIZE), Ok(None));
+        assert_eq!(allocation(0), Ok(Allocate::Reserve { keep_size: false }));
+        assert_eq!(allocation(libc::FALLOC_FL_KEEP_SIZE), Ok(Allocate::Reserve { keep_size: true }));
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        assert_eq!(allocation(punch), Ok(Some(Allocate::Punch)));
+        assert_eq!(allocation(punch), Ok(Allocate::Punch));
         assert_eq!(allocation(libc::FALLOC_FL_COLLAPSE_RANGE), Err(Errno::EOPNOTSUPP.into()));
         assert_eq!(allocation(libc::FALLOC_FL_PUNCH_HOLE), Err(Errno::EOPNOTSUPP.into()));
     }

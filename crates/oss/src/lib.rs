@@ -6,6 +6,7 @@
 //! Not here: where bytes lie (crate `store`), sessions and replay (crate `target`), names (crate `mds`).
 
 mod admission;
+mod aside;
 mod destroyed;
 pub mod limits;
 mod object;
@@ -13,5 +14,6 @@ mod ops;
 mod readahead;
 mod server;
 
+pub use aside::Aside;
 pub use object::{ObjectRow, fid_of, key};
 pub use server::Oss;

@@ -22,3 +22,7 @@ pub const READ_AHEAD_OBJECTS: usize = 1024;
 pub const TRUNCATE_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Room that is left for others where an append is let in (see `ops::append`).
 pub const APPEND_SLACK_BYTES: u64 = 256 << 10;
+/// Separate ranges set aside in one object: their row is written with each write.
+pub const ASIDE_RANGES: usize = 32;
+/// Bytes of an object that one request sets room aside for, where there may be extents in it: they are read together.
+pub const ALLOCATE_BYTES: u64 = 256 << 20;

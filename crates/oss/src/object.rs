@@ -8,9 +8,11 @@
 use bytes::Bytes;
 use forebay_proto::{DecodeError, Fid, FidSequence, Reader, Transno, Writer};
 
+use crate::aside::Aside;
+
 /// First byte of an object's key.
 const SPACE: u8 = 0x80;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Size, times and epochs of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct ObjectRow {
     pub mtime_ns: i64,
     /// Transno of the last change.
     pub transno: Transno,
+    /// Room that is set aside.
+    pub aside: Aside,
 }
 
 /// Key of an object's row.
@@ -51,7 +55,7 @@ pub fn sequence_start(sequence: FidSequence) -> [u8; 17] {
 }
 
 impl ObjectRow {
-    /// Version (1 byte), then seven words of 8 bytes in the order of the fields.
+    /// Version (1 byte), then seven words of 8 bytes in the order of the fields, then what is set aside.
     pub fn to_bytes(&self) -> Bytes {
         let mut w = Writer::default();
         w.u8(VERSION);
@@ -62,6 +66,7 @@ impl ObjectRow {
         w.u64(self.attr_epoch);
         w.i64(self.mtime_ns);
         w.u64(self.transno.0);
+        self.aside.encode(&mut w);
         w.into_vec().into()
     }
 
@@ -79,6 +84,7 @@ impl ObjectRow {
             attr_epoch: r.u64()?,
             mtime_ns: r.i64()?,
             transno: Transno(r.u64()?),
+            aside: Aside::decode(&mut r)?,
         })
     }
 
@@ -106,11 +112,13 @@ mod tests {
             attr_epoch: 5,
             mtime_ns: -1,
             transno: Transno(7),
+            aside: Aside::default(),
         };
-        let mut expected = vec![1u8];
+        let mut expected = vec![2u8];
         for word in [1u64, 2, 3, 4, 5, u64::MAX, 7] {
             expected.extend_from_slice(&word.to_le_bytes());
         }
+        expected.push(0);
         assert_eq!(row.to_bytes(), expected);
         assert_eq!(ObjectRow::from_bytes(&expected), Ok(row));
         assert!(ObjectRow::from_bytes(&expected[..20]).is_err());

@@ -68,7 +68,36 @@ impl Oss {
         value.map(|v| decode(&v)).transpose()
     }
 
-    /// Counts the objects at start; a scan of rows, page by page.
+    /// How many bytes of `range` hold none and have room set aside for them.
+    pub(crate) async fn set_aside_in(
+        &self,
+        fid: Fid,
+        row: Option<&ObjectRow>,
+        range: &std::ops::Range<u64>,
+    ) -> Result<u64, ErrorReply> {
+        let Some(row) = row.filter(|row| row.aside.bytes() > 0) else { return Ok(0) };
+        let mut bytes = 0;
+        for part in row.aside.within(range) {
+            bytes += part.end - part.start - self.data_bytes(fid, part).await?;
+        }
+        Ok(bytes.min(row.aside.bytes()))
+    }
+
+    /// How many bytes of `range` are there.
+    pub(crate) async fn data_bytes(&self, fid: Fid, range: std::ops::Range<u64>) -> Result<u64, ErrorReply> {
+        let (mut from, mut bytes) = (range.start, 0);
+        loop {
+            let found = self.store.data_ranges(fid, from, crate::limits::MAP_EXTENTS).await;
+            let (ranges, next) = found.map_err(store_error)?;
+            bytes += ranges.iter().map(|of| of.end.min(range.end).saturating_sub(of.start)).sum::<u64>();
+            match next {
+                Some(next) if next > from && next < range.end => from = next,
+                _ => return Ok(bytes),
+            }
+        }
+    }
+
+    /// Counts the objects at start, and what is set aside in them; a scan of rows, page by page.
     async fn count_objects(&self) -> Result<u64, ErrorReply> {
         const PAGE: usize = 4096;
         let mut from = object::key(Fid::default()).to_vec();
@@ -77,6 +106,9 @@ impl Oss {
         loop {
             let rows = self.store.scan(&from, &end, PAGE).await.map_err(store_error)?;
             count += rows.len() as u64;
+            // A damaged row is told of when its object is asked for.
+            let aside = rows.iter().filter_map(|(_, value)| decode(value).ok()).map(|row| row.aside.bytes()).sum();
+            self.store.set_aside(0, aside);
             match rows.last() {
                 Some((key, _)) if rows.len() == PAGE => {
                     from = key.to_vec();
@@ -105,7 +137,10 @@ impl Service for Oss {
     }
 
     fn admits(&self, op: Op) -> bool {
-        matches!(op, Op::Write | Op::RaiseSize | Op::AppendReserve | Op::TruncateObject | Op::Punch | Op::Destroy)
+        matches!(
+            op,
+            Op::Write | Op::RaiseSize | Op::AppendReserve | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate
+        )
     }
 
     fn last_change(&self, fid: Fid) -> Option<Transno> {

@@ -12,8 +12,8 @@ use forebay_proto::{
     Errno, Fid, TargetId, Uuid, WriteId, crc,
     limits::BLOCK_BYTES,
     message::{
-        AppendReserve, CommitLevel, Destroy, GetObject, ListObjects, ObjectRef, ObjectReply, RaiseSize, ReadObject,
-        TruncateObject, WriteObject,
+        Allocate, AppendReserve, CommitLevel, Destroy, GetObject, ListObjects, ObjectRef, ObjectReply, RaiseSize,
+        ReadObject, TruncateObject, WriteObject,
     },
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
@@ -125,6 +125,11 @@ impl World {
     async fn glimpse(&self, epoch: u64) -> Result<ObjectReply, RpcError> {
         let request = GetObject { object: self.object(epoch) };
         Ok(self.session.call(&request, Call::level(CommitLevel::Data)).await?.reply)
+    }
+
+    async fn allocate(&self, epoch: u64, offset: u64, length: u64) -> Result<u64, RpcError> {
+        let request = Allocate { object: self.object(epoch), offset, length, attr_epoch: 0 };
+        Ok(self.session.call(&request, Call::level(CommitLevel::Data)).await?.reply.end)
     }
 
     async fn truncate(&self, epoch: u64, bytes: u64) {
@@ -288,5 +293,37 @@ fn a_full_target_says_so_at_once_and_takes_writes_again_after_a_destroy() {
             world.write(1, at << 20, &pattern(3, 1 << 20)).await.unwrap();
         }
         assert_eq!(world.read(1, 5 << 20, 1 << 20).await.unwrap(), pattern(3, 1 << 20));
+    });
+}
+
+/// allocate, fill | ENOSPC |X| write
+#[test]
+fn room_that_is_set_aside_is_there_on_a_full_target_after_its_death_too() {
+    let world = World::new(7);
+    world.run(async {
+        let too_much = world.allocate(0, 0, 1 << 40).await.unwrap_err();
+        assert_eq!(too_much.errno(), Errno::ENOSPC);
+        assert_eq!(world.allocate(0, 1 << 30, 16 << 20).await.unwrap(), (1 << 30) + (16 << 20));
+        assert_eq!(world.allocate(0, 1 << 30, 8 << 20).await.unwrap(), (1 << 30) + (8 << 20));
+        let mut written = 0u64;
+        while world.write(0, written, &pattern(9, 1 << 20)).await.is_ok() {
+            written += 1 << 20;
+        }
+        assert!((24 << 20..44 << 20).contains(&written), "{written} bytes beside 16 MiB of 64");
+        world.sim.crash(world.server);
+        world.boot();
+        assert_eq!(world.write(0, written, &pattern(9, 1 << 20)).await.unwrap_err().errno(), Errno::ENOSPC);
+        for at in 0..64 {
+            world.write(0, (1 << 30) + (at << 18), &pattern(at as u8, 1 << 18)).await.expect("room was set aside");
+        }
+        assert_eq!(world.write(0, written, &pattern(9, 1 << 20)).await.unwrap_err().errno(), Errno::ENOSPC);
+        assert_eq!(world.read(0, (1 << 30) + (5 << 18), 1 << 18).await.unwrap(), pattern(5, 1 << 18));
+        // What is cut comes back, written or not.
+        world.truncate(1, 1 << 20).await;
+        assert_eq!(world.allocate(1, 0, 30 << 20).await.unwrap(), 30 << 20);
+        world.truncate(2, 0).await;
+        for at in 0..30 {
+            world.write(2, at << 20, &pattern(3, 1 << 20)).await.unwrap();
+        }
     });
 }

@@ -93,3 +93,65 @@ fn seek_and_used_bytes_are_what_was_written_and_not_punched_or_cut() {
         sim.run_for(Duration::from_millis(1));
     }
 }
+
+/// allocate, write, punch, truncate |X| (OSTs)
+#[test]
+fn room_that_is_set_aside_counts_once_with_what_is_written_until_it_is_punched_or_cut() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
+        cluster.boot_all();
+        let node = sim.add_node("client");
+        sim.block_on(async {
+            let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            let stripes = 1 + (seed % 3) as u32;
+            let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
+            let (attr, file) = made.expect("it is made");
+            // Bytes that are there, or have room set aside for them: beyond the end of the file too.
+            let (mut taken, mut size) = (vec![false; 2 * FILE_BYTES], 0);
+            for step in 0..40 {
+                let offset = sim.random_below(FILE_BYTES as u64) as usize;
+                let length = 1 + sim.random_below([100, 70_000, 200_000][sim.random_below(3) as usize]) as usize;
+                let end = offset + length;
+                let how = match sim.random_below(8) {
+                    0 | 1 => {
+                        client.write(&file, offset as u64, vec![1; length]).await.expect("it writes");
+                        size = size.max(end);
+                        taken[offset..end].fill(true);
+                        None
+                    }
+                    2 => Some((Allocate::Punch, false)),
+                    3 => Some((Allocate::Zero { keep_size: true }, true)),
+                    4 => Some((Allocate::Reserve { keep_size: true }, true)),
+                    5 => {
+                        size = size.max(end);
+                        Some((Allocate::Reserve { keep_size: false }, true))
+                    }
+                    6 => {
+                        let cut = SetAttributes { size: Some(offset as u64), ..Default::default() };
+                        client.setattr(&caller(), attr.fid, cut, Some(&file)).await.expect("it cuts");
+                        size = offset;
+                        taken[offset..].fill(false);
+                        None
+                    }
+                    _ => {
+                        sim.crash(cluster.servers[1 + (step % 3) as usize].node);
+                        cluster.boot_all();
+                        None
+                    }
+                };
+                if let Some((how, takes)) = how {
+                    client.fallocate(&file, offset as u64, length as u64, how).await.expect("it allocates");
+                    taken[offset..end].fill(takes);
+                }
+                let expected = taken.iter().filter(|taken| **taken).count() as u64;
+                assert_eq!(used(&client, attr.fid).await, expected, "seed {seed}, step {step}");
+                let told = client.getattr(attr.fid, Some(&file)).await.expect("it is there");
+                assert_eq!(told.size, size as u64, "seed {seed}, step {step}");
+            }
+            client.close(file).await.expect("it closes");
+        });
+        sim.run_for(Duration::from_millis(1));
+    }
+}

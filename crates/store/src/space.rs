@@ -33,7 +33,7 @@ pub struct Space {
     pub total_bytes: u64,
     /// Live bytes: file data, index pages, overhead.
     pub used_bytes: u64,
-    /// Promised to reservations that are not in the index yet.
+    /// Promised to reservations that are not in the index yet, and set aside for writes to come.
     pub reserved_bytes: u64,
     /// What another reservation may take.
     pub available_bytes: u64,
@@ -46,6 +46,8 @@ pub struct Space {
 pub(crate) struct Promises {
     weight: Cell<u64>,
     device_bytes: Cell<u64>,
+    /// Bytes of payload set aside for writes to come: their owner keeps count of them in rows.
+    aside: Cell<u64>,
     /// Those who wait for room, one at a time: in order.
     turn: Mutex<()>,
     waiting: Cell<u32>,
@@ -119,6 +121,11 @@ fn weight_of(payload_bytes: u64, fragments: u64) -> u64 {
     payload_bytes + fragments * limits::EXTENT_OVERHEAD_BYTES + 8 * sums
 }
 
+/// Weight of payload that will be written in pieces of 4 KiB or more.
+fn aside_weight(payload_bytes: u64) -> u64 {
+    payload_bytes + payload_bytes / 32
+}
+
 /// Device bytes of them when each is written in a run of its own, and slabs end in their middle.
 fn device_bytes_of(payload_bytes: u64, fragments: u64, slab_usable: u64) -> u64 {
     let sectors = payload_bytes + fragments * 2 * limits::SECTOR;
@@ -143,7 +150,7 @@ impl Core {
         // What the running checkpoint supersedes is free soon, and the slabs kept back have room for both.
         let pages = alloc.page_live().saturating_sub(self.table.borrow().superseded_bytes());
         let used_bytes = (alloc.data_live() + pages).min(total_bytes);
-        let reserved_bytes = self.promises.weight.get();
+        let reserved_bytes = self.promises.weight.get() + aside_weight(self.promises.aside.get());
         let available_bytes = (total_bytes - used_bytes).saturating_sub(reserved_bytes);
         Space { total_bytes, used_bytes, reserved_bytes, available_bytes, slabs }
     }
@@ -154,11 +161,25 @@ impl Core {
         u64::from(free) * self.slab_usable() + self.writer.open_rest().saturating_sub(BLOCK_BYTES)
     }
 
-    /// See [`crate::Store::reserve`].
-    pub(crate) async fn reserve(&self, payload_bytes: u64, fragments: usize) -> StoreResult<Reservation> {
+    /// See [`crate::Store::promise`].
+    pub(crate) fn promise(&self, payload_bytes: u64) -> StoreResult<Reservation> {
+        let weight = aside_weight(payload_bytes);
+        self.refuse_when_full(weight, 0)?;
+        Ok(self.promises.grant(weight, 0))
+    }
+
+    /// See [`crate::Store::set_aside`].
+    pub(crate) fn set_aside(&self, before: u64, now: u64) {
+        let aside = &self.promises.aside;
+        aside.set((aside.get() + now).saturating_sub(before));
+    }
+
+    /// See [`crate::Store::reserve_from`].
+    pub(crate) async fn reserve(&self, payload_bytes: u64, fragments: usize, aside: u64) -> StoreResult<Reservation> {
         let weight = weight_of(payload_bytes, fragments as u64);
         let device_bytes = device_bytes_of(payload_bytes, fragments as u64, self.slab_usable());
-        self.refuse_when_full(weight)?;
+        let aside = aside_weight(aside);
+        self.refuse_when_full(weight, aside)?;
         if self.room_now(device_bytes) && !self.promises.anybody_waits() {
             return Ok(self.promises.grant(weight, device_bytes));
         }
@@ -169,7 +190,7 @@ impl Core {
         loop {
             let (progress, stall) = (self.progress.notified(), self.writer.stalls.notified());
             self.check_running()?;
-            self.refuse_when_full(weight)?;
+            self.refuse_when_full(weight, aside)?;
             // The cleaner waits for room as well.
             self.writer.stalled().map_or(Ok(()), Err)?;
             if self.room_now(device_bytes) {
@@ -193,9 +214,10 @@ impl Core {
         !self.journal_crowded() && self.writable_bytes() >= self.promises.device_bytes.get() + device_bytes
     }
 
-    fn refuse_when_full(&self, weight: u64) -> StoreResult<()> {
+    /// `aside`: weight that was set aside for this very request. Where all of it is, the request is never refused.
+    fn refuse_when_full(&self, weight: u64, aside: u64) -> StoreResult<()> {
         self.check_running()?;
-        if weight <= self.space().available_bytes { Ok(()) } else { Err(self.full_error(weight)) }
+        if weight <= self.space().available_bytes + aside { Ok(()) } else { Err(self.full_error(weight)) }
     }
 
     fn full_error(&self, weight: u64) -> StoreError {

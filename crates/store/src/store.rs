@@ -188,8 +188,24 @@ impl Store {
     /// Promises room for `payload_bytes` in `fragments` fragments, headers included. Waits while only garbage is in the
     /// way, or the journal is crowded. Errors: `Full`, at once, when live data leaves no room.
     pub async fn reserve(&self, payload_bytes: u64, fragments: usize) -> StoreResult<Reservation> {
+        self.reserve_from(payload_bytes, fragments, 0).await
+    }
+
+    /// As [`Store::reserve`]; room for `aside` bytes of the payload was set aside before.
+    pub async fn reserve_from(&self, payload_bytes: u64, fragments: usize, aside: u64) -> StoreResult<Reservation> {
         self.core.note_call();
-        self.core.reserve(payload_bytes, fragments).await
+        self.core.reserve(payload_bytes, fragments, aside).await
+    }
+
+    /// Promises room for `payload_bytes` that are to be set aside: hold it until they are. Errors: `Full`, at once.
+    pub fn promise(&self, payload_bytes: u64) -> StoreResult<Reservation> {
+        self.core.promise(payload_bytes)
+    }
+
+    /// Of the caller's rows, which keep count of it, some that set `before` bytes aside set `now` bytes aside: others find that
+    /// much less room. Nothing is refused. After a restart all starts at 0.
+    pub fn set_aside(&self, before: u64, now: u64) {
+        self.core.set_aside(before, now);
     }
 
     /// Space by use.

@@ -98,6 +98,13 @@ impl Txn {
         Ok(done)
     }
 
+    /// How many of an object's bytes in `range` are there. Prefetch its extents just before. Errors: `NotResident`.
+    pub fn data_bytes(&self, fid: Fid, range: Range<u64>) -> StoreResult<u64> {
+        let found = self.overlapping(fid, range.clone())?;
+        let within = |extent: &Extent| extent.end().min(range.end).saturating_sub(extent.offset.max(range.start));
+        Ok(found.iter().map(within).sum())
+    }
+
     /// The highest transno contained: what `last_committed` moves to when this is durable.
     pub fn set_transno(&mut self, transno: Transno) {
         self.transno = transno;

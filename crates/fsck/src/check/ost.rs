@@ -36,6 +36,13 @@ impl OstCheck {
                     let words = "an object is ahead of the target's transnos";
                     findings.add(Finding::error(Kind::Ahead, place(), words).with(last_transno, row.transno));
                 }
+                let room: u64 = row.aside.iter().map(|range| range.end - range.start).sum();
+                if row.aside_bytes > room {
+                    let words = "more bytes are set aside than the ranges have for them";
+                    findings.add(
+                        Finding::error(Kind::Row, place(), words).with(format!("at most {room}"), row.aside_bytes),
+                    );
+                }
                 self.objects.push((fid, row.object_bytes));
             }
         }

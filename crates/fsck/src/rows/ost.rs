@@ -1,11 +1,13 @@
 //! Rows of an OST: objects (docs/format.md, "Rows of an OST").
 
+use std::ops::Range;
+
 use forebay_proto::{DecodeError, Reader, Transno};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// An object's size and epochs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRow {
     /// End of its last byte.
     pub object_bytes: u64,
@@ -15,6 +17,10 @@ pub struct ObjectRow {
     pub truncate_epoch: u64,
     /// Last change.
     pub transno: Transno,
+    /// Bytes that room is set aside for.
+    pub aside_bytes: u64,
+    /// Ranges in which they lie.
+    pub aside: Vec<Range<u64>>,
 }
 
 impl ObjectRow {
@@ -26,7 +32,18 @@ impl ObjectRow {
         }
         let (object_bytes, file_bytes, truncate_epoch) = (r.u64()?, r.u64()?, r.u64()?);
         r.take(24)?; // bytes left by the last truncate, attribute epoch, modification time
-        Ok(Self { object_bytes, file_bytes, truncate_epoch, transno: Transno(r.u64()?) })
+        let transno = Transno(r.u64()?);
+        let count = r.u8()?;
+        let aside_bytes = if count == 0 { 0 } else { r.u64()? };
+        let mut aside: Vec<Range<u64>> = Vec::new();
+        for _ in 0..count {
+            let range = r.u64()?..r.u64()?;
+            if range.is_empty() || aside.last().is_some_and(|last| last.end >= range.start) {
+                return Err(DecodeError::new("ranges that are set aside are not in order"));
+            }
+            aside.push(range);
+        }
+        Ok(Self { object_bytes, file_bytes, truncate_epoch, transno, aside_bytes, aside })
     }
 }
 
@@ -36,9 +53,12 @@ mod tests {
 
     #[test]
     fn an_object_made_by_hand_is_read() {
-        let mut value = vec![1u8];
+        let mut value = vec![2u8];
         [1u64, 2, 3, 4, 5, u64::MAX, 7].iter().for_each(|word| value.extend(word.to_le_bytes()));
-        let row = ObjectRow { object_bytes: 1, file_bytes: 2, truncate_epoch: 3, transno: Transno(7) };
+        value.push(1);
+        [9u64, 10, 20].iter().for_each(|word| value.extend(word.to_le_bytes()));
+        let (transno, aside) = (Transno(7), vec![Range { start: 10, end: 20 }]);
+        let row = ObjectRow { object_bytes: 1, file_bytes: 2, truncate_epoch: 3, transno, aside_bytes: 9, aside };
         assert_eq!(ObjectRow::decode(&value), Ok(row));
         (0..value.len()).for_each(|end| assert!(ObjectRow::decode(&value[..end]).is_err()));
     }

@@ -38,17 +38,21 @@ impl Change {
         let transno = ticket.transno();
         let fid = self.fid;
         let mut is_new = false;
+        let mut aside = (0, 0);
         let answer = ticket.apply(|txn| {
             let row = txn.get(&object::key(fid)).map_err(store_error)?;
             is_new = row.is_none();
             let row = row.map(|value| decode(&value)).transpose()?;
             self.check_epoch(ctx, row.as_ref())?;
             let mut row = row.unwrap_or_else(|| self.new_row());
+            let before = row.aside.bytes();
             let reply = change(txn, &mut row)?;
+            aside = (before, row.aside.bytes());
             row.transno = transno;
             txn.put(object::key(fid), row.to_bytes());
             Ok(reply)
         })?;
+        oss.store().set_aside(aside.0, aside.1);
         if is_new {
             oss.objects.set(oss.objects.get() + 1);
         }
@@ -91,6 +95,16 @@ pub fn describe(row: Option<&ObjectRow>) -> ObjectReply {
         attr_epoch: row.attr_epoch,
         truncate_epoch: row.truncate_epoch,
     }
+}
+
+/// `range` of the object is about to lose its bytes: nothing is set aside in it any more.
+pub fn give_back(txn: &Txn, fid: Fid, row: &mut ObjectRow, range: &Range<u64>) -> Result<(), ErrorReply> {
+    let mut bytes = 0;
+    for part in row.aside.within(range) {
+        bytes += txn.data_bytes(fid, part).map_err(store_error)?;
+    }
+    row.aside.remove(range, bytes);
+    Ok(())
 }
 
 /// True if a replayed request is of before the object's last truncate: it acts only on what that truncate left.

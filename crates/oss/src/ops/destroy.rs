@@ -7,7 +7,7 @@ use forebay_proto::{
 use forebay_target::{Answer, Context, store_error};
 
 use super::truncate::shorten;
-use crate::{Oss, limits, object};
+use crate::{Oss, limits, object, server::decode};
 
 /// Runs a destroy. What does not exist is not an error.
 pub async fn run(oss: &Oss, ctx: &Context, request: Destroy) -> Result<Answer, ErrorReply> {
@@ -23,15 +23,19 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Destroy) -> Result<Answer, E
         oss.store().prefetch_extents(*fid, 0..u64::MAX).await.map_err(store_error)?;
         oss.store().prefetch(&[object::key(*fid)]).await.map_err(store_error)?;
         let version = ticket.transno();
-        let mut existed = false;
+        let (mut existed, mut aside) = (false, 0);
         ticket.apply(|txn| {
-            existed = txn.get(&object::key(*fid)).map_err(store_error)?.is_some();
+            let row = txn.get(&object::key(*fid)).map_err(store_error)?;
+            existed = row.is_some();
+            // A damaged row goes all the same; what it set aside is told anew at the next start.
+            aside = row.and_then(|row| decode(&row).ok()).map_or(0, |row| row.aside.bytes());
             if existed {
                 txn.destroy(*fid, version).map_err(store_error)?;
                 txn.delete(object::key(*fid));
             }
             Ok(Empty {})
         })?;
+        oss.store().set_aside(aside, 0);
         oss.objects.set(oss.objects.get().saturating_sub(u64::from(existed)));
         oss.read_ahead.changed(*fid);
     }

@@ -1,4 +1,4 @@
-//! MapObject: where the next bytes are, the next hole, or how many bytes there are.
+//! MapObject: where the next bytes are, the next hole, or how many bytes there are, with those that room is set aside for.
 
 use forebay_proto::{
     Errno, ErrorReply,
@@ -10,8 +10,8 @@ use crate::{Oss, limits};
 
 /// Looks through the object's index, a stretch after another.
 pub async fn run(oss: &Oss, ctx: &Context, request: MapObject) -> Result<Answer, ErrorReply> {
-    oss.admissible(ctx, &request.object).await?;
-    let (mut from, mut used) = (request.offset, 0);
+    let row = oss.admissible(ctx, &request.object).await?;
+    let (mut from, mut used) = (request.offset, row.map_or(0, |row| row.aside.bytes()));
     loop {
         let ranges = oss.store().data_ranges(request.object.fid, from, limits::MAP_EXTENTS).await;
         let (ranges, next) = ranges.map_err(store_error)?;

@@ -1,5 +1,6 @@
 //! One operation per file.
 
+mod allocate;
 mod append;
 mod change;
 mod destroy;
@@ -33,6 +34,7 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::GetObject => get_object::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::OstStatFs => Ok(statfs::run(oss)),
+        Op::Allocate => allocate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::MapObject => map::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::ListObjects => list::run(oss, Decode::from_bytes(body)?).await,
         other => Err(ErrorReply::new(Errno::EOPNOTSUPP, format!("an OST does not do {}", other.name()))),

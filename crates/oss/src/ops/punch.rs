@@ -3,7 +3,7 @@
 use forebay_proto::{Errno, ErrorReply, limits::PUNCH_BYTES, message::Punch};
 use forebay_target::{Answer, Context, store_error};
 
-use super::change::{Change, describe, is_superseded};
+use super::change::{Change, describe, give_back, is_superseded};
 use crate::Oss;
 
 /// Runs a punch. The size stays.
@@ -25,6 +25,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
     Change { fid, epoch: Some(epoch), extents: Some(request.offset..end) }
         .apply(oss, ctx, ticket, move |txn, row| {
             if !superseded {
+                give_back(txn, fid, row, &(request.offset..end))?;
                 txn.punch(fid, request.offset..end, version).map_err(store_error)?;
             }
             row.touch(request.attr_epoch, now_ns);

@@ -6,7 +6,7 @@ use forebay_proto::{
 };
 use forebay_target::{Answer, Context, store_error};
 
-use super::change::{Change, describe};
+use super::change::{Change, describe, give_back};
 use crate::{ObjectRow, Oss, server::decode};
 
 /// Bytes of an object whose extents one transaction removes: keeps it far below the journal's limit.
@@ -25,6 +25,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
     let answer = change
         .apply(oss, ctx, ticket, move |txn, row| {
             if row.truncate_epoch < request.truncate_epoch {
+                give_back(txn, fid, row, &(request.object_bytes..u64::MAX))?;
                 if row.object_bytes > request.object_bytes {
                     txn.truncate(fid, request.object_bytes, version).map_err(store_error)?;
                 }
@@ -49,15 +50,20 @@ pub(super) async fn shorten(oss: &Oss, fid: Fid, object_bytes: u64, keep: u64) -
         oss.store().prefetch_extents(fid, end..u64::MAX).await.map_err(store_error)?;
         oss.store().prefetch(&[crate::key(fid)]).await.map_err(store_error)?;
         let version = ticket.transno();
+        let mut aside = (0, 0);
         ticket.apply(|txn| {
             let Some(value) = txn.get(&crate::key(fid)).map_err(store_error)? else { return Ok(Empty {}) };
             let mut row = decode(&value)?;
+            let before = row.aside.bytes();
+            give_back(txn, fid, &mut row, &(end..u64::MAX))?;
+            aside = (before, row.aside.bytes());
             txn.truncate(fid, end, version).map_err(store_error)?;
             row.object_bytes = row.object_bytes.min(end);
             row.transno = version;
             txn.put(crate::key(fid), row.to_bytes());
             Ok(Empty {})
         })?;
+        oss.store().set_aside(aside.0, aside.1);
         oss.read_ahead.changed(fid);
     }
     Ok(())

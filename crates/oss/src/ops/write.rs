@@ -16,7 +16,10 @@ use crate::{ObjectRow, Oss};
 pub async fn run(oss: &Oss, ctx: &Context, request: WriteObject, bulk: Bytes) -> Result<Answer, ErrorReply> {
     check(&request, &bulk)?;
     let row = oss.admissible(ctx, &request.object).await?;
-    let room = oss.store().reserve(u64::from(request.length), 1).await.map_err(store_error)?;
+    let fid = request.object.fid;
+    let whole = request.offset..request.offset + u64::from(request.length);
+    let aside = oss.set_aside_in(fid, row.as_ref(), &whole).await?;
+    let room = oss.store().reserve_from(u64::from(request.length), 1, aside).await.map_err(store_error)?;
     let ticket = ctx.admit();
     let kept = kept_bytes(ctx, row.as_ref(), &request, &ticket);
     let change = Change {
@@ -35,6 +38,12 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WriteObject, bulk: Bytes) ->
     change
         .apply(oss, ctx, ticket, move |txn, row| {
             if let Some(placed) = placed {
+                let written = request.offset..request.offset + kept;
+                let mut filled = 0;
+                for part in row.aside.within(&written) {
+                    filled += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
+                }
+                row.aside.fill(filled);
                 txn.insert(placed).map_err(store_error)?;
                 row.object_bytes = row.object_bytes.max(request.offset + kept);
                 row.file_bytes = row.file_bytes.max(request.file_bytes);

@@ -169,4 +169,6 @@ operations! {
     ListObjects = 137, Read, ListObjects -> ListObjectsReply;
     /// Where an object has bytes and where holes.
     MapObject = 138, Read, MapObject -> MapReply;
+    /// Sets room aside for a range that is to be written.
+    Allocate = 139, Modify, Allocate -> AllocateReply;
 }

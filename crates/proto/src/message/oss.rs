@@ -167,6 +167,30 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Sets room aside for what of `[offset, offset + length)` holds no bytes. ENOSPC at once.
+    pub struct Allocate {
+        /// What.
+        pub object: ObjectRef,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes.
+        pub length: u64,
+        /// Attribute epoch of the writer.
+        pub attr_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// Room was set aside.
+    pub struct AllocateReply {
+        /// Up to here; where that is not the end of the range, ask for the rest.
+        pub end: u64,
+        /// The object's modification time now.
+        pub mtime_ns: i64,
+    }
+}
+
+wire_struct! {
     /// Destroys objects (from the MDT). What does not exist is not an error.
     pub struct Destroy {
         /// Files.

@@ -38,6 +38,10 @@ pub fn add(samples: &mut Samples) {
         vec![MapObject { object: object(n), offset: n.u64(), what: n.u32() }],
         vec![MapReply { bytes: n.u64() }],
     );
+    samples.exchange(
+        vec![Allocate { object: object(n), offset: n.u64(), length: n.u64(), attr_epoch: n.u64() }],
+        vec![AllocateReply { end: n.u64(), mtime_ns: n.i64() }],
+    );
 }
 
 fn object(n: &mut Numbers) -> ObjectRef {

@@ -1,0 +1,63 @@
+//! Allocate: room is set aside for bytes to come.
+
+use forebay_proto::{
+    Errno, ErrorReply,
+    limits::FILE_BYTES,
+    message::{Allocate, AllocateReply},
+};
+use forebay_target::{Answer, Context, store_error};
+
+use super::change::{Change, is_superseded};
+use crate::{ObjectRow, Oss, limits};
+
+/// Sets room aside for what of the range (or of its first part) holds no bytes and has none. ENOSPC is decided at admission.
+pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, ErrorReply> {
+    let end = request.offset.checked_add(request.length).filter(|end| *end <= FILE_BYTES && *end > request.offset);
+    let Some(end) = end else {
+        let words = format!("to set room aside for {} bytes at {}", request.length, request.offset);
+        return Err(ErrorReply::new(Errno::EFBIG, words));
+    };
+    let row = oss.admissible(ctx, &request.object).await?;
+    let (fid, epoch, now_ns) = (request.object.fid, request.object.truncate_epoch, oss.now_ns());
+    let end = first_part(row.as_ref(), request.offset, end);
+    let range = request.offset..end;
+    let wanted = wanted(oss, row.as_ref(), &request, end).await?;
+    // A replay had its room.
+    let room = if ctx.is_replay() { None } else { Some(oss.store().promise(wanted).map_err(store_error)?) };
+    let ticket = ctx.admit();
+    let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
+    let answer = Change { fid, epoch: Some(epoch), extents: Some(range.clone()) }
+        .apply(oss, ctx, ticket, move |txn, row| {
+            let range = range.start..if superseded { range.end.min(row.truncated_bytes) } else { range.end };
+            let mut bytes = 0;
+            for part in row.aside.outside(&range) {
+                bytes += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
+            }
+            if bytes > 0 && !row.aside.add(range, bytes) {
+                let words = format!("{fid}: room is set aside in {} places already", limits::ASIDE_RANGES);
+                return Err(ErrorReply::new(Errno::ENOSPC, words));
+            }
+            row.touch(request.attr_epoch, now_ns);
+            Ok(AllocateReply { end, mtime_ns: row.mtime_ns })
+        })
+        .await;
+    // Kept until the row tells of it.
+    drop(room);
+    answer
+}
+
+/// How far one request goes: beyond the object's bytes nothing has to be looked at.
+fn first_part(row: Option<&ObjectRow>, offset: u64, end: u64) -> u64 {
+    let object_bytes = row.map_or(0, |row| row.object_bytes);
+    if offset >= object_bytes { end } else { end.min(offset + limits::ALLOCATE_BYTES) }
+}
+
+async fn wanted(oss: &Oss, row: Option<&ObjectRow>, request: &Allocate, end: u64) -> Result<u64, ErrorReply> {
+    let range = request.offset..end;
+    let outside = row.map_or_else(|| vec![range.clone()], |row| row.aside.outside(&range));
+    let mut bytes = 0;
+    for part in outside {
+        bytes += part.end - part.start - oss.data_bytes(request.object.fid, part).await?;
+    }
+    Ok(bytes)
+}
