@@ -217,6 +217,14 @@ pub enum ClusterArg {
 }
 
 impl ClusterArg {
+    /// Which cluster it is, where that is known before anybody is asked.
+    pub fn uuid(&self) -> Option<Uuid> {
+        match self {
+            Self::Described(cluster) => Some(cluster.uuid()),
+            Self::Addresses(_) => None,
+        }
+    }
+
     /// From the command line.
     pub fn parse(text: &str) -> CliResult<Self> {
         let path = Path::new(text);

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use forebay_client::Client;
 use forebay_env::{Address, Env, sync::watch};
 use forebay_fuse::{FuseOptions, Mounted};
+use forebay_proto::Uuid;
 use serde_json::{Value, json};
 
 use crate::{
@@ -22,17 +23,21 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A wait that people are told of.
 const LONG: Duration = Duration::from_secs(1);
 
+/// What is to be mounted.
+pub struct Place {
+    /// Who tells of the cluster.
+    pub mgs: Vec<Address>,
+    /// Which it must be, where that is known.
+    pub cluster: Option<Uuid>,
+    /// As `df` shows it.
+    pub source: String,
+}
+
 /// Mounts, says so on stdout in one line, serves the kernel until the mount is taken away or `stop` is true; then makes
 /// everything durable.
-pub async fn serve(
-    env: &Env,
-    mgs: Vec<Address>,
-    source: &str,
-    mnt: &str,
-    options: Options,
-    mut stop: watch::Receiver<bool>,
-) -> CliResult {
-    let client = connect(env, mgs, mnt, &options).await?;
+pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut stop: watch::Receiver<bool>) -> CliResult {
+    let client = connect(env, &place, mnt, &options).await?;
+    let source = &place.source;
     let mut fuse = FuseOptions::new(source);
     fuse.read_only = options.read_only;
     fuse.devices = options.devices;
@@ -69,13 +74,21 @@ fn waits(mounted: &Mounted, client: &Client) -> Option<Value> {
     Some(json!({"requests": requests, "longest_s": longest.as_secs(), "awaited": awaited.collect::<Vec<_>>()}))
 }
 
-async fn connect(env: &Env, mgs: Vec<Address>, mnt: &str, options: &Options) -> CliResult<Client> {
-    let addresses: Vec<String> = mgs.iter().map(Address::to_string).collect();
+async fn connect(env: &Env, place: &Place, mnt: &str, options: &Options) -> CliResult<Client> {
+    let addresses: Vec<String> = place.mgs.iter().map(Address::to_string).collect();
     let addresses = addresses.join(" or ");
-    let options = options.client(mgs, format!("mount {mnt} (process {})", std::process::id()));
-    match env.timeout(PATIENCE, Client::mount(env, options)).await {
-        Ok(client) => client.doing(|| format!("cannot mount from {addresses}")),
-        Err(_) => Err(CliError::failed(format!("nobody answers at {addresses}; are the servers up?"))),
+    let options = options.client(place.mgs.clone(), format!("mount {mnt} (process {})", std::process::id()));
+    let client = match env.timeout(PATIENCE, Client::mount(env, options)).await {
+        Ok(client) => client.doing(|| format!("cannot mount from {addresses}"))?,
+        Err(_) => return Err(CliError::failed(format!("nobody answers at {addresses}; are the servers up?"))),
+    };
+    match place.cluster.filter(|cluster| *cluster != client.cluster()) {
+        None => Ok(client),
+        Some(cluster) => Err(CliError::failed(format!(
+            "at {addresses} answers cluster {}, and {} is cluster {cluster}: stop the one that is in its place",
+            client.cluster(),
+            place.source,
+        ))),
     }
 }
 

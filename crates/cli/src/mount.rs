@@ -18,7 +18,7 @@ use crate::{
     cluster::{Cluster, ClusterArg},
     error::{CliError, CliResult, Doing},
     format::utf8,
-    fuse_mount,
+    fuse_mount::{self, Place},
     mount_options::Options,
     mounts,
     processes::{self, Background},
@@ -155,11 +155,10 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options) -> Cl
     wait_for_earlier(mnt)?;
     let pid_file = mounts::pid_file(mnt);
     pid_file.write(std::process::id())?;
-    let (mgs, mnt_text, source) = (cluster.mgs(), utf8(mnt)?, source.to_owned());
+    let (mnt_text, place) =
+        (utf8(mnt)?, Place { mgs: cluster.mgs(), cluster: cluster.uuid(), source: source.to_owned() });
     let result =
-        real::run(
-            |env: Env| async move { crate::fuse_mount::serve(&env, mgs, &source, &mnt_text, options, stop).await },
-        );
+        real::run(|env: Env| async move { crate::fuse_mount::serve(&env, place, &mnt_text, options, stop).await });
     pid_file.remove_own();
     result
 }

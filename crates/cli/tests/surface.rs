@@ -545,7 +545,77 @@ fn a_mount_covers_what_lies_there_and_is_refused_where_one_is_or_nothing_answers
         let (code, said) = mount(&cluster, &busy, &["-o", options]);
         assert!(code == Some(2) && said.contains(words), "{options}: {said}");
     }
+    // One whose description says that it is another cluster than the one that answers there.
+    let file = format!("{cluster}/cluster.toml");
+    let described = fs::read_to_string(&file).expect("a description");
+    let uuid = described.split('"').nth(1).expect("its uuid");
+    fs::write(&file, described.replace(uuid, "01234567-89ab-cdef-0123-456789abcdef")).expect("changed");
+    let (code, said) = mount(&cluster, &busy, &[]);
+    assert!(code == Some(1) && said.contains(uuid) && said.contains("01234567-89ab"), "{said}");
+    fs::write(&file, described).expect("changed back");
     let (code, said) = mount(&cluster, &busy.join("under"), &[]);
     assert!(code == Some(2) && said.contains("not a directory"), "{said}");
     assert!(busy.join("under").exists(), "nothing is mounted there");
+}
+
+fn allocate(file: &File, mode: i32, offset: i64, bytes: i64) -> Result<i64, i32> {
+    // SAFETY: an open descriptor.
+    done(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) }.into())
+}
+
+#[test]
+fn room_that_fallocate_set_aside_is_there_when_the_file_system_is_full() {
+    let Some(mounts) = Mounts::new("aside") else { return };
+    run(forebay().args(["setstripe", "-c", "2", "-S", "1MiB"]).arg(&mounts.first));
+    let available = || {
+        let output = Command::new("df").args(["--output=avail", "-B1"]).arg(&mounts.second).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        said.lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok()).expect("a number")
+    };
+    let make = |name: &str| File::create_new(mounts.first.join(name)).expect("made");
+    let blocks = |name: &str| fs::metadata(mounts.second.join(name)).expect("there").blocks() * 512;
+    let (before, aside) = (available(), 100 << 20);
+    let file = make("aside");
+    assert_eq!(allocate(&file, 0, 0, aside), Ok(0));
+    let kept = make("kept");
+    assert_eq!(allocate(&kept, libc::FALLOC_FL_KEEP_SIZE, 0, 10 << 20), Ok(0));
+    assert_eq!((file.metadata().expect("there").len(), kept.metadata().expect("there").len()), (aside as u64, 0));
+    assert_eq!((blocks("aside"), blocks("kept")), (aside as u64, 10 << 20));
+    assert!(available() <= before - aside as u64 - (10 << 20), "{} of {before}", available());
+    // SAFETY: an open descriptor.
+    assert_eq!(unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_DATA) }, -1, "nothing is written yet");
+    assert_eq!(allocate(&file, 0, 0, 1 << 40), Err(libc::ENOSPC));
+    assert_eq!(file.metadata().expect("there").len(), aside as u64);
+
+    let filler = make("filler");
+    let piece = vec![5; 1 << 20];
+    let mut filled = 0;
+    let error = loop {
+        match filler.write_all_at(&piece, filled) {
+            Ok(()) => filled += 1 << 20,
+            Err(error) => break error,
+        }
+        assert!(filled < 600 << 20);
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    mounts.kill_servers();
+    mounts.bring_back();
+    assert_eq!(
+        filler.write_all_at(&[5; 8 << 20], filled + (1 << 20)).expect_err("still full").raw_os_error(),
+        Some(libc::ENOSPC)
+    );
+    for at in 0..aside as u64 >> 20 {
+        file.write_all_at(&piece, at << 20).unwrap_or_else(|error| panic!("MiB {at} of what was set aside: {error}"));
+    }
+    file.sync_all().expect("durable");
+    assert_eq!(blocks("aside"), aside as u64);
+    assert!(fs::read(mounts.second.join("aside")).expect("read").iter().all(|byte| *byte == 5));
+    // It is given back by a hole, a truncate and a delete.
+    assert_eq!(allocate(&kept, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 4 << 20), Ok(0));
+    assert_eq!(blocks("kept"), 6 << 20);
+    kept.set_len(1 << 20).expect("cut");
+    assert_eq!(blocks("kept"), 0, "the part that was left is the hole");
+    drop((file, filler));
+    ["aside", "filler"].iter().for_each(|name| fs::remove_file(mounts.first.join(name)).expect("removed"));
+    assert!(soon(|| available() > before - (8 << 20)), "{} of {before}", available());
 }
