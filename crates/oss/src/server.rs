@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{Env, sync::Notify};
-use forebay_proto::{Errno, ErrorReply, Fid, Transno, message::Op};
+use forebay_proto::{Errno, ErrorReply, Fid, Transno, limits::BLOCK_BYTES, message::Op};
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
@@ -86,8 +86,10 @@ impl Oss {
     /// How many bytes of `range` are there.
     pub(crate) async fn data_bytes(&self, fid: Fid, range: std::ops::Range<u64>) -> Result<u64, ErrorReply> {
         let (mut from, mut bytes) = (range.start, 0);
+        // A write of any length has few extents under it, mostly; it pays for what it looks at.
+        let limit = ((range.end - range.start) / BLOCK_BYTES + 4).min(crate::limits::MAP_EXTENTS as u64) as usize;
         loop {
-            let found = self.store.data_ranges(fid, from, crate::limits::MAP_EXTENTS).await;
+            let found = self.store.data_ranges(fid, from, limit).await;
             let (ranges, next) = found.map_err(store_error)?;
             bytes += ranges.iter().map(|of| of.end.min(range.end).saturating_sub(of.start)).sum::<u64>();
             match next {

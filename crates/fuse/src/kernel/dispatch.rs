@@ -145,9 +145,10 @@ impl Header {
         Reply::new(device, self.unique, self.waiter()).into()
     }
 
-    fn reply_to_open<R: From<Reply>>(&self, device: &Rc<Device>, flags: i32) -> R {
+    /// Of a request whose arguments tell whether it `only_looks`.
+    fn reply_to<R: From<Reply>>(&self, device: &Rc<Device>, only_looks: bool) -> R {
         let thread = self.request.pid;
-        let waiter = if opens_only(flags) { Waiter::Onlooker(thread) } else { Waiter::Thread(thread) };
+        let waiter = if only_looks { Waiter::Onlooker(thread) } else { Waiter::Thread(thread) };
         Reply::new(device, self.unique, waiter).into()
     }
 
@@ -169,7 +170,6 @@ fn only_looks(op: u32) -> bool {
         op::LOOKUP
             | op::GETATTR
             | op::READLINK
-            | op::READ
             | op::STATFS
             | op::FSYNC
             | op::FSYNCDIR
@@ -332,14 +332,16 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
         }
         op::OPEN => {
             let flags = args.i32()?;
-            fs.open(from, node, OpenFlags(flags), header.reply_to_open(device, flags));
+            fs.open(from, node, OpenFlags(flags), header.reply_to(device, opens_only(flags)));
         }
         op::CREATE | op::TMPFILE => {
             let (flags, mode, umask) = (args.i32()?, args.u32()?, args.u32()?);
             args.skip(4)?;
             match header.op {
                 op::TMPFILE => fs.tmpfile(from, node, mode, umask, flags, reply!()),
-                _ => fs.create(from, node, args.name()?, mode, umask, flags, header.reply_to_open(device, flags)),
+                _ => {
+                    fs.create(from, node, args.name()?, mode, umask, flags, header.reply_to(device, opens_only(flags)))
+                }
             }
         }
         op::READ => {
@@ -347,7 +349,9 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
             let owner = LockOwner(args.u64()?);
             let flags = OpenFlags(args.i32()?);
             let owner = (read_flags & READ_LOCKOWNER != 0).then_some(owner);
-            fs.read(from, node, handle, offset, bytes, flags, owner, reply!());
+            // Without an owner it is for a page of a mapping: who touched it can be told of no error but by SIGBUS.
+            let reply = header.reply_to(device, owner.is_some());
+            fs.read(from, node, handle, offset, bytes, flags, owner, reply);
         }
         op::FLUSH => {
             let handle = FileHandle(args.u64()?);
