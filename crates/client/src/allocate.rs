@@ -62,15 +62,17 @@ impl Client {
             let _busy = file.state().busy();
             file.inner.wrote.set(true);
             file.state().make_sparse();
-            client.fresh(file.state(), async || client.allocate_once(&file, offset, length, what).await).await?;
+            client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await?;
             if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
         })
         .await
     }
 
     async fn allocate_once(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> Result<(), Trouble> {
-        let at = file.state().snapshot();
-        let at = if what.punches() { self.with_osts(file.state(), at, offset, length).await? } else { at };
+        let at = self.with_osts(file.state(), file.state().snapshot(), offset, length).await?;
+        if let Some((offset, length)) = at.layout.first_gap(offset, length).filter(|_| what.reserves()) {
+            return Err(Trouble::Bare(offset, length));
+        }
         if what.punches() {
             let ranges = plan_whole(&at.layout, offset, length).into_iter().flat_map(steps);
             let punches = ranges.map(|range| {

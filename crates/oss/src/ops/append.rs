@@ -14,8 +14,10 @@ use crate::{Oss, limits};
 ///
 /// A replay in transno order finds the size that the first execution found, and answers with the same offset.
 pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
-    oss.admissible(ctx, &request.object).await?;
-    if request.here && !ctx.is_replay() {
+    let row = oss.admissible(ctx, &request.object).await?;
+    // Its room may have been set aside: then the write itself will tell.
+    let has_room = row.is_some_and(|row| row.aside.bytes() >= request.length.into());
+    if request.here && !has_room && !ctx.is_replay() {
         // A range that cannot be filled would stay in the file as zeros. Asked and not kept, so with room for others.
         let bytes = 2 * u64::from(request.length) + limits::APPEND_SLACK_BYTES;
         drop(oss.store().reserve(bytes, bytes.div_ceil(BLOCK_BYTES) as usize).await.map_err(store_error)?);
