@@ -573,7 +573,8 @@ fn room_that_fallocate_set_aside_is_there_when_the_file_system_is_full() {
         said.lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok()).expect("a number")
     };
     let make = |name: &str| File::create_new(mounts.first.join(name)).expect("made");
-    let blocks = |name: &str| fs::metadata(mounts.second.join(name)).expect("there").blocks() * 512;
+    // Others are told when the file is closed.
+    let blocks = |name: &str| fs::metadata(mounts.first.join(name)).expect("there").blocks() * 512;
     let (before, aside) = (available(), 100 << 20);
     let file = make("aside");
     assert_eq!(allocate(&file, 0, 0, aside), Ok(0));
@@ -617,5 +618,5 @@ fn room_that_fallocate_set_aside_is_there_when_the_file_system_is_full() {
     assert_eq!(blocks("kept"), 0, "the part that was left is the hole");
     drop((file, filler));
     ["aside", "filler"].iter().for_each(|name| fs::remove_file(mounts.first.join(name)).expect("removed"));
-    assert!(soon(|| available() > before - (8 << 20)), "{} of {before}", available());
+    assert!((0..5).any(|_| soon(|| available() > before - (8 << 20))), "{} of {before}", available());
 }
