@@ -102,7 +102,7 @@ pub fn tree() -> Rows {
     rows.insert([&[0x27][..], &1u32.to_be_bytes(), &at(9).to_key()].concat(), vec![1]);
     rows.insert(vec![0x29, 0], vec![1, 6]);
     rows.insert(vec![0x29, 1], vec![1, 2]);
-    rows.insert([&[0x2a][..], &0u64.to_be_bytes()].concat(), vec![1, 2, 0, 16, 1, 16]);
+    rows.insert([&[0x2a][..], &0u64.to_be_bytes()].concat(), vec![2, 2, 0, 16, 1, 16, 0]);
     rows
 }
 
@@ -212,16 +212,51 @@ fn orphans_handles_and_logs_that_disagree_are_told() {
     told(Kind::Destroy, Severity::Error, "alive", |rows| {
         rows.insert([&[0x27][..], &1u32.to_be_bytes(), &at(1).to_key()].concat(), vec![1]);
     });
-    told(Kind::Truncate, Severity::Error, "ahead", |rows| drop(rows.insert(row(0x28, at(1)), vec![1, 3, 4, 0])));
+    told(Kind::Truncate, Severity::Error, "ahead", |rows| drop(rows.insert(row(0x28, at(1)), vec![2, 3, 4, 0, 0])));
     told(Kind::Xattr, Severity::Warning, "no attributes", |rows| drop(rows.remove(&row(0x23, at(5)))));
     told(Kind::Xattr, Severity::Warning, "unknown ones", |rows| {
         rows.insert(row(0x23, at(1)), b"\x01\x06user.a\x02hi".to_vec());
     });
 }
 
+/// A file with one component on OST 1, in objects that are called otherwise.
+fn with_objects_of(objects: Fid) -> Vec<u8> {
+    let mut body = vec![1, 0, 1];
+    varint(&mut body, objects.high);
+    varint(&mut body, objects.low);
+    body.extend([0, 1, 0, 16, 1, 0, 0, 1, 1]);
+    inode(0o100_644, None, 1024, &body)
+}
+
+#[test]
+fn objects_that_are_called_otherwise_need_a_row_that_says_so() {
+    let owner = |rows: &mut Rows, objects: Fid, file: Fid| {
+        let mut value = vec![1];
+        varint(&mut value, file.high);
+        varint(&mut value, file.low);
+        rows.insert(row(0x2b, objects), value);
+    };
+    let report = check(|rows| {
+        rows.insert(row(0x21, at(1)), with_objects_of(at(8)));
+        owner(rows, at(8), at(1));
+        // Its own name is free by now: what was called so is to be destroyed.
+        rows.insert([&[0x27][..], &1u32.to_be_bytes(), &at(1).to_key()].concat(), vec![1]);
+    });
+    assert_clean(&report, "exchanged");
+    told(Kind::Row, Severity::Error, "nobody says so", |rows| {
+        drop(rows.insert(row(0x21, at(1)), with_objects_of(at(8))));
+    });
+    told(Kind::Row, Severity::Warning, "nobody's", |rows| owner(rows, at(8), at(1)));
+    told(Kind::Destroy, Severity::Error, "in use", |rows| {
+        rows.insert(row(0x21, at(1)), with_objects_of(at(8)));
+        owner(rows, at(8), at(1));
+        rows.insert([&[0x27][..], &1u32.to_be_bytes(), &at(8).to_key()].concat(), vec![1]);
+    });
+}
+
 #[test]
 fn rows_that_cannot_be_understood_are_told() {
-    for kind in 0x20..=0x2au8 {
+    for kind in 0x20..=0x2bu8 {
         told(Kind::Row, Severity::Error, "garbage", |rows| {
             drop(rows.insert([&[kind][..], &[0xff; 11]].concat(), vec![9, 9]))
         });
