@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use forebay_proto::{
-    Fid, Layout,
+    Fid, Layout, Transno,
     message::{
-        EntryReply, GetAttr, GetObject, GetXattr, ListXattr, ObjectRef, ObjectReply, RemoveXattr, SetAttr, SetXattr,
-        attr_flags, set_attr,
+        EntryReply, GetAttr, GetObject, GetXattr, ListXattr, ObjectRef, ObjectReply, Operation, RemoveXattr, SetAttr,
+        SetXattr, attr_flags, set_attr,
     },
 };
-use forebay_rpc::Call;
+use forebay_rpc::{Call, RpcError};
 
 use crate::{
     Attr, Caller, Client, ClientResult, OpenFile, errors::Trouble, layouts::LAYOUT_XATTR, limits, tasks::try_all,
@@ -92,11 +92,33 @@ impl Client {
     ///
     /// `open`: a handle the caller has.
     pub async fn getattr(&self, fid: Fid, open: Option<&OpenFile>) -> ClientResult<Attr> {
-        let entry = self.mdt(fid, &GetAttr { fid }).await?;
+        let entry = match self.inner.leases.entry(fid) {
+            Some(kept) => kept,
+            None => self.ask_attributes(fid).await?,
+        };
         if let Some(file) = open {
             file.state().adopt(&entry.attr, entry.layout.as_ref());
         }
         self.complete(entry).await
+    }
+
+    async fn ask_attributes(&self, fid: Fid) -> ClientResult<EntryReply> {
+        let asked = self.inner.leases.ticket();
+        let entry = self.mdt(fid, &GetAttr { fid }).await?;
+        if entry.leases != 0 {
+            self.inner.leases.learn(asked, &entry);
+            self.inner.listen();
+        }
+        Ok(entry)
+    }
+
+    /// A change of an inode of which something may be kept.
+    pub(crate) async fn change<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
+        self.inner.leases.touch(fid);
+        let result = self.call_mdt(fid, request).await;
+        let transno = result.as_ref().map_or(Transno(0), |called| called.transno);
+        self.inner.leases.touch_at(fid, transno);
+        Ok(result?.reply)
     }
 
     /// Changes attributes. Through an `open` handle a truncate needs no permission (ftruncate).
@@ -108,7 +130,7 @@ impl Client {
         open: Option<&OpenFile>,
     ) -> ClientResult<Attr> {
         let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
-        let entry = self.mdt(fid, &request).await?;
+        let entry = self.change(fid, &request).await?;
         if let Some(file) = self.inner.file(fid) {
             file.adopt(&entry.attr, entry.layout.as_ref());
         }
@@ -130,7 +152,7 @@ impl Client {
 
     /// As [`Client::complete`], of a file just opened.
     pub(crate) async fn with_sizes(&self, attr: Attr, layout: Option<&Layout>) -> ClientResult<Attr> {
-        self.complete(EntryReply { attr, layout: layout.cloned(), default_layout: None }).await
+        self.complete(EntryReply { attr, layout: layout.cloned(), default_layout: None, leases: 0, parent: None }).await
     }
 
     async fn ask_objects(&self, attr: Attr, layout: Option<&Layout>) -> Result<Attr, Trouble> {
@@ -185,7 +207,7 @@ impl Client {
         }
         let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
         let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
-        Ok(self.mdt(fid, &request).await.map(drop)?)
+        Ok(self.change(fid, &request).await.map(drop)?)
     }
 
     /// Names of the extended attributes, sorted.
@@ -200,7 +222,7 @@ impl Client {
             return Ok(());
         }
         let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
-        Ok(self.mdt(fid, &request).await.map(drop)?)
+        Ok(self.change(fid, &request).await.map(drop)?)
     }
 }
 

@@ -9,11 +9,14 @@ use std::{
 use forebay_env::Env;
 use forebay_proto::{
     ClientId, Fid, LockList, Uuid, WriteId,
-    message::{ClusterMap, CommitLevel, Operation},
+    message::{ClusterMap, CommitLevel, Op, Operation},
 };
 use forebay_rpc::{Call, Called, RpcError};
 
-use crate::{MountOptions, errors::Trouble, fids::Fids, file::FileState, open::Held, peers::Peers, stats::Counters};
+use crate::{
+    MountOptions, errors::Trouble, fids::Fids, file::FileState, leases::Leases, open::Held, peers::Peers,
+    stats::Counters,
+};
 
 /// A mounted file system. Cheap to clone; belongs to one shard.
 #[derive(Clone)]
@@ -31,6 +34,8 @@ pub(crate) struct Inner {
     pub files: RefCell<BTreeMap<Fid, Weak<FileState>>>,
     /// Open handles by number: what is reclaimed when the MDT restarts.
     pub handles: RefCell<BTreeMap<u64, Held>>,
+    /// What is kept of inodes and names.
+    pub leases: Leases,
     /// Advisory locks this client holds.
     pub locks: RefCell<BTreeMap<Fid, LockList<()>>>,
     pub next_handle: Cell<u64>,
@@ -64,8 +69,19 @@ impl Client {
     ///
     /// `fid`: the file it changes, to be named if the change is lost.
     pub(crate) async fn mdt<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
+        Ok(self.call_mdt(fid, request).await?.reply)
+    }
+
+    /// The same, with the transno.
+    pub(crate) async fn call_mdt<O: Operation>(&self, fid: Fid, request: &O) -> Result<Called<O::Reply>, RpcError> {
         let call = Call { fid: Some(fid), ..Call::level(self.level(false)) };
-        Ok(self.inner.peers.mdt().call(request, call).await?.reply)
+        let begun = self.inner.env.now();
+        let called = self.inner.peers.mdt().call(request, call).await?;
+        // The target answers that one itself.
+        if O::OP != Op::Sync {
+            self.inner.leases.heard(begun);
+        }
+        Ok(called)
     }
 
     /// A question to an OST, or a change.

@@ -275,6 +275,7 @@ impl Inner {
         }
         match target.kind {
             forebay_proto::TargetKind::Mdt => {
+                self.lose_leases();
                 self.lose_locks();
                 self.reopen_all();
             }

@@ -106,7 +106,7 @@ impl Client {
     /// A directory's default layout, or the layout of a file without data. EEXIST for one with data.
     pub async fn set_layout(&self, caller: &Caller, fid: Fid, layout: LayoutSpec) -> ClientResult<()> {
         let before = self.mdt(fid, &GetAttr { fid }).await?;
-        self.mdt(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
+        self.change(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
         let Some(before) = before.layout else { return Ok(()) };
         // Of a file that was opened for writing before, the OSTs were asked whether it has data.
         if self.adopt_layout(fid).await?.is_some_and(|layout| layout.generation > before.generation) {
@@ -164,7 +164,8 @@ impl Client {
     /// EAGAIN if it changed since, EBUSY while it is in use or the copy is still being written.
     pub async fn migrate(&self, caller: &Caller, fid: Fid, other: Fid, version: u64) -> ClientResult<()> {
         let expected = self.get_layout(other).await?.0.map(|layout| layout.objects_of(other));
-        self.mdt(fid, &Migrate { caller: caller.clone(), fid, other, version }).await?;
+        self.change(fid, &Migrate { caller: caller.clone(), fid, other, version }).await?;
+        self.inner.leases.touch(other);
         let now = self.adopt_layout(fid).await?.map(|layout| layout.objects_of(fid));
         self.adopt_layout(other).await?;
         if now == expected { Ok(()) } else { Err(ClientError::new(Errno::EAGAIN, "the file came into use meanwhile")) }

@@ -4,9 +4,10 @@
 //! session with each target it talks to; what was acknowledged and is not yet committed stays pinned in those sessions
 //! and is replayed when a target restarts (FAULTS P2).
 //!
-//! Invariant: nothing is cached but the layout of open files and sizes that cannot shrink unnoticed (see `size`).
+//! Invariant: nothing is cached but what is leased (see `leases`), the layout of open files, and sizes that cannot shrink
+//! unnoticed (see `size`).
 //! Invariant: dropping the future of any call is safe: what was sent goes on, handles that nobody got are closed.
-//! Not here: leases and caches, redundant layouts, several MDTs (names all live on MDT0000).
+//! Not here: redundant layouts, several MDTs (names all live on MDT0000).
 
 mod allocate;
 mod append;
@@ -21,6 +22,7 @@ mod fids;
 mod file;
 mod fsync;
 mod layouts;
+mod leases;
 pub mod limits;
 mod locks;
 mod map;
@@ -34,6 +36,7 @@ mod peers;
 mod plan;
 mod pools;
 mod read;
+mod recalls;
 mod size;
 mod statfs;
 mod stats;
@@ -52,6 +55,7 @@ pub use forebay_proto::message::{
     Attr, Caller, CommitLevel, DirEntry, LayoutSpec, LockSpec, lock_kind, lock_mode, open_flags,
 };
 pub use layouts::{LAYOUT_XATTR, parse_layout};
+pub use leases::Dropped;
 pub use locks::LockOutcome;
 pub use names::DirPage;
 pub use open::{OpenFile, OpenMode};

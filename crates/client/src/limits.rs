@@ -38,3 +38,15 @@ pub const SYMLINKS: u32 = 40;
 pub const READDIR_BYTES: u32 = 256 << 10;
 /// Bytes asked for at once when a whole file is read.
 pub const WHOLE_FILE_STEP: usize = 32 << 20;
+/// Inodes kept under leases.
+pub const KEPT_INODES: usize = 1 << 17;
+/// Names kept under leases.
+pub const KEPT_NAMES: usize = 1 << 19;
+/// Leases that nobody has wanted for this long are returned: who is idle asks nothing.
+pub const KEPT_IDLE: Duration = Duration::from_secs(10);
+/// Leases returned at a time.
+pub const RETURNED: usize = 10_000;
+/// Pause before recalls are asked for again while the MDT is away.
+pub const RECALLS_PAUSE: Duration = Duration::from_millis(20);
+/// Pause before something is said again that may not have been heard.
+pub const HEARING_PAUSE: Duration = Duration::from_millis(1);

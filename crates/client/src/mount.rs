@@ -11,6 +11,7 @@ use forebay_proto::{Errno, TargetId, Uuid, limits::BLOCK_BYTES, limits::BULK_BYT
 use crate::{
     Client, ClientError, ClientResult, MountOptions,
     client::Inner,
+    leases::Leases,
     peers::{Peers, fetch_map},
     stats::Counters,
     tasks::{all, try_all},
@@ -36,6 +37,7 @@ impl Client {
             fids: Default::default(),
             files: RefCell::default(),
             handles: RefCell::default(),
+            leases: Leases::new(env),
             locks: RefCell::default(),
             next_handle: Cell::new(1),
             next_write: Cell::new(1),

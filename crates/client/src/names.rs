@@ -2,11 +2,17 @@
 
 use bytes::Bytes;
 use forebay_proto::{
-    Errno, Fid,
-    message::{Create, LayoutSpec, Link, Lookup, Make, ReadDir, ReadLink, Rename, Rmdir, Unlink, open_flags},
+    Errno, Fid, Transno,
+    message::{
+        Changed, Create, EntryReply, LayoutSpec, Link, Lookup, Make, OpenReply, ReadDir, ReadLink, Rename, Rmdir,
+        Unlink, open_flags,
+    },
 };
+use forebay_rpc::{Called, RpcError};
 
-use crate::{Attr, Caller, Client, ClientResult, DirEntry, OpenFile, OpenMode, limits, mode, tasks::detached};
+use crate::{
+    Attr, Caller, Client, ClientResult, DirEntry, OpenFile, OpenMode, leases::Ticket, limits, mode, tasks::detached,
+};
 
 /// A page of a directory.
 #[derive(Clone, Debug)]
@@ -20,9 +26,18 @@ pub struct DirPage {
 impl Client {
     /// Attributes of the entry `name`; `.` and `..` too.
     pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<Attr> {
+        // Who is not the superuser may not search every directory.
+        if caller.uid == 0
+            && let Some(kept) = self.inner.leases.name(parent, name)
+        {
+            return Ok(kept.ok_or(Errno::ENOENT)?.attr);
+        }
         let request = Lookup { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
         for _ in 0..limits::STALE_ATTEMPTS {
-            let entry = self.mdt(parent, &request).await?;
+            let asked = self.inner.leases.ticket();
+            let reply = self.mdt(parent, &request).await?;
+            self.learn_name(asked, parent, name, reply.leases, reply.entry.as_ref());
+            let entry = reply.entry.ok_or(Errno::ENOENT)?;
             match self.complete(entry).await {
                 // The file went before the OSTs were asked: the name stands for another by now, or for none.
                 Err(error) if error.errno == Errno::ESTALE => {}
@@ -49,7 +64,14 @@ impl Client {
             let (fid, handle) = (client.new_fid().await?, client.new_handle());
             let flags = open.flags();
             let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
-            let reply = client.mdt(fid, &request).await?;
+            let asked = client.inner.leases.ticket();
+            let reply = client.change_name(parent, &request.name, client.call_mdt(fid, &request)).await?.reply;
+            if reply.created {
+                client.inner.leases.learn_file(asked, &reply);
+                client.inner.listen();
+            } else if open.write || open.truncate {
+                client.inner.leases.touch(reply.attr.fid);
+            }
             let (attr, created) = (reply.attr.clone(), reply.created);
             let file = client.opened(caller, reply, handle, open)?;
             if created {
@@ -101,7 +123,7 @@ impl Client {
             handle: 0,
             layout: LayoutSpec::inherit(),
         };
-        Ok(self.mdt(request.fid, &request).await?.attr)
+        Ok(self.change_name(parent, name, self.call_mdt(request.fid, &request)).await?.reply.attr)
     }
 
     /// Makes a symbolic link.
@@ -127,13 +149,21 @@ impl Client {
             rdev,
             symlink: Bytes::copy_from_slice(symlink),
         };
-        Ok(self.mdt(request.fid, &request).await?.attr)
+        let asked = self.inner.leases.ticket();
+        let entry = self.change_name(parent, name, self.call_mdt(request.fid, &request)).await?.reply;
+        self.inner.leases.learn_empty(asked, &entry);
+        self.inner.listen();
+        Ok(entry.attr)
     }
 
     /// Gives `fid` another name.
     pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> ClientResult<Attr> {
         let request = Link { caller: caller.clone(), fid, parent, name: Bytes::copy_from_slice(name) };
-        let entry = self.mdt(fid, &request).await?;
+        self.inner.leases.touch(fid);
+        let entry = self.change_name(parent, name, self.call_mdt(fid, &request)).await;
+        let transno = entry.as_ref().map_or(Transno(0), |called| called.transno);
+        self.inner.leases.touch_at(fid, transno);
+        let entry = entry?.reply;
         let attr = entry.attr.clone();
         match self.complete(entry).await {
             // It was linked, and all its names went before the OSTs were asked.
@@ -145,13 +175,17 @@ impl Client {
     /// Takes a name away; not a directory's.
     pub async fn unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<()> {
         let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
-        Ok(self.mdt(parent, &request).await.map(drop)?)
+        let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await?;
+        self.touch_all(&changed);
+        Ok(())
     }
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<()> {
         let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
-        Ok(self.mdt(parent, &request).await.map(drop)?)
+        let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await?;
+        self.touch_all(&changed);
+        Ok(())
     }
 
     /// Moves a name. `flags`: RENAME_NOREPLACE (1), RENAME_EXCHANGE (2).
@@ -164,7 +198,51 @@ impl Client {
             to_name: Bytes::copy_from_slice(to.1),
             flags,
         };
-        Ok(self.mdt(from.0, &request).await.map(drop)?)
+        let leases = &self.inner.leases;
+        let changes = [from, to].map(|(parent, name)| (leases.name_changes(parent, name), parent, name));
+        let result = self.call_mdt(from.0, &request).await;
+        // What the names lead to now is looked up when somebody wants to know.
+        changes.iter().for_each(|(change, parent, name)| leases.name_changed(*change, *parent, name, None));
+        let called = result?;
+        self.touch_all(&called);
+        for dir in &called.reply.parents {
+            leases.directory_changed(changes[0].0, dir, called.transno);
+        }
+        Ok(())
+    }
+
+    /// Changes one name.
+    async fn change_name<R: Names>(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        request: impl Future<Output = Result<Called<R>, RpcError>>,
+    ) -> Result<Called<R>, RpcError> {
+        let leases = &self.inner.leases;
+        let change = leases.name_changes(parent, name);
+        let result = request.await;
+        leases.name_changed(change, parent, name, result.as_ref().ok().map(|called| called.reply.leads()));
+        let called = result?;
+        if let Some(dir) = called.reply.directory() {
+            leases.directory_changed(change, dir, called.transno);
+        }
+        Ok(called)
+    }
+
+    /// What a change concerned beside the names that were given.
+    fn touch_all(&self, changed: &Called<Changed>) {
+        changed.reply.fids.iter().for_each(|fid| self.inner.leases.touch_at(*fid, changed.transno));
+    }
+
+    fn learn_name(&self, asked: Ticket, parent: Fid, name: &[u8], leases: u32, entry: Option<&EntryReply>) {
+        if leases == 0 {
+            return;
+        }
+        entry.inspect(|entry| self.inner.leases.learn(asked, entry));
+        if !matches!(name, b"." | b"..") {
+            self.inner.leases.learn_name(asked, parent, name, leases, entry.map(|entry| entry.attr.fid));
+        }
+        self.inner.listen();
     }
 
     /// Target of a symbolic link.
@@ -186,5 +264,40 @@ impl Client {
             }
         }
         Ok(DirPage { entries, end: reply.end })
+    }
+}
+
+/// What a reply tells of the name that was changed.
+trait Names {
+    /// Where it leads now.
+    fn leads(&self) -> Option<Fid>;
+    /// Its directory now.
+    fn directory(&self) -> Option<&Attr>;
+}
+
+impl Names for OpenReply {
+    fn leads(&self) -> Option<Fid> {
+        Some(self.attr.fid)
+    }
+    fn directory(&self) -> Option<&Attr> {
+        self.parent.as_ref()
+    }
+}
+
+impl Names for EntryReply {
+    fn leads(&self) -> Option<Fid> {
+        Some(self.attr.fid)
+    }
+    fn directory(&self) -> Option<&Attr> {
+        self.parent.as_ref()
+    }
+}
+
+impl Names for Changed {
+    fn leads(&self) -> Option<Fid> {
+        None
+    }
+    fn directory(&self) -> Option<&Attr> {
+        self.parents.first()
     }
 }

@@ -176,7 +176,14 @@ impl Client {
             let handle = client.new_handle();
             let flags = mode.flags() & !open_flags::EXCLUSIVE;
             let request = Open { caller: caller.clone(), fid, flags, handle };
+            let changes = mode.write || mode.truncate;
+            if changes {
+                client.inner.leases.touch(fid);
+            }
             let reply = client.mdt(fid, &request).await?;
+            if changes {
+                client.inner.leases.touch(fid);
+            }
             client.opened(caller, reply, handle, mode)
         })
         .await

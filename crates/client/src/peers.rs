@@ -159,8 +159,14 @@ impl Peers {
                 inner.lost(id, &lost);
             }
         });
-        let owner = self.owner.clone();
         if id == TargetId::mdt(0) {
+            let owner = self.owner.clone();
+            session.set_restarted(move || {
+                if let Some(inner) = owner.upgrade() {
+                    inner.lose_leases();
+                }
+            });
+            let owner = self.owner.clone();
             session.set_reclaim(move || {
                 let nothing = Reclaim { handles: Vec::new(), locks: Vec::new() };
                 owner.upgrade().map_or(nothing, |inner| inner.reclaim())

@@ -21,6 +21,10 @@ pub struct ClientStats {
     pub evictions: u64,
     /// The longest a request waited for its reply.
     pub longest_stall: Duration,
+    /// Inodes kept under leases now.
+    pub kept_inodes: u64,
+    /// Names kept under leases now.
+    pub kept_names: u64,
 }
 
 /// Counts; all clones are one.
@@ -60,6 +64,7 @@ impl Client {
             longest_stall: counts.longest_stall.get(),
             ..ClientStats::default()
         };
+        (stats.kept_inodes, stats.kept_names) = self.inner.leases.kept();
         for peer in self.inner.peers.started() {
             let session = peer.session.stats();
             stats.rpcs += session.replies;

@@ -1,5 +1,7 @@
 //! Results to replies.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_client::{ClientError, ClientResult, StatFs};
 use forebay_proto::{Errno, limits::NAME_BYTES};
@@ -7,7 +9,7 @@ use fuser::{FileAttr, FileHandle, Generation};
 
 use crate::{
     kernel::{
-        ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyStatfs, ReplyWrite, ReplyXattr,
+        ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyStatfs, ReplyWrite, ReplyXattr, Told,
     },
     limits,
     locks::Found,
@@ -17,6 +19,19 @@ use crate::{
 
 /// Fids are never reused, so one generation is enough.
 pub(crate) const GENERATION: Generation = Generation(0);
+
+/// What a name leads to.
+pub(crate) enum Entry {
+    There(Told),
+    /// Nothing, for so long.
+    Absent(Duration),
+}
+
+/// Attributes, and how long the kernel may believe them.
+pub(crate) struct Attributes {
+    pub attr: FileAttr,
+    pub valid_for: Duration,
+}
 
 /// A reply that takes a `T`, or an error.
 pub(crate) trait Answer<T>: 'static {
@@ -80,8 +95,11 @@ macro_rules! answers {
 
 answers! {
     ReplyEmpty(_nothing: ()) => |self| self.ok();
-    ReplyEntry(attr: FileAttr) => |self| self.entry(&limits::TTL, &attr, GENERATION);
-    ReplyAttr(attr: FileAttr) => |self| self.attr(&limits::TTL, &attr);
+    ReplyEntry(entry: Entry) => |self| match entry {
+        Entry::There(told) => self.entry(&told, GENERATION),
+        Entry::Absent(name_for) => self.absent(name_for),
+    };
+    ReplyAttr(attributes: Attributes) => |self| self.attr(attributes.valid_for, &attributes.attr);
     ReplyData(data: Bytes) => |self| self.data(&data);
     ReplyWrite(written: u32) => |self| self.written(written);
     ReplyLock(found: Found) => |self| self.locked(found.start, found.end, found.kind, found.pid);

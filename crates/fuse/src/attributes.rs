@@ -1,15 +1,19 @@
 //! Attributes of inodes and of the file system.
 
-use forebay_client::{ClientResult, SetAttributes, StatFs};
-use fuser::{FileAttr, FileHandle};
+use std::time::Duration;
 
-use crate::{caller::decided, convert, server::Server};
+use forebay_client::{ClientResult, SetAttributes, StatFs};
+use fuser::FileHandle;
+
+use crate::{answer::Attributes, caller::decided, convert, server::Server};
 
 impl Server {
     /// `handle`: through which the process asks, if it does; a handle that is gone by now does not matter.
-    pub async fn getattr(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<FileAttr> {
+    pub async fn getattr(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<Attributes> {
         let open = handle.and_then(|handle| self.file(handle).ok());
-        self.exact(&self.client.getattr(self.fid(ino), open.as_ref().map(|open| &open.file)).await?).await
+        let known = self.client.getattr(self.fid(ino), open.as_ref().map(|open| &open.file)).await?;
+        let attr = self.exact(&known).await?;
+        Ok(Attributes { attr, valid_for: self.client.attributes_for(&known) })
     }
 
     pub async fn setattr(
@@ -17,10 +21,11 @@ impl Server {
         ino: u64,
         handle: Option<FileHandle>,
         changes: SetAttributes,
-    ) -> ClientResult<FileAttr> {
+    ) -> ClientResult<Attributes> {
         let open = handle.and_then(|handle| self.file(handle).ok());
         let file = open.as_ref().map(|open| &open.file);
-        self.exact(&self.client.setattr(&decided(), self.fid(ino), changes, file).await?).await
+        let attr = self.exact(&self.client.setattr(&decided(), self.fid(ino), changes, file).await?).await?;
+        Ok(Attributes { attr, valid_for: Duration::ZERO })
     }
 
     /// Drops set-id bits, if there are any, before somebody without CAP_FSETID changes the content.
@@ -31,6 +36,7 @@ impl Server {
         if left != permissions {
             let changes = SetAttributes { mode: Some(left), ..SetAttributes::default() };
             self.client.setattr(&decided(), fid, changes, None).await?;
+            self.forget_attributes(ino);
         }
         Ok(())
     }

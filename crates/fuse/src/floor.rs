@@ -4,9 +4,17 @@
 //! Names and attributes only, with the same timeouts, and the same questions of the kernel answered as for a real file.
 #![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
-use std::{cell::RefCell, collections::BTreeMap, ffi::OsStr, os::unix::ffi::OsStrExt, rc::Rc, time::SystemTime};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    rc::Rc,
+    time::{Duration, SystemTime},
+};
 
 use forebay_env::Env;
+use forebay_proto::limits::LEASE_CLIENT_TERM;
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, LockOwner, OpenFlags, TimeOrNow,
 };
@@ -15,7 +23,8 @@ use crate::{
     answer::GENERATION,
     convert,
     kernel::{
-        Filesystem, ReplyAttr, ReplyCreate, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr, Request,
+        Filesystem, Notifier, ReplyAttr, ReplyCreate, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr,
+        Request, Told,
     },
     limits,
 };
@@ -27,6 +36,8 @@ const ROOT: u64 = 1;
 pub(crate) struct Floor {
     env: Env,
     inodes: Rc<RefCell<Inodes>>,
+    /// How long names are believed: as those of a real file system on this kernel.
+    name_for: Duration,
 }
 
 struct Inodes {
@@ -102,10 +113,14 @@ fn attributes(ino: u64, kind: FileType, mode: u32) -> FileAttr {
 }
 
 impl Floor {
-    pub fn new(env: &Env) -> Self {
+    pub fn new(env: &Env, notifier: &Notifier) -> Self {
+        Self::with(env, if notifier.forgets_names() { LEASE_CLIENT_TERM } else { Duration::ZERO })
+    }
+
+    fn with(env: &Env, name_for: Duration) -> Self {
         let root = Inode { attr: attributes(ROOT, FileType::Directory, 0o755), names: BTreeMap::new() };
         let inodes = Inodes { all: BTreeMap::from([(ROOT, root)]), last: ROOT };
-        Self { env: env.clone(), inodes: Rc::new(RefCell::new(inodes)) }
+        Self { env: env.clone(), inodes: Rc::new(RefCell::new(inodes)), name_for }
     }
 
     /// By a task, as real requests are served.
@@ -115,9 +130,14 @@ impl Floor {
     }
 }
 
-fn entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {
+fn told(attr: FileAttr, name_for: Duration) -> Told {
+    Told { attr, attributes_for: LEASE_CLIENT_TERM, name_for }
+}
+
+fn entry(reply: ReplyEntry, name_for: Duration, result: Result<FileAttr, Errno>) {
     match result {
-        Ok(attr) => reply.entry(&limits::TTL, &attr, GENERATION),
+        Ok(attr) => reply.entry(&told(attr, name_for), GENERATION),
+        Err(Errno::ENOENT) if !name_for.is_zero() => reply.absent(name_for),
         Err(errno) => reply.error(errno),
     }
 }
@@ -131,7 +151,7 @@ fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
 
 fn attr(reply: ReplyAttr, result: Result<FileAttr, Errno>) {
     match result {
-        Ok(attr) => reply.attr(&limits::TTL, &attr),
+        Ok(attr) => reply.attr(LEASE_CLIENT_TERM, &attr),
         Err(errno) => reply.error(errno),
     }
 }
@@ -142,8 +162,8 @@ fn owned(name: &OsStr) -> Vec<u8> {
 
 impl Filesystem for Floor {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = owned(name);
-        self.serve(move |inodes| entry(reply, inodes.lookup(parent, &name)));
+        let (name, name_for) = (owned(name), self.name_for);
+        self.serve(move |inodes| entry(reply, name_for, inodes.lookup(parent, &name)));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -172,8 +192,8 @@ impl Filesystem for Floor {
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let name = owned(name);
-        self.serve(move |inodes| entry(reply, inodes.make(parent, &name, FileType::Directory, mode)));
+        let (name, name_for) = (owned(name), self.name_for);
+        self.serve(move |inodes| entry(reply, name_for, inodes.make(parent, &name, FileType::Directory, mode)));
     }
 
     fn create(
@@ -186,11 +206,11 @@ impl Filesystem for Floor {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let name = owned(name);
+        let (name, name_for) = (owned(name), self.name_for);
         self.serve(move |inodes| match inodes.make(parent, &name, FileType::RegularFile, mode) {
             Ok(attr) => {
                 let handle = FileHandle(attr.ino.0);
-                reply.created(&limits::TTL, &attr, GENERATION, handle, FopenFlags::FOPEN_DIRECT_IO);
+                reply.created(&told(attr, name_for), GENERATION, handle, FopenFlags::FOPEN_DIRECT_IO);
             }
             Err(errno) => reply.error(errno),
         });
@@ -267,7 +287,7 @@ mod tests {
     #[test]
     fn names_lead_to_what_was_made_until_it_is_removed() {
         let sim = forebay_env::sim::Sim::new(1);
-        let floor = Floor::new(&sim.env(sim.add_node("client")));
+        let floor = Floor::with(&sim.env(sim.add_node("client")), Duration::ZERO);
         let mut inodes = floor.inodes.borrow_mut();
         let dir = inodes.make(INodeNo(ROOT), b"d", FileType::Directory, 0o755).expect("made").ino;
         let file = inodes.make(dir, b"f", FileType::RegularFile, 0o644).expect("made");

@@ -14,11 +14,11 @@ pub const BACKGROUND_REQUESTS: u16 = 128;
 pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a thread that only looks waits before a signal that asks it to end counts: servers that are there answer sooner.
 pub const INTERRUPT_AFTER: Duration = Duration::from_secs(1);
-/// How long the kernel may believe attributes and entries: not at all, there are no leases yet.
-pub const TTL: Duration = Duration::ZERO;
 /// Names asked for at once from a directory.
 pub const DIRECTORY_BYTES: u32 = 64 << 10;
 /// `st_blksize`: what stdio and cp take as their buffer. Every buffer is a request, so larger than a page.
 pub const BLOCK_BYTES: u32 = 256 << 10;
 /// Unit in which statfs counts.
 pub const STATFS_BLOCK_BYTES: u32 = 4096;
+/// Inodes the kernel was told of and has not shown to have; beyond it attributes are told for the moment only.
+pub const NEW_INODES: usize = 1 << 16;

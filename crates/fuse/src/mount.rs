@@ -24,7 +24,7 @@ use fuser::{Session, SessionUnmounter};
 use crate::{
     FuseOptions,
     floor::Floor,
-    kernel::{self, Device, Filesystem},
+    kernel::{self, Device, Filesystem, Notifier},
     server::Server,
     transport::{Greeting, Transport},
 };
@@ -39,18 +39,23 @@ pub struct Mounted {
 
 /// Mounts `client`'s file system at the directory `point`; requests are served by tasks of this shard from now on.
 pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOptions) -> ClientResult<Mounted> {
-    let transport = Transport { server: Rc::new(Server::new(env, client)) };
-    mount_with(env, transport, point, options).await
+    let serve = |notifier: Notifier| {
+        let server = Rc::new(Server::new(env, client, notifier));
+        let told = Rc::downgrade(&server);
+        client.set_dropped(move |dropped| told.upgrade().is_none_or(|server| server.forget(dropped)));
+        Transport { server }
+    };
+    mount_with(env, serve, point, options).await
 }
 
 /// Mounts an empty file system in memory, of names without data: what the kernel and this crate cost by themselves.
 pub async fn mount_floor(env: &Env, point: &str, options: &FuseOptions) -> ClientResult<Mounted> {
-    mount_with(env, Floor::new(env), point, options).await
+    mount_with(env, |notifier| Floor::new(env, &notifier), point, options).await
 }
 
-async fn mount_with(
+async fn mount_with<F: Filesystem + 'static>(
     env: &Env,
-    filesystem: impl Filesystem + 'static,
+    filesystem: impl FnOnce(Notifier) -> F,
     point: &str,
     options: &FuseOptions,
 ) -> ClientResult<Mounted> {
@@ -79,6 +84,8 @@ async fn mount_with(
         Err(_) => return Err(ClientError::new(Errno::EIO, format!("mounting {point} ended without a word"))),
     };
     let descriptor = Descriptor::new(descriptor).map_err(|error| ClientError::new(Errno::EIO, error.message))?;
+    let descriptor = Rc::new(descriptor);
+    let filesystem = filesystem(Notifier::new(descriptor.clone()));
     let (log, path) = (env.clone(), point.to_owned());
     let device = Device::new(env, descriptor);
     let requests = Rc::downgrade(&device);

@@ -1,24 +1,40 @@
 //! Names: lookup, create, make, link, unlink, rename.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_client::{ClientResult, LayoutSpec};
 use forebay_proto::Errno;
 use fuser::{FileAttr, FileHandle, FopenFlags, RenameFlags};
 
 use crate::{
+    answer::Entry,
     caller::{Asker, decided},
     convert,
     data::DATA_FLAGS,
+    kernel::Told,
     server::Server,
 };
 
 impl Server {
     /// `.` of anything: the kernel has a handle of it, and not the inode.
-    pub async fn lookup(&self, parent: u64, name: &[u8]) -> ClientResult<FileAttr> {
+    pub async fn lookup(&self, parent: u64, name: &[u8]) -> ClientResult<Entry> {
         if name == b"." {
-            return self.getattr(parent, None).await;
+            let attr = self.getattr(parent, None).await?.attr;
+            return Ok(Entry::There(Told::once(attr)));
         }
-        self.exact(&self.client.lookup(&decided(), self.fid(parent), name).await?).await
+        match self.client.lookup(&decided(), self.fid(parent), name).await {
+            Ok(attr) => {
+                let exact = self.exact(&attr).await?;
+                let attributes_for = self.client.attributes_for(&attr);
+                Ok(self.named(parent, name, exact, attributes_for))
+            }
+            Err(error) if error.errno == Errno::ENOENT => {
+                let name_for = self.name_for(parent, name, None);
+                if name_for.is_zero() { Err(error) } else { Ok(Entry::Absent(name_for)) }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Here the server checks permissions too: the file may have come into being after the kernel looked.
@@ -29,14 +45,14 @@ impl Server {
         name: &[u8],
         mode: u32,
         flags: i32,
-    ) -> ClientResult<(FileAttr, FileHandle, FopenFlags)> {
-        let (parent, open) = (self.fid(parent), convert::open_mode(flags));
+    ) -> ClientResult<(Told, FileHandle, FopenFlags)> {
+        let (dir, open) = (self.fid(parent), convert::open_mode(flags));
         let (attr, file) = asker
-            .make(mode, async |caller| {
-                self.client.create(caller, parent, name, mode, open, LayoutSpec::inherit()).await
-            })
+            .make(mode, async |caller| self.client.create(caller, dir, name, mode, open, LayoutSpec::inherit()).await)
             .await?;
-        Ok((self.entry(&attr), self.add_file(file), DATA_FLAGS))
+        let name_for = self.name_for(parent, name, Some(attr.fid));
+        let attributes_for = self.tell_new(attr.fid.low, self.client.new_file_for(attr.fid));
+        Ok((Told { attr: self.entry(&attr), attributes_for, name_for }, self.add_file(file), DATA_FLAGS))
     }
 
     /// A file without a name (O_TMPFILE), made as `create` makes one with a name.
@@ -53,26 +69,27 @@ impl Server {
         Ok((self.entry(&attr), self.add_file(file), DATA_FLAGS))
     }
 
-    pub async fn mkdir(&self, asker: Asker, parent: u64, name: &[u8], mode: u32) -> ClientResult<FileAttr> {
-        let parent = self.fid(parent);
-        let made = asker.make(mode, async |caller| self.client.mkdir(caller, parent, name, mode).await).await?;
-        Ok(self.entry(&made))
+    pub async fn mkdir(&self, asker: Asker, parent: u64, name: &[u8], mode: u32) -> ClientResult<Entry> {
+        let dir = self.fid(parent);
+        let made = asker.make(mode, async |caller| self.client.mkdir(caller, dir, name, mode).await).await?;
+        Ok(self.named(parent, name, self.entry(&made), self.client.attributes_for(&made)))
     }
 
-    pub async fn mknod(&self, asker: Asker, parent: u64, name: &[u8], mode: u32, rdev: u32) -> ClientResult<FileAttr> {
-        let (parent, rdev) = (self.fid(parent), rdev.into());
-        let made = asker.make(mode, async |caller| self.client.mknod(caller, parent, name, mode, rdev).await).await?;
-        Ok(self.entry(&made))
+    pub async fn mknod(&self, asker: Asker, parent: u64, name: &[u8], mode: u32, rdev: u32) -> ClientResult<Entry> {
+        let (dir, rdev) = (self.fid(parent), rdev.into());
+        let made = asker.make(mode, async |caller| self.client.mknod(caller, dir, name, mode, rdev).await).await?;
+        Ok(self.named(parent, name, self.entry(&made), self.client.attributes_for(&made)))
     }
 
-    pub async fn symlink(&self, asker: Asker, parent: u64, name: &[u8], target: &[u8]) -> ClientResult<FileAttr> {
-        let parent = self.fid(parent);
-        let made = asker.make(0, async |caller| self.client.symlink(caller, parent, name, target).await).await?;
-        Ok(self.entry(&made))
+    pub async fn symlink(&self, asker: Asker, parent: u64, name: &[u8], target: &[u8]) -> ClientResult<Entry> {
+        let dir = self.fid(parent);
+        let made = asker.make(0, async |caller| self.client.symlink(caller, dir, name, target).await).await?;
+        Ok(self.named(parent, name, self.entry(&made), self.client.attributes_for(&made)))
     }
 
-    pub async fn link(&self, ino: u64, parent: u64, name: &[u8]) -> ClientResult<FileAttr> {
-        Ok(self.entry(&self.client.link(&decided(), self.fid(ino), self.fid(parent), name).await?))
+    pub async fn link(&self, ino: u64, parent: u64, name: &[u8]) -> ClientResult<Entry> {
+        let attr = self.client.link(&decided(), self.fid(ino), self.fid(parent), name).await?;
+        Ok(self.named(parent, name, self.entry(&attr), Duration::ZERO))
     }
 
     pub async fn unlink(&self, parent: u64, name: &[u8]) -> ClientResult<()> {

@@ -4,19 +4,29 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
+    time::Duration,
 };
 
-use forebay_client::{Attr, Client, ClientResult, OpenFile};
-use forebay_env::Env;
+use forebay_client::{Attr, Client, ClientResult, Dropped, OpenFile};
+use forebay_env::{Env, Time};
 use forebay_proto::{Errno, Fid};
-use fuser::{FileAttr, FileHandle};
+use fuser::{FileAttr, FileHandle, INodeNo};
 
-use crate::{convert, directories::Directory};
+use crate::{
+    answer::Entry,
+    convert,
+    directories::Directory,
+    kernel::{Notifier, Told},
+    limits,
+};
 
 /// One mount's state: its handles.
 pub(crate) struct Server {
     pub env: Env,
     pub client: Client,
+    notifier: Notifier,
+    /// Inodes the kernel was told of with attributes, and has not shown to have: until when it may believe those.
+    new: RefCell<BTreeMap<u64, Time>>,
     files: RefCell<BTreeMap<u64, Rc<Open>>>,
     directories: RefCell<BTreeMap<u64, Rc<Directory>>>,
     next_directory: Cell<u64>,
@@ -30,10 +40,12 @@ pub(crate) struct Open {
 }
 
 impl Server {
-    pub fn new(env: &Env, client: &Client) -> Self {
+    pub fn new(env: &Env, client: &Client, notifier: Notifier) -> Self {
         Self {
             env: env.clone(),
             client: client.clone(),
+            notifier,
+            new: RefCell::default(),
             files: RefCell::default(),
             directories: RefCell::default(),
             next_directory: Cell::new(1),
@@ -44,6 +56,58 @@ impl Server {
     /// names all live on MDT0000, whose fids are their low word.
     pub fn fid(&self, ino: u64) -> Fid {
         Fid { high: 0, low: ino }
+    }
+
+    /// What a name leads to, and how long the kernel may believe that it does.
+    pub fn named(&self, parent: u64, name: &[u8], attr: FileAttr, attributes_for: Duration) -> Entry {
+        let name_for = self.name_for(parent, name, Some(self.fid(attr.ino.0)));
+        let attributes_for = self.tell_new(attr.ino.0, attributes_for);
+        Entry::There(Told { attr, attributes_for, name_for })
+    }
+
+    /// How long the kernel may believe that a name leads to `fid`.
+    pub fn name_for(&self, parent: u64, name: &[u8], fid: Option<Fid>) -> Duration {
+        if self.notifier.forgets_names() { self.client.name_for(self.fid(parent), name, fid) } else { Duration::ZERO }
+    }
+
+    /// What the kernel may believe no more. False: it may be about to take up an inode it has just been told of.
+    pub fn forget(&self, dropped: Dropped) -> bool {
+        match dropped {
+            Dropped::Attributes(fid) => self.forget_attributes(fid.low),
+            Dropped::Names => {
+                self.notifier.forget_names();
+                true
+            }
+        }
+    }
+
+    /// The kernel is to ask for the attributes again.
+    pub fn forget_attributes(&self, ino: u64) -> bool {
+        let forgotten = self.notifier.forget_attributes(INodeNo(ino));
+        let now = self.env.now();
+        forgotten || self.new.borrow().get(&ino).is_none_or(|until| *until <= now)
+    }
+
+    /// The kernel is being told of an inode it may not have so far: how long it may believe its attributes, if they are
+    /// leased for `leased_for`.
+    pub fn tell_new(&self, ino: u64, leased_for: Duration) -> Duration {
+        let (mut new, now) = (self.new.borrow_mut(), self.env.now());
+        if new.len() >= limits::NEW_INODES {
+            new.retain(|_, until| *until > now);
+        }
+        if leased_for.is_zero() || new.len() >= limits::NEW_INODES {
+            return Duration::ZERO;
+        }
+        new.insert(ino, now + leased_for);
+        leased_for
+    }
+
+    /// The kernel has the inode.
+    pub fn known(&self, ino: u64) {
+        let mut new = self.new.borrow_mut();
+        if !new.is_empty() {
+            new.remove(&ino);
+        }
     }
 
     /// Attributes as the kernel wants them.

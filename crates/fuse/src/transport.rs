@@ -16,7 +16,7 @@ use crate::{
     convert,
     kernel::{
         Filesystem, ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-        ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+        ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Told,
     },
     limits,
     locks::Wanted,
@@ -95,6 +95,10 @@ fn owned(name: impl AsRef<OsStr>) -> Bytes {
 }
 
 impl Filesystem for Transport {
+    fn knows(&self, ino: INodeNo) {
+        self.server.known(ino.0);
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = owned(name);
         self.serve(reply, async move |server: &Server| server.lookup(parent.0, &name).await);
@@ -199,8 +203,8 @@ impl Filesystem for Transport {
     ) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
         self.send(async move |server: &Server| match server.create(asker, parent.0, &name, mode, flags).await {
-            Ok((attr, handle, flags)) => {
-                let taken = reply.created(&limits::TTL, &attr, GENERATION, handle, flags);
+            Ok((entry, handle, flags)) => {
+                let taken = reply.created(&entry, GENERATION, handle, flags);
                 opened(server, handle, taken).await;
             }
             Err(error) => refuse(server, &error, |errno| reply.error(errno)),
@@ -211,7 +215,7 @@ impl Filesystem for Transport {
         let (asker, mode) = (Asker::of(request), with_umask(mode, umask));
         self.send(async move |server: &Server| match server.tmpfile(asker, parent.0, mode, flags).await {
             Ok((attr, handle, flags)) => {
-                let taken = reply.created(&limits::TTL, &attr, GENERATION, handle, flags);
+                let taken = reply.created(&Told::once(attr), GENERATION, handle, flags);
                 opened(server, handle, taken).await;
             }
             Err(error) => refuse(server, &error, |errno| reply.error(errno)),
@@ -306,7 +310,7 @@ impl Filesystem for Transport {
                 // A file without attributes is gone by now, and so is its name.
                 let Some(attr) = &entry.attr else { return false };
                 let (attr, name) = (server.entry(attr), OsStr::from_bytes(&entry.name));
-                reply.add(attr.ino, entry.cookie, name, &limits::TTL, &attr, GENERATION)
+                reply.add(attr.ino, entry.cookie, name, &Told::once(attr), GENERATION)
             };
             match server.readdir(fh, offset, true, add).await {
                 Ok(()) => reply.ok(),

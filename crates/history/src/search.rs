@@ -129,7 +129,8 @@ fn next<I, O>(history: &[Operation<I, O>], done: &Done) -> Vec<usize> {
     }
     let waits_for = |which: usize, other: usize| {
         let (one, before) = (&history[which], &history[other]);
-        other != which && one.worker == before.worker && before.output.is_some() && before.ended <= one.begun
+        // Answered from a cache, they take no time: then their order is that of the history.
+        other < which && one.worker == before.worker && before.output.is_some() && before.ended <= one.begun
     };
     let all = candidates.clone();
     candidates.retain(|which| history[*which].begun <= first_end && !all.iter().any(|other| waits_for(*which, *other)));

@@ -1,8 +1,10 @@
 //! Why an operation did not finish: for good, or until something is there.
 
+use std::collections::BTreeMap;
+
 use forebay_proto::{DecodeError, Errno, ErrorReply, Fid};
 
-use crate::keys::Key;
+use crate::{keys::Key, leases::Use};
 
 /// Why `apply` stopped. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub enum Halt {
     Truncating(Fid),
     /// A new placement table is being committed: wait for it, begin anew.
     Placing,
+    /// Other clients keep what this operation shows or changes: recall it, begin anew.
+    Kept(BTreeMap<Fid, Use>),
 }
 
 /// Result of the parts of an operation.

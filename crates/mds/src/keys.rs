@@ -170,6 +170,11 @@ pub fn fid_of(key: &[u8]) -> Option<Fid> {
     Fid::from_key(key.get(1..)?)
 }
 
+/// The inode that whoever keeps a copy of what lies under `key` has a lease on.
+pub fn leased(key: &[u8]) -> Option<Fid> {
+    matches!(key.first(), Some(&(INODE | DIRENT | XATTR))).then(|| fid_of(key))?
+}
+
 /// The first key after all those that begin with `prefix` (whose last byte is not 0xff all through).
 pub fn after(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -195,6 +200,8 @@ mod tests {
         assert_eq!(destroy_of(destroy(9, fid).as_ref()), Some((9, fid)));
         assert_eq!(sequence_of(lease(FidSequence(7)).as_ref()), Some(FidSequence(7)));
         assert_eq!(fid_of(&[INODE, 1]), None);
+        assert_eq!([inode(fid), dirent(fid, 1), dirents(fid), xattrs(fid)].map(|k| leased(k.as_ref())), [Some(fid); 4]);
+        assert_eq!([handle(fid, SessionId(4), 5), orphan(fid)].map(|k| leased(k.as_ref())), [None; 2]);
     }
 
     #[test]

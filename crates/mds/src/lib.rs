@@ -17,6 +17,7 @@ mod halt;
 mod inode;
 mod keys;
 mod layout_row;
+mod leases;
 pub mod limits;
 mod load;
 mod locks;

@@ -64,3 +64,13 @@ pub const FORGOTTEN_INTERVAL: Duration = Duration::from_millis(20);
 pub const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Most pools: the table they are part of stays small.
 pub const POOLS: usize = 64;
+/// Leases of all clients: each takes about 200 bytes.
+pub const CLIENT_LEASES: usize = 1 << 19;
+/// How long an inode that two clients change is not leased: it would only be recalled again.
+pub const CONTENDED: Duration = Duration::from_millis(500);
+/// The same of one that a client changes and others look at.
+pub const SHOWN: Duration = Duration::from_millis(50);
+/// Contended inodes remembered before those that are no more are forgotten.
+pub const CONTENDED_INODES: usize = 10_000;
+/// How long a client's question for recalls waits for one: its answer also keeps the leases alive.
+pub const RECALL_WAIT: Duration = Duration::from_millis(600);

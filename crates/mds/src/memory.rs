@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_proto::{ClientId, Fid, FidSequence, message::LayoutSpec};
 
-use crate::{limits, locks::Locks, opens::Opens, placement::Placement};
+use crate::{leases::Leases, limits, locks::Locks, opens::Opens, placement::Placement};
 
 /// See the module.
 pub struct Memory {
@@ -27,6 +27,8 @@ pub struct Memory {
     pub placing: bool,
     /// OSTs that said lately that they are (nearly) full: files do not grow onto them.
     pub full: BTreeSet<u32>,
+    /// What clients keep of inodes and names.
+    pub kept: Leases,
     /// Whose each leased sequence is.
     pub leases: BTreeMap<FidSequence, ClientId>,
     /// The next sequence to lease.
@@ -49,6 +51,7 @@ impl Memory {
             placement: Placement::default(),
             placing: false,
             full: BTreeSet::new(),
+            kept: Leases::default(),
             leases: BTreeMap::new(),
             // Sequence 0 holds the root. The index keeps the sequences of several MDTs, and so st_ino, apart.
             next_sequence: u64::from(mdt_index) << 32 | 1,

@@ -356,7 +356,8 @@ impl Run {
                     );
                     for (name, child) in names {
                         let request = Lookup { caller: root(), parent: *fid, name: Bytes::from(name.clone()) };
-                        assert_eq!(self.world.run(|tx| ops::lookup::apply(tx, &request)).attr.fid, *child);
+                        let found = self.world.run(|tx| ops::lookup::apply(tx, &request)).entry;
+                        assert_eq!(found.map(|entry| entry.attr.fid), Some(*child));
                     }
                 }
             }

@@ -1,6 +1,9 @@
 //! How an operation is applied: begun anew until all it needs is there, followed by what it entails.
 
-use std::cell::Cell;
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
 
 use forebay_proto::{ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno};
 use forebay_store::{StoreError, StoreErrorKind, Txn};
@@ -9,8 +12,10 @@ use forebay_target::{Answer, Context, store_error};
 use crate::{
     Mds,
     halt::{Halt, Step},
-    keys::Key,
+    keys::{self, Key},
+    leases::{Leases, Use},
     limits,
+    memory::Memory,
     placement::Table,
     tx::{Alone, Effects, Origin, Sharing, Tx},
 };
@@ -23,6 +28,15 @@ use crate::{
 struct Shared<'a> {
     ctx: &'a Context,
     unsettled: Cell<bool>,
+    leases: &'a Leases,
+    /// Other clients may still show what was there before: see [`crate::leases`].
+    kept: RefCell<BTreeMap<Fid, Use>>,
+}
+
+impl<'a> Shared<'a> {
+    fn new(ctx: &'a Context, leases: &'a Leases) -> Self {
+        Self { ctx, unsettled: Cell::new(false), leases, kept: RefCell::default() }
+    }
 }
 
 impl Sharing for Shared<'_> {
@@ -30,19 +44,51 @@ impl Sharing for Shared<'_> {
         if !self.ctx.is_settled(&[key]) {
             self.unsettled.set(true);
         }
+        if !self.ctx.is_replay()
+            && let Some(fid) = keys::leased(key.as_ref())
+            && self.leases.is_in_the_way(self.ctx.session(), fid, Use::Shows)
+        {
+            self.kept.borrow_mut().insert(fid, Use::Shows);
+        }
+    }
+
+    fn kept(&self) -> BTreeMap<Fid, Use> {
+        self.kept.take()
+    }
+}
+
+/// While it lives no lease on these inodes is granted.
+struct Awaiting<'a> {
+    mds: &'a Mds,
+    fids: Vec<Fid>,
+}
+
+impl<'a> Awaiting<'a> {
+    fn new(mds: &'a Mds, fids: Vec<Fid>) -> Self {
+        fids.iter().for_each(|fid| mds.memory.borrow_mut().kept.await_end(*fid));
+        Self { mds, fids }
+    }
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        let mut memory = self.mds.memory.borrow_mut();
+        self.fids.iter().for_each(|fid| memory.kept.stop_awaiting(*fid));
     }
 }
 
 /// Rows an operation was found to need, gathered over its attempts: brought to memory together, so that bringing one does
 /// not push out another.
-struct Wants {
+struct Wants<'a> {
     rows: Vec<Key>,
     attempts: usize,
+    /// Leases it had to have recalled: nobody gets them anew before it is through.
+    awaiting: Vec<Awaiting<'a>>,
 }
 
-impl Wants {
+impl Wants<'_> {
     fn new(hint: &[Key]) -> Self {
-        Self { rows: hint.to_vec(), attempts: 0 }
+        Self { rows: hint.to_vec(), attempts: 0, awaiting: Vec::new() }
     }
 
     /// Counts an attempt. Errors: EAGAIN after too many.
@@ -67,21 +113,26 @@ impl Mds {
         loop {
             wants.again()?;
             ctx.prefetch(&wants.rows).await?;
-            let shared = Shared { ctx, unsettled: Cell::new(false) };
-            let result = {
+            let (result, granted, unsettled) = {
                 let memory = self.memory.borrow();
+                let shared = Shared::new(ctx, &memory.kept);
                 let mut txn = ctx.store().begin();
-                op(&mut Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0))))
+                let mut tx = Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0)));
+                let result = unless_kept(op(&mut tx), &shared.kept());
+                (result, std::mem::take(&mut tx.effects.granted), shared.unsettled.get())
             };
             let result = match result {
                 Ok(reply) => Ok(Answer::read(&reply)),
                 Err(Halt::Fail(error)) => Err(error),
                 Err(halt) => {
-                    self.wait_for(halt, &mut wants.rows).await;
+                    self.wait_for(ctx.session(), halt, &mut wants).await;
                     continue;
                 }
             };
-            self.settle(ctx, &shared, &result).await?;
+            if result.is_ok() {
+                self.grant(ctx.session(), &granted);
+            }
+            self.settle(ctx, unsettled, &result).await?;
             return result;
         }
     }
@@ -97,13 +148,17 @@ impl Mds {
         loop {
             wants.again()?;
             ctx.prefetch(&wants.rows).await?;
-            let shared = Shared { ctx, unsettled: Cell::new(false) };
             let (mut halted, mut effects) = (None, Effects::default());
-            let result = ctx.apply(|txn, transno| {
-                self.apply(txn, &shared, self.origin(ctx, transno), &op, &mut effects, &mut halted)
-            });
+            let (result, unsettled) = {
+                let memory = self.memory.borrow();
+                let shared = Shared::new(ctx, &memory.kept);
+                let result = ctx.apply(|txn, transno| {
+                    self.apply(txn, &memory, &shared, self.origin(ctx, transno), &op, &mut effects, &mut halted)
+                });
+                (result, shared.unsettled.get())
+            };
             if let Some(halt) = halted {
-                self.wait_for(halt, &mut wants.rows).await;
+                self.wait_for(ctx.session(), halt, &mut wants).await;
                 continue;
             }
             if lacks_rows(&result) {
@@ -113,8 +168,10 @@ impl Mds {
             if result.is_ok() {
                 ctx.touch(&effects.touched);
                 self.follow(&effects);
+                self.note_changes(ctx.session(), &effects);
+                self.grant(ctx.session(), &effects.granted);
             }
-            self.settle(ctx, &shared, &result).await?;
+            self.settle(ctx, unsettled, &result).await?;
             let answer = result?;
             self.follow_up(ctx, &answer, &effects).await?;
             return Ok(answer);
@@ -128,7 +185,9 @@ impl Mds {
             wants.again()?;
             self.store.prefetch(&wants.rows).await.map_err(store_error)?;
             let (mut halted, mut effects) = (None, Effects::default());
-            let result = self.target()?.apply(|txn, transno| {
+            let target = self.target()?;
+            let result = target.apply(|txn, transno| {
+                let memory = self.memory.borrow();
                 let origin = Origin {
                     session: SessionId(0),
                     client: ClientId::default(),
@@ -137,10 +196,10 @@ impl Mds {
                     now_ns: self.env.unix_time().0,
                     has_room: true,
                 };
-                self.apply(txn, &Alone, origin, &op, &mut effects, &mut halted)
+                self.apply(txn, &memory, &Alone, origin, &op, &mut effects, &mut halted)
             });
             if let Some(halt) = halted {
-                self.wait_for(halt, &mut wants.rows).await;
+                self.wait_for(SessionId(0), halt, &mut wants).await;
             } else if lacks_rows(&result) {
                 wants.rows.append(&mut effects.written);
             } else if has_errno(&result, StoreErrorKind::Busy) {
@@ -153,20 +212,28 @@ impl Mds {
         }
     }
 
-    /// Runs `op` over `txn`; memory follows at once, before anything else can run.
+    /// Runs `op` over `txn`; memory follows at once, before anything else can run. Nothing is changed while other clients
+    /// keep what it would change.
+    #[allow(clippy::too_many_arguments)] // one call's parts
     fn apply<R>(
         &self,
         txn: &mut Txn,
+        memory: &Memory,
         sharing: &dyn Sharing,
         origin: Origin,
         op: &impl Fn(&mut Tx<'_>) -> Step<R>,
         effects: &mut Effects,
         halted: &mut Option<Halt>,
     ) -> Result<R, ErrorReply> {
-        let memory = self.memory.borrow();
-        let mut tx = Tx::new(txn, sharing, &memory, origin);
-        let result = op(&mut tx);
+        let mut tx = Tx::new(txn, sharing, memory, origin);
+        let mut result = op(&mut tx);
         *effects = std::mem::take(&mut tx.effects);
+        let mut kept = sharing.kept();
+        if result.is_ok() && !origin.is_replay {
+            let changes = effects.changes().filter(|fid| memory.kept.is_in_the_way(origin.session, *fid, Use::Changes));
+            kept.extend(changes.map(|fid| (fid, Use::Changes)));
+        }
+        result = unless_kept(result, &kept);
         result.map_err(|halt| match halt {
             Halt::Fail(error) => error,
             halt => {
@@ -177,13 +244,39 @@ impl Mds {
     }
 
     /// Waits until what stopped an operation is there.
-    async fn wait_for(&self, halt: Halt, rows: &mut Vec<Key>) {
+    async fn wait_for<'a>(&'a self, session: SessionId, halt: Halt, wants: &mut Wants<'a>) {
         match halt {
-            Halt::Missing(key) => rows.push(key),
+            Halt::Missing(key) => wants.rows.push(key),
+            Halt::Kept(uses) => {
+                wants.awaiting.push(Awaiting::new(self, uses.keys().copied().collect()));
+                self.recall(session, &uses).await;
+            }
             Halt::Truncating(fid) => self.wait_until(|memory| !memory.truncating.contains(&fid)).await,
             Halt::Placing => self.wait_until(|memory| !memory.placing).await,
             Halt::Fail(_) => {}
         }
+    }
+
+    /// Waits until no other client keeps what `session` wants to show or to change.
+    async fn recall(&self, session: SessionId, uses: &BTreeMap<Fid, Use>) {
+        loop {
+            let changed = self.changed();
+            let now = self.env.now();
+            let Some(end) = self.memory.borrow_mut().kept.recall(session, uses, now) else { return };
+            // Either it comes back, or it has come to its end: no matter which.
+            let _ = self.env.timeout(end.since(now), changed).await;
+        }
+    }
+
+    fn grant(&self, session: SessionId, fids: &[Fid]) {
+        let kept = &mut self.memory.borrow_mut().kept;
+        fids.iter().for_each(|fid| kept.grant(session, *fid));
+    }
+
+    /// What a client changed that it also keeps is not shown to others yet.
+    fn note_changes(&self, session: SessionId, effects: &Effects) {
+        let kept = &mut self.memory.borrow_mut().kept;
+        effects.changes().for_each(|fid| kept.changed(session, fid));
     }
 
     fn origin(&self, ctx: &Context, transno: Transno) -> Origin {
@@ -201,11 +294,11 @@ impl Mds {
     async fn settle(
         &self,
         ctx: &Context,
-        shared: &Shared<'_>,
+        unsettled: bool,
         result: &Result<Answer, ErrorReply>,
     ) -> Result<(), ErrorReply> {
         match result {
-            _ if !shared.unsettled.get() => Ok(()),
+            _ if !unsettled => Ok(()),
             Ok(answer) if answer.transno != Transno(0) => ctx.target().wait_committed(answer.transno).await,
             _ => ctx.store().sync().await.map_err(store_error),
         }
@@ -259,6 +352,14 @@ impl Mds {
             self.wait_until(|memory| !memory.truncating.contains(&fid)).await;
         }
         Ok(())
+    }
+}
+
+/// An answer shows nothing, an error neither, that others do not see yet.
+fn unless_kept<R>(result: Step<R>, kept: &BTreeMap<Fid, Use>) -> Step<R> {
+    match result {
+        Ok(_) | Err(Halt::Fail(_)) if !kept.is_empty() => Err(Halt::Kept(kept.clone())),
+        result => result,
     }
 }
 

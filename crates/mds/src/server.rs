@@ -10,12 +10,15 @@ use bytes::Bytes;
 use forebay_env::{Address, Env, Time, sync::Notify};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid,
-    message::{ExtendLayout, LayoutSpec, Migrate, Op, Open, OpenReply, SetAttr, SetLayout},
+    limits::LEASE_TERM,
+    message::{AwaitRecalls, ExtendLayout, LayoutSpec, Migrate, Op, Open, OpenReply, RecallsReply, SetAttr, SetLayout},
 };
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
-use crate::{inode::Inode, keys, limits, load, memory::Memory, ops, osts::Osts, placement::OstSpace, tx::Effects};
+use crate::{
+    inode::Inode, keys, leases::Leases, limits, load, memory::Memory, ops, osts::Osts, placement::OstSpace, tx::Effects,
+};
 
 /// How a metadata server is run.
 #[derive(Clone)]
@@ -63,10 +66,13 @@ pub struct Mds {
 impl Mds {
     /// Starts serving the MDT of `store`: writes the first rows of a new one, loads what is kept in memory, begins
     /// recovery. Serve connections with [`Target::serve`].
-    pub async fn start(env: &Env, store: Store, options: MdsOptions) -> Result<(Rc<Self>, Target), ErrorReply> {
+    pub async fn start(env: &Env, store: Store, mut options: MdsOptions) -> Result<(Rc<Self>, Target), ErrorReply> {
+        // Who does not come back in it has no leases any more.
+        options.target.recovery_window = options.target.recovery_window.max(LEASE_TERM);
         load::bootstrap(env, &store, options.osts.keys().copied()).await?;
         let mut memory = load::memory(&store).await?;
         overlay(&mut memory.default_layout, &options.default_layout);
+        memory.kept = Leases::new(store.incarnation());
         let description = store.identity().target.to_string();
         let mds = Rc::new(Self {
             env: env.clone(),
@@ -195,11 +201,30 @@ impl Mds {
             Op::SetPool => run!(modify, ops::pool::keys, ops::pool::set),
             Op::GetPools => Ok(Answer::read(&ops::pool::list(self.memory.borrow().placement.newest_table()))),
             Op::Lock => self.lock(&ctx, &body).await,
+            Op::AwaitRecalls => self.await_recalls(&ctx, &body).await,
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {
                 let message = format!("{} is not an operation of a metadata server", op.name());
                 Err(ErrorReply::new(Errno::EOPNOTSUPP, message))
             }
+        }
+    }
+
+    /// Recalls for a client, which answers with the next such request; nothing, if there is none for a while.
+    async fn await_recalls(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+        let AwaitRecalls { acknowledged, returned } = Decode::from_bytes(body)?;
+        if self.memory.borrow_mut().kept.acknowledge(ctx.session(), acknowledged, &returned) {
+            self.memory_changed();
+        }
+        let until = self.env.now() + limits::RECALL_WAIT;
+        loop {
+            let (fids, sequence, recall) = self.memory.borrow_mut().kept.recalls(ctx.session());
+            let next = recall.notified();
+            let left = until.since(self.env.now());
+            if !fids.is_empty() || left.is_zero() {
+                return Ok(Answer::read(&RecallsReply { fids, sequence: sequence.max(acknowledged) }));
+            }
+            let _ = self.env.timeout(left, next).await;
         }
     }
 
@@ -235,6 +260,7 @@ impl Service for Mds {
     }
 
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Result<Answer, ErrorReply> {
+        self.memory.borrow_mut().kept.heard(ctx.session(), self.env.now());
         self.dispatch(ctx, op, body).await
     }
 
@@ -260,6 +286,10 @@ impl Service for Mds {
     }
 
     async fn session_ended(self: Rc<Self>, session: SessionId, client: ClientId, evicted: bool) {
+        if !evicted {
+            self.memory.borrow_mut().kept.forget(session);
+            self.memory_changed();
+        }
         // It may have to wait for OSTs that are away; nobody else shall wait for that.
         self.env.clone().spawn(async move { self.end_session(session, client, evicted).await });
     }
@@ -271,14 +301,18 @@ impl Service for Mds {
 
     fn status(&self) -> String {
         let memory = self.memory.borrow();
+        let (leases, granted, recalled) = memory.kept.counters();
         format!(
-            "{{\"inodes\": {}, \"open_handles\": {}, \"truncating\": {}, \"leased_sequences\": {}, \"collecting\": {}, \"locks\": {}}}",
+            "{{\"inodes\": {}, \"open_handles\": {}, \"truncating\": {}, \"leased_sequences\": {}, \"collecting\": {}, \"locks\": {}, \"leases\": {}, \"leases_granted\": {}, \"leases_recalled\": {}}}",
             memory.inodes,
             memory.opens.handle_count(),
             memory.truncating.len(),
             memory.leases.len(),
             self.collecting.get(),
             memory.locks.len(),
+            leases,
+            granted,
+            recalled,
         )
     }
 }

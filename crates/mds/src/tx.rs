@@ -4,14 +4,20 @@
 //! Invariant: every inode, name and set of names that is read or changed is noted for commit on share. A change may be
 //! built on another session's uncommitted one, as commits are a prefix; its reply then leaves only after the commit.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use forebay_proto::{ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno, message::LockSpec};
+use forebay_proto::{
+    ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno,
+    message::{Attr, LockSpec},
+};
 use forebay_store::{StoreErrorKind, StoreResult, Txn};
 
 use crate::{
     halt::{Halt, Step, corrupt},
     inode::Inode,
     keys::{self, Key},
+    leases::Use,
     memory::Memory,
     opens::OpenChange,
     ops,
@@ -46,6 +52,11 @@ impl Rows for Txn {
 pub trait Sharing {
     /// The operation builds on, or shows, what lies under `key`.
     fn note(&self, key: Key);
+
+    /// What other clients may show differently so far. Asked once, at the end.
+    fn kept(&self) -> BTreeMap<Fid, Use> {
+        BTreeMap::new()
+    }
 }
 
 /// For changes of the server's own: nobody sees them.
@@ -95,6 +106,17 @@ pub struct Effects {
     pub touched: Vec<Key>,
     /// Rows that are set or removed.
     pub written: Vec<Key>,
+    /// A session may write to it from now on: the OSTs know its size and times.
+    pub opened: Option<Fid>,
+    /// Leases given with the reply.
+    pub granted: Vec<Fid>,
+}
+
+impl Effects {
+    /// Inodes that whoever keeps anything of them has to drop: attributes, names, or who may write.
+    pub fn changes(&self) -> impl Iterator<Item = Fid> {
+        self.written.iter().filter_map(|key| keys::leased(key.as_ref())).chain(self.opened)
+    }
 }
 
 /// See the module.
@@ -143,6 +165,33 @@ impl<'a> Tx<'a> {
     pub fn delete(&mut self, key: Key) {
         self.effects.written.push(key);
         self.rows.delete(key.as_ref());
+    }
+
+    /// Leases `fid` to the session with the reply: `flag` of [`lease_flags`], or 0. A file's attributes are not to be had
+    /// while a session may write to it.
+    pub fn lease(&mut self, fid: Fid, flag: u32) -> u32 {
+        let is_written = self.memory.opens.has_writer(fid) || self.effects.opened == Some(fid);
+        let is_cut = self.effects.truncate == Some(fid);
+        if is_written || is_cut { 0 } else { self.lease_anyway(fid, flag) }
+    }
+
+    /// The same of a file that nobody else has open, as this request makes it.
+    pub fn lease_anyway(&mut self, fid: Fid, flag: u32) -> u32 {
+        let origin = &self.origin;
+        let is_client = origin.session != SessionId(0) && !origin.is_replay;
+        if !is_client || !self.memory.kept.is_free(origin.session, fid) {
+            return 0;
+        }
+        self.effects.granted.push(fid);
+        flag
+    }
+
+    /// A directory as this operation leaves it, for a client that keeps it.
+    pub fn kept_parent(&self, fid: Fid) -> Step<Option<Attr>> {
+        if self.origin.is_replay || !self.memory.kept.has(self.origin.session, fid) {
+            return Ok(None);
+        }
+        Ok(self.find_inode(fid)?.map(|dir| self.attr(fid, &dir)))
     }
 
     /// Notes that the operation shows, or builds on, what lies under `key`.

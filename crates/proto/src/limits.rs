@@ -1,5 +1,7 @@
 //! Bounds that both ends of the wire must agree on.
 
+use std::time::Duration;
+
 /// Longest file name, in bytes.
 pub const NAME_BYTES: usize = 255;
 /// Longest symbolic link target, in bytes.
@@ -30,3 +32,10 @@ pub const COMPONENTS: usize = 64;
 pub const POOL_NAME_BYTES: usize = 15;
 /// Requests one session may have in flight.
 pub const SLOTS: u16 = 64;
+/// How long a client may use its leases after it sent the last request that the MDT answered.
+pub const LEASE_CLIENT_TERM: Duration = Duration::from_millis(1600);
+/// How long the MDT waits for a client that does not answer a recall, after its last request: longer than
+/// [`LEASE_CLIENT_TERM`] by more than clocks drift apart in that time. No recovery window is shorter.
+pub const LEASE_TERM: Duration = Duration::from_secs(2);
+/// Recalls in one reply.
+pub const RECALLS: usize = 1000;

@@ -91,6 +91,8 @@ impl Core {
                 let words = "the target recovers; replays and reclaims only";
                 self.refuse(connection, header, &ErrorReply::new(Errno::RECOVERING, words));
             }
+            // Outside of the slots: it waits for news, and must not wait behind those who wait for what it brings.
+            Op::AwaitRecalls => self.execute(session, op, request),
             _ => match session.begin(header.slot, header.sequence) {
                 Begin::Execute => self.execute(session, op, request),
                 Begin::Again { transno, op: kept, body } => {

@@ -21,7 +21,7 @@ use crate::{limits, signals};
 /// The mount's descriptor, and what is to be answered over it.
 pub(crate) struct Device {
     env: Env,
-    descriptor: Descriptor,
+    descriptor: Rc<Descriptor>,
     /// Requests without an answer so far.
     open: RefCell<BTreeMap<u64, Asked>>,
     /// Those of them whose threads have a signal to see to.
@@ -53,7 +53,7 @@ pub(super) enum Waiter {
 }
 
 impl Device {
-    pub fn new(env: &Env, descriptor: Descriptor) -> Rc<Self> {
+    pub fn new(env: &Env, descriptor: Rc<Descriptor>) -> Rc<Self> {
         let (open, interrupted, bounded) = (RefCell::default(), RefCell::default(), Cell::new(0));
         Rc::new(Self { env: env.clone(), descriptor, open, interrupted, bounded, answered: Notify::new() })
     }

@@ -194,6 +194,9 @@ macro_rules! filesystem {
         /// What serves the kernel's requests. What is not there answers ENOSYS.
         #[allow(clippy::too_many_arguments, unused_variables)] // as the kernel's structures
         pub(crate) trait Filesystem {
+            /// The kernel speaks of an inode it was told of: it has it.
+            fn knows(&self, ino: INodeNo) {}
+
             $(fn $name(&self, request: &Request, $($arg: $type,)* reply: $reply) {
                 reply.error(Errno::ENOSYS);
             })*
@@ -286,6 +289,9 @@ fn malformed(device: &Rc<Device>, header: &Header) {
 #[allow(clippy::too_many_lines)] // a table
 fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Args<'_>) -> Result<(), Malformed> {
     let (from, node) = (&header.request, header.node);
+    if header.op != op::FORGET {
+        fs.knows(node);
+    }
     macro_rules! reply {
         () => {
             header.reply(device)

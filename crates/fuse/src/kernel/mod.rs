@@ -12,8 +12,10 @@
 mod args;
 mod device;
 mod dispatch;
+mod notify;
 mod reply;
 
 pub(crate) use device::{Device, serve};
 pub(crate) use dispatch::{Filesystem, Request};
+pub(crate) use notify::Notifier;
 pub(crate) use reply::*;

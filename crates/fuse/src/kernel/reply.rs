@@ -15,8 +15,25 @@ use fuser::{Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INode
 use super::device::{Device, Waiter};
 
 const OUT_HEADER_BYTES: usize = 16;
+/// `struct fuse_entry_out`.
+const ENTRY_BYTES: usize = 128;
 /// Entries of a directory begin at multiples of this.
 const ENTRY_ALIGN: usize = 8;
+
+/// What the kernel is told of an inode under a name, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub attr: FileAttr,
+    pub attributes_for: Duration,
+    pub name_for: Duration,
+}
+
+impl Told {
+    /// For this moment only.
+    pub fn once(attr: FileAttr) -> Self {
+        Self { attr, attributes_for: Duration::ZERO, name_for: Duration::ZERO }
+    }
+}
 
 /// The right, and the duty, to answer one request.
 pub(crate) struct Reply {
@@ -132,15 +149,24 @@ impl ReplyData {
 }
 
 impl ReplyEntry {
-    pub fn entry(self, ttl: &Duration, attr: &FileAttr, generation: Generation) {
-        self.0.send(0, &[&entry(ttl, attr, generation)]);
+    pub fn entry(self, told: &Told, generation: Generation) {
+        self.0.send(0, &[&entry(told, generation)]);
+    }
+
+    /// There is no such name, for so long.
+    pub fn absent(self, name_for: Duration) {
+        let mut out = Out::default();
+        out.u64(0).u64(0).u64(name_for.as_secs()).u64(0).u32(name_for.subsec_nanos()).u32(0);
+        out.0.resize(ENTRY_BYTES, 0);
+        self.0.send(0, &[&out.0]);
     }
 }
 
 impl ReplyAttr {
-    pub fn attr(self, ttl: &Duration, attr: &FileAttr) {
+    /// `valid_for`: how long they may be believed.
+    pub fn attr(self, valid_for: Duration, attr: &FileAttr) {
         let mut out = Out::default();
-        out.u64(ttl.as_secs()).u32(ttl.subsec_nanos()).u32(0).attr(attr);
+        out.u64(valid_for.as_secs()).u32(valid_for.subsec_nanos()).u32(0).attr(attr);
         self.0.send(0, &[&out.0]);
     }
 }
@@ -154,15 +180,8 @@ impl ReplyOpen {
 
 impl ReplyCreate {
     /// False if nobody takes the handle, who would then give it back.
-    pub fn created(
-        self,
-        ttl: &Duration,
-        attr: &FileAttr,
-        generation: Generation,
-        handle: FileHandle,
-        flags: FopenFlags,
-    ) -> bool {
-        self.0.send(0, &[&entry(ttl, attr, generation), &opened(handle, flags)])
+    pub fn created(self, told: &Told, generation: Generation, handle: FileHandle, flags: FopenFlags) -> bool {
+        self.0.send(0, &[&entry(told, generation), &opened(handle, flags)])
     }
 }
 
@@ -298,11 +317,10 @@ impl ReplyDirectoryPlus {
         ino: INodeNo,
         cookie: u64,
         name: impl AsRef<OsStr>,
-        ttl: &Duration,
-        attr: &FileAttr,
+        told: &Told,
         generation: Generation,
     ) -> bool {
-        self.list.add(&entry(ttl, attr, generation), ino, cookie, attr.kind, name.as_ref())
+        self.list.add(&entry(told, generation), ino, cookie, told.attr.kind, name.as_ref())
     }
 
     pub fn ok(self) {
@@ -330,10 +348,10 @@ impl Names {
     }
 }
 
-fn entry(ttl: &Duration, attr: &FileAttr, generation: Generation) -> Vec<u8> {
-    let (seconds, nanoseconds) = (ttl.as_secs(), ttl.subsec_nanos());
+fn entry(told: &Told, generation: Generation) -> Vec<u8> {
     let mut out = Out::default();
-    out.u64(attr.ino.0).u64(generation.0).u64(seconds).u64(seconds).u32(nanoseconds).u32(nanoseconds).attr(attr);
+    out.u64(told.attr.ino.0).u64(generation.0).u64(told.name_for.as_secs()).u64(told.attributes_for.as_secs());
+    out.u32(told.name_for.subsec_nanos()).u32(told.attributes_for.subsec_nanos()).attr(&told.attr);
     out.0
 }
 
@@ -426,12 +444,13 @@ mod tests {
 
     #[test]
     fn an_entry_lies_as_the_kernel_reads_it() {
-        let bytes = entry(&Duration::new(1, 2), &attr(), Generation(9));
+        let told = Told { attr: attr(), attributes_for: Duration::new(3, 4), name_for: Duration::new(1, 2) };
+        let bytes = entry(&told, Generation(9));
         let mut expected = Vec::new();
-        for word in [0x1122u64, 9, 1, 1] {
+        for word in [0x1122u64, 9, 1, 3] {
             expected.extend(word.to_ne_bytes());
         }
-        for word in [2u32, 2] {
+        for word in [2u32, 4] {
             expected.extend(word.to_ne_bytes());
         }
         for word in [0x1122u64, 5000, 10, -2i64 as u64, 7, 0] {
@@ -440,7 +459,7 @@ mod tests {
         for word in [750_000_000u32, 8, 0, 0o041_755, 3, 4, 5, 6, 4096, 0] {
             expected.extend(word.to_ne_bytes());
         }
-        assert_eq!(bytes.len(), 128);
+        assert_eq!(bytes.len(), ENTRY_BYTES);
         assert_eq!(bytes, expected);
     }
 

@@ -8,6 +8,7 @@ mod leases;
 mod poll;
 mod reap;
 mod sessions;
+mod silence;
 mod truncate;
 
 use std::rc::Rc;
@@ -27,6 +28,8 @@ impl Mds {
         self.env.spawn(async move { poll::run(mds).await });
         let mds = Rc::downgrade(&self);
         self.env.spawn(async move { leases::run(mds).await });
+        let mds = Rc::downgrade(&self);
+        self.env.spawn(async move { silence::run(mds).await });
         self.end_lost_sessions();
         self.reap_orphans().await;
     }

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno, ErrorReply, Fid, Layout,
-    message::{Create, LayoutSpec, OpenReply, UMASK_SHIFT, open_flags},
+    message::{Create, LayoutSpec, OpenReply, UMASK_SHIFT, lease_flags, open_flags},
 };
 
 use super::{entry::NewInode, open};
@@ -43,7 +43,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     if request.handle != 0 {
         open::add_handle(tx, request.fid, request.handle, request.flags);
     }
-    Ok(tx.open_reply(request.fid, &inode, writes, true))
+    let leases = tx.lease_anyway(request.fid, lease_flags::INODE);
+    let parent = tx.kept_parent(request.parent)?;
+    Ok(OpenReply { leases, parent, ..tx.open_reply(request.fid, &inode, writes, true) })
 }
 
 /// A file that only its handle keeps (O_TMPFILE): an orphan from its birth.

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno, ErrorReply, Fid,
-    message::{Caller, EntryReply, OpenReply, attr_flags},
+    message::{Caller, EntryReply, OpenReply, attr_flags, lease_flags},
 };
 
 use super::xattr;
@@ -55,13 +55,26 @@ impl Tx<'_> {
             attr: self.attr(fid, inode),
             layout: inode.layout().cloned(),
             default_layout: inode.dir().and_then(|dir| dir.default_layout.clone()),
+            leases: 0,
+            parent: None,
         }
+    }
+
+    /// The same, with a lease if it can be had.
+    pub fn leased_reply(&mut self, fid: Fid, inode: &Inode) -> EntryReply {
+        EntryReply { leases: self.lease(fid, lease_flags::INODE), ..self.entry_reply(fid, inode) }
     }
 
     /// An inode as open and create show it, with the handle that this request brings counted already.
     pub fn open_reply(&self, fid: Fid, inode: &Inode, writes: bool, created: bool) -> OpenReply {
         let has_writer = writes || self.memory.opens.has_writer(fid);
-        OpenReply { attr: self.attr_of(fid, inode, has_writer), layout: inode.layout().cloned(), created }
+        OpenReply {
+            attr: self.attr_of(fid, inode, has_writer),
+            layout: inode.layout().cloned(),
+            created,
+            leases: 0,
+            parent: None,
+        }
     }
 
     /// Refuses unless `caller` may make names in `dir`. Errors: ENOENT in a removed directory, EACCES, ENOSPC.

@@ -13,7 +13,7 @@ pub fn keys(request: &GetAttr) -> [Key; 1] {
 pub fn apply(tx: &mut Tx<'_>, request: &GetAttr) -> Step<EntryReply> {
     tx.wait_for_truncate(request.fid)?;
     let inode = tx.inode(request.fid)?;
-    Ok(tx.entry_reply(request.fid, &inode))
+    Ok(tx.leased_reply(request.fid, &inode))
 }
 
 #[cfg(test)]

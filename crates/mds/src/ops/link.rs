@@ -38,7 +38,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Link) -> Step<EntryReply> {
     tx.add_name(&found, entry)?;
     tx.put_inode_touched(request.fid, &mut inode);
     tx.put_changed_dir(request.parent, &mut dir, 1, 0);
-    Ok(tx.entry_reply(request.fid, &inode))
+    let parent = tx.kept_parent(request.parent)?;
+    Ok(EntryReply { parent, ..tx.entry_reply(request.fid, &inode) })
 }
 
 #[cfg(test)]
@@ -57,7 +58,7 @@ mod tests {
         let fid = world.file(Fid::ROOT, "a");
         assert_eq!(world.run(|tx| apply(tx, &link(fid, "b"))).attr.nlink, 2);
         let lookup = forebay_proto::message::Lookup { caller: root(), parent: Fid::ROOT, name: "b".into() };
-        assert_eq!(world.run(|tx| crate::ops::lookup::apply(tx, &lookup)).attr.fid, fid);
+        assert_eq!(world.run(|tx| crate::ops::lookup::apply(tx, &lookup)).entry.unwrap().attr.fid, fid);
         assert_eq!(world.memory.inodes, 2);
     }
 

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno,
-    message::{EntryReply, Lookup},
+    message::{Lookup, LookupReply, lease_flags},
 };
 
 use crate::{halt::Step, keys, keys::Key, name, perm, tx::Tx};
@@ -12,8 +12,8 @@ pub fn keys(request: &Lookup) -> [Key; 1] {
     [keys::inode(request.parent)]
 }
 
-/// Errors: ENOENT, ENOTDIR, EACCES, ENAMETOOLONG, ESTALE.
-pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<EntryReply> {
+/// Errors: ENOTDIR, EACCES, ENAMETOOLONG, ESTALE.
+pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<LookupReply> {
     let dir = tx.dir(request.parent)?;
     name::check_any(&request.name)?;
     perm::access(&request.caller, &dir, perm::SEARCH)?;
@@ -21,13 +21,17 @@ pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<EntryReply> {
         let body = dir.dir().ok_or(Errno::ENOTDIR)?;
         let fid = if &request.name[..] == b"." { request.parent } else { body.parent };
         let inode = if fid == request.parent { dir } else { tx.inode(fid)? };
-        return Ok(tx.entry_reply(fid, &inode));
+        return Ok(LookupReply { leases: 0, entry: Some(tx.leased_reply(fid, &inode)) });
     }
     let found = tx.find(request.parent, &dir, &request.name)?;
-    let fid = found.entry().ok_or(Errno::ENOENT)?.fid;
+    let Some(fid) = found.entry().map(|entry| entry.fid) else {
+        let leases = if dir.nlink > 0 { tx.lease(request.parent, lease_flags::PARENT) } else { 0 };
+        return Ok(LookupReply { entry: None, leases });
+    };
     tx.wait_for_truncate(fid)?;
     let inode = tx.named_inode(fid)?;
-    Ok(tx.entry_reply(fid, &inode))
+    let entry = tx.leased_reply(fid, &inode);
+    Ok(LookupReply { leases: entry.leases | tx.lease(request.parent, lease_flags::PARENT), entry: Some(entry) })
 }
 
 #[cfg(test)]
@@ -44,7 +48,7 @@ mod tests {
     fn a_name_gives_attributes_and_layout() {
         let mut world = World::new();
         let fid = world.file(Fid::ROOT, "a");
-        let reply = world.run(|tx| apply(tx, &lookup(Fid::ROOT, "a")));
+        let reply = world.run(|tx| apply(tx, &lookup(Fid::ROOT, "a"))).entry.unwrap();
         assert_eq!((reply.attr.fid, reply.attr.mode), (fid, 0o100_644));
         assert_eq!(reply.layout.unwrap().osts().len(), 1);
     }
@@ -53,16 +57,18 @@ mod tests {
     fn dots_lead_to_the_directory_and_its_parent() {
         let mut world = World::new();
         let dir = world.mkdir(Fid::ROOT, "d");
-        assert_eq!(world.run(|tx| apply(tx, &lookup(dir, "."))).attr.fid, dir);
-        assert_eq!(world.run(|tx| apply(tx, &lookup(dir, ".."))).attr.fid, Fid::ROOT);
-        assert_eq!(world.run(|tx| apply(tx, &lookup(Fid::ROOT, ".."))).attr.fid, Fid::ROOT);
+        let mut found = |parent, name| world.run(|tx| apply(tx, &lookup(parent, name))).entry.unwrap().attr.fid;
+        assert_eq!(found(dir, "."), dir);
+        assert_eq!(found(dir, ".."), Fid::ROOT);
+        assert_eq!(found(Fid::ROOT, ".."), Fid::ROOT);
     }
 
     #[test]
     fn what_is_not_there_or_not_to_be_seen_is_told_apart() {
         let mut world = World::new();
         let file = world.file(Fid::ROOT, "f");
-        assert_eq!(world.errno(|tx| apply(tx, &lookup(Fid::ROOT, "x"))), Errno::ENOENT);
+        let absent = world.run(|tx| apply(tx, &lookup(Fid::ROOT, "x")));
+        assert_eq!(absent, LookupReply { entry: None, leases: lease_flags::PARENT });
         assert_eq!(world.errno(|tx| apply(tx, &lookup(file, "x"))), Errno::ENOTDIR);
         assert_eq!(world.errno(|tx| apply(tx, &lookup(Fid { high: 0, low: 99 }, "x"))), Errno::ESTALE);
         let long = "x".repeat(256);

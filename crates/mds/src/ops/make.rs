@@ -38,7 +38,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Make) -> Step<EntryReply> {
     let (caller, mode) = (&request.caller, request.mode & 0o177_777);
     let new = NewInode { caller, fid: request.fid, mode, umask, body, written: false };
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
-    Ok(tx.entry_reply(request.fid, &inode))
+    let parent = tx.kept_parent(request.parent)?;
+    Ok(EntryReply { parent, ..tx.leased_reply(request.fid, &inode) })
 }
 
 fn body(tx: &Tx<'_>, request: &Make, dir: &Inode) -> Result<Body, ErrorReply> {

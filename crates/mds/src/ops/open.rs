@@ -78,6 +78,9 @@ pub fn add_handle(tx: &mut Tx<'_>, fid: Fid, handle: u64, flags: u32) {
     let client = tx.origin.client;
     tx.put(keys::handle(fid, session, handle), &encode_handle(flags, client));
     tx.effects.opens.push(OpenChange::Opened { fid, session, handle, flags, client });
+    if flags & open_flags::WRITE != 0 {
+        tx.effects.opened = Some(fid);
+    }
 }
 
 #[cfg(test)]

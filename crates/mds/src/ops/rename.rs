@@ -4,7 +4,7 @@
 
 use forebay_proto::{
     Errno, ErrorReply, Fid,
-    message::{Empty, Rename},
+    message::{Changed, Rename},
 };
 
 use super::rmdir;
@@ -39,7 +39,7 @@ struct Side {
 
 /// Errors: ENOENT, EEXIST, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL below itself or for unknown flags, EBUSY for dots, EACCES,
 /// EPERM in a sticky directory.
-pub fn apply(tx: &mut Tx<'_>, request: &Rename) -> Step<Empty> {
+pub fn apply(tx: &mut Tx<'_>, request: &Rename) -> Step<Changed> {
     if !matches!(request.flags, 0 | NOREPLACE | EXCHANGE) {
         return Err(ErrorReply::new(Errno::EINVAL, "rename knows NOREPLACE or EXCHANGE, not both").into());
     }
@@ -57,7 +57,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Rename) -> Step<Empty> {
     match (&to, request.flags) {
         (Ok(_), NOREPLACE) => return Err(Errno::EEXIST.into()),
         (Err(_), EXCHANGE) => return Err(Errno::ENOENT.into()),
-        (Ok(to), 0) if to.fid == from.fid => return Ok(Empty {}),
+        (Ok(to), 0) if to.fid == from.fid => return Ok(Changed { fids: Vec::new(), parents: Vec::new() }),
         _ => {}
     }
     check_moves(tx, request, &from, &from_dir, &to_dir)?;
@@ -143,7 +143,7 @@ fn check_replaces(tx: &Tx<'_>, moved: &Inode, victim: &Side) -> Step<()> {
     }
 }
 
-fn move_to(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, vacant: Found) -> Step<Empty> {
+fn move_to(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, vacant: Found) -> Step<Changed> {
     let subdirectories = i32::from(from.inode.is_dir());
     let entry = Entry { fid: from.fid, mode: from.inode.mode & S_IFMT, name: request.to_name.clone() };
     tx.remove_name(&from.found)?;
@@ -159,10 +159,10 @@ fn move_to(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, vacant: Fo
         Change { entries: 1, subdirectories },
     );
     put_moved(tx, from.fid, from.inode, request.to_parent);
-    Ok(Empty {})
+    changed(tx, request, vec![from.fid])
 }
 
-fn replace(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, mut to: Side) -> Step<Empty> {
+fn replace(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, mut to: Side) -> Step<Changed> {
     let subdirectories = i32::from(from.inode.is_dir());
     tx.replace_name(&to.found, from.fid, from.inode.mode & S_IFMT)?;
     let found = tx.find(from.parent, &dirs.from_dir, &request.from_name)?;
@@ -177,12 +177,12 @@ fn replace(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, mut to: Si
         Change { entries: 0, subdirectories: 0 },
     );
     put_moved(tx, from.fid, from.inode, request.to_parent);
-    Ok(Empty {})
+    changed(tx, request, vec![from.fid, to.fid])
 }
 
-fn exchange(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, to: Side) -> Step<Empty> {
+fn exchange(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, to: Side) -> Step<Changed> {
     if from.fid == to.fid {
-        return Ok(Empty {});
+        return Ok(Changed { fids: Vec::new(), parents: Vec::new() });
     }
     tx.replace_name(&from.found, to.fid, to.inode.mode & S_IFMT)?;
     let found = tx.find(to.parent, &dirs.to_dir, &request.to_name)?;
@@ -197,7 +197,13 @@ fn exchange(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, to: Side)
     );
     put_moved(tx, from.fid, from.inode, request.to_parent);
     put_moved(tx, to.fid, to.inode, request.from_parent);
-    Ok(Empty {})
+    changed(tx, request, vec![from.fid, to.fid])
+}
+
+fn changed(tx: &Tx<'_>, request: &Rename, fids: Vec<Fid>) -> Step<Changed> {
+    let from = tx.kept_parent(request.from_parent)?;
+    let to = if request.to_parent == request.from_parent { None } else { tx.kept_parent(request.to_parent)? };
+    Ok(Changed { fids, parents: from.into_iter().chain(to).collect() })
 }
 
 /// What a directory gains or loses.
@@ -243,7 +249,7 @@ mod tests {
 
     fn at(world: &mut World, parent: Fid, name: &str) -> Option<Fid> {
         let request = Lookup { caller: root(), parent, name: name.to_owned().into() };
-        world.attempt(|tx| crate::ops::lookup::apply(tx, &request)).ok().map(|reply| reply.attr.fid)
+        world.run(|tx| crate::ops::lookup::apply(tx, &request)).entry.map(|entry| entry.attr.fid)
     }
 
     fn nlink(world: &mut World, fid: Fid) -> u32 {

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno, Fid,
-    message::{Empty, Rmdir},
+    message::{Changed, Rmdir},
 };
 
 use crate::{halt::Step, inode::Inode, keys, keys::Key, name, perm, tx::Tx};
@@ -13,7 +13,7 @@ pub fn keys(request: &Rmdir) -> [Key; 1] {
 }
 
 /// Errors: ENOENT, ENOTDIR, ENOTEMPTY, EINVAL for `.`, EACCES, EPERM in a sticky directory.
-pub fn apply(tx: &mut Tx<'_>, request: &Rmdir) -> Step<Empty> {
+pub fn apply(tx: &mut Tx<'_>, request: &Rmdir) -> Step<Changed> {
     let mut dir = tx.dir(request.parent)?;
     let dots = if &request.name[..] == b"." { Errno::EINVAL } else { Errno::ENOTEMPTY };
     name::check(&request.name, dots)?;
@@ -29,7 +29,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Rmdir) -> Step<Empty> {
     tx.remove_name(&found)?;
     tx.drop_link(fid, &mut victim)?;
     tx.put_changed_dir(request.parent, &mut dir, -1, -1);
-    Ok(Empty {})
+    let parents = tx.kept_parent(request.parent)?.into_iter().collect();
+    Ok(Changed { fids: vec![fid], parents })
 }
 
 /// Refuses (ENOTEMPTY) a directory with names. That it has none may be another session's news.

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno,
-    message::{Empty, Unlink},
+    message::{Changed, Unlink},
 };
 
 use crate::{halt::Step, keys, keys::Key, name, perm, tx::Tx};
@@ -13,7 +13,7 @@ pub fn keys(request: &Unlink) -> [Key; 1] {
 }
 
 /// Errors: ENOENT, EISDIR, EACCES, EPERM in a sticky directory.
-pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Empty> {
+pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Changed> {
     let mut dir = tx.dir(request.parent)?;
     name::check(&request.name, Errno::EISDIR)?;
     perm::access(&request.caller, &dir, perm::SEARCH)?;
@@ -27,7 +27,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Empty> {
     tx.remove_name(&found)?;
     tx.drop_link(fid, &mut inode)?;
     tx.put_changed_dir(request.parent, &mut dir, -1, 0);
-    Ok(Empty {})
+    let parents = tx.kept_parent(request.parent)?.into_iter().collect();
+    Ok(Changed { fids: vec![fid], parents })
 }
 
 #[cfg(test)]

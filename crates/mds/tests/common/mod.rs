@@ -399,7 +399,8 @@ impl Client {
 
     pub async fn lookup(&self, parent: Fid, name: &str) -> Result2<Attr> {
         let request = Lookup { caller: root(), parent, name: name.to_owned().into() };
-        self.ask(&request).await.map(|reply| reply.attr)
+        let reply = self.ask(&request).await?;
+        reply.entry.map(|entry| entry.attr).ok_or(Errno::ENOENT)
     }
 
     pub async fn getattr(&self, fid: Fid) -> Result2<Attr> {

@@ -36,6 +36,15 @@ pub mod attr_flags {
     pub const SPARSE: u32 = 4;
 }
 
+/// Bits of `leases` in replies: what the client may keep until it is recalled, and while it hears from the server
+/// ([`crate::limits::LEASE_CLIENT_TERM`]).
+pub mod lease_flags {
+    /// The inode of the reply: its attributes, extended ones too, and, of a directory, its names, present and absent.
+    pub const INODE: u32 = 1;
+    /// The same of the directory that the request named.
+    pub const PARENT: u32 = 2;
+}
+
 /// Bits of [`Open::flags`] and [`Create::flags`].
 pub mod open_flags {
     /// For reading.
@@ -176,6 +185,50 @@ wire_struct! {
         pub layout: Option<Layout>,
         /// A directory's default layout, where it has one of its own.
         pub default_layout: Option<LayoutSpec>,
+        /// See [`lease_flags`].
+        pub leases: u32,
+        /// The directory that was changed, as it is now, if the client has a lease on it.
+        pub parent: Option<Attr>,
+    }
+}
+
+wire_struct! {
+    /// What a name leads to.
+    pub struct LookupReply {
+        /// `None`: there is no such name.
+        pub entry: Option<EntryReply>,
+        /// See [`lease_flags`]; of the directory also where there is no such name.
+        pub leases: u32,
+    }
+}
+
+wire_struct! {
+    /// What the client could not know it would change.
+    pub struct Changed {
+        /// Inodes whose names or links were changed, beside the directories that the request named.
+        pub fids: Vec<Fid>,
+        /// These directories, as they are now, if the client has leases on them.
+        pub parents: Vec<Attr>,
+    }
+}
+
+wire_struct! {
+    /// Waits until leases are recalled, or a moment.
+    pub struct AwaitRecalls {
+        /// Everything up to this [`RecallsReply::sequence`] is kept no more.
+        pub acknowledged: u64,
+        /// Inodes the client keeps no more of its own accord.
+        pub returned: Vec<Fid>,
+    }
+}
+
+wire_struct! {
+    /// Leases that are recalled: drop what is kept, then say so with the next [`AwaitRecalls`].
+    pub struct RecallsReply {
+        /// Inodes, in the order of their recalls.
+        pub fids: Vec<Fid>,
+        /// Number of the last one; what was acknowledged before if there is none.
+        pub sequence: u64,
     }
 }
 
@@ -244,6 +297,10 @@ wire_struct! {
         pub layout: Option<Layout>,
         /// Create: the file was made by this request.
         pub created: bool,
+        /// See [`lease_flags`].
+        pub leases: u32,
+        /// The directory that was changed, as it is now, if the client has a lease on it.
+        pub parent: Option<Attr>,
     }
 }
 

@@ -93,7 +93,7 @@ operations! {
     /// Leases a sequence of fids.
     LeaseSequence = 32, Modify, LeaseSequence -> LeaseSequenceReply;
     /// Name to attributes.
-    Lookup = 33, Read, Lookup -> EntryReply;
+    Lookup = 33, Read, Lookup -> LookupReply;
     /// Attributes of a fid.
     GetAttr = 34, Read, GetAttr -> EntryReply;
     /// Changes attributes; a new size truncates.
@@ -105,11 +105,11 @@ operations! {
     /// Another name for a file.
     Link = 38, Modify, Link -> EntryReply;
     /// Takes a name away.
-    Unlink = 39, Modify, Unlink -> Empty;
+    Unlink = 39, Modify, Unlink -> Changed;
     /// Removes an empty directory.
-    Rmdir = 40, Modify, Rmdir -> Empty;
+    Rmdir = 40, Modify, Rmdir -> Changed;
     /// Moves a name.
-    Rename = 41, Modify, Rename -> Empty;
+    Rename = 41, Modify, Rename -> Changed;
     /// Target of a symbolic link.
     ReadLink = 42, Read, ReadLink -> ReadLinkReply;
     /// Entries of a directory, with attributes.
@@ -134,6 +134,8 @@ operations! {
     MdtStatFs = 52, Read, MdtStatFs -> MdtStatFsReply;
     /// Sets, lets go of, or waits for an advisory lock.
     Lock = 53, Read, Lock -> LockReply;
+    /// Waits for leases that are recalled, and says which were dropped.
+    AwaitRecalls = 54, Control, AwaitRecalls -> RecallsReply;
 
     /// Chooses OSTs for parts of a file that have none, or none with room.
     ExtendLayout = 60, Modify, ExtendLayout -> Empty;

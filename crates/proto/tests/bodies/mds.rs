@@ -21,12 +21,16 @@ pub fn add(samples: &mut Samples) {
 
 fn names(samples: &mut Samples) {
     let n = &mut Numbers::default();
-    samples.exchange(vec![Lookup { caller: caller(n), parent: n.fid(), name: n.name() }], entry_replies());
+    let found = entry_replies().into_iter().map(|entry| LookupReply { entry: Some(entry), leases: 3 });
+    let replies = found.chain([LookupReply { entry: None, leases: 2 }]).collect();
+    samples.exchange(vec![Lookup { caller: caller(n), parent: n.fid(), name: n.name() }], replies);
     samples.exchange(vec![make()], entry_replies());
     samples.exchange(vec![Link { caller: caller(n), fid: n.fid(), parent: n.fid(), name: n.name() }], entry_replies());
-    samples.exchange(vec![Unlink { caller: caller(n), parent: n.fid(), name: n.name() }], vec![Empty {}]);
-    samples.exchange(vec![Rmdir { caller: caller(n), parent: n.fid(), name: n.name() }], vec![Empty {}]);
-    samples.exchange(vec![rename()], vec![Empty {}]);
+    samples.exchange(vec![Unlink { caller: caller(n), parent: n.fid(), name: n.name() }], changed());
+    samples.exchange(vec![Rmdir { caller: caller(n), parent: n.fid(), name: n.name() }], changed());
+    samples.exchange(vec![rename()], changed());
+    let waits = vec![AwaitRecalls { acknowledged: n.u64(), returned: vec![n.fid(), n.fid()] }];
+    samples.exchange(waits, vec![RecallsReply { fids: vec![n.fid()], sequence: n.u64() }]);
 
     let n = &mut Numbers::default();
     samples.exchange(vec![ReadLink { fid: n.fid() }], vec![ReadLinkReply { target: n.name() }]);
@@ -138,19 +142,33 @@ fn lock(n: &mut Numbers) -> LockSpec {
     }
 }
 
+fn changed() -> Vec<Changed> {
+    let n = &mut Numbers::default();
+    vec![
+        Changed { fids: vec![n.fid(), n.fid()], parents: vec![attr(n)] },
+        Changed { fids: Vec::new(), parents: Vec::new() },
+    ]
+}
+
 fn entry_replies() -> Vec<EntryReply> {
     let n = &mut Numbers::default();
     vec![
-        EntryReply { attr: attr(n), layout: Some(layout(n)), default_layout: None },
-        EntryReply { attr: attr(n), layout: None, default_layout: Some(spec(n)) },
+        EntryReply {
+            attr: attr(n),
+            layout: Some(layout(n)),
+            default_layout: None,
+            leases: n.u32(),
+            parent: Some(attr(n)),
+        },
+        EntryReply { attr: attr(n), layout: None, default_layout: Some(spec(n)), leases: 0, parent: None },
     ]
 }
 
 fn open_replies() -> Vec<OpenReply> {
     let n = &mut Numbers::default();
     vec![
-        OpenReply { attr: attr(n), layout: Some(layout(n)), created: true },
-        OpenReply { attr: attr(n), layout: None, created: false },
+        OpenReply { attr: attr(n), layout: Some(layout(n)), created: true, leases: n.u32(), parent: Some(attr(n)) },
+        OpenReply { attr: attr(n), layout: None, created: false, leases: 0, parent: None },
     ]
 }
 

@@ -5,11 +5,15 @@ use std::rc::Rc;
 use bytes::Bytes;
 use forebay_env::sync::oneshot;
 use forebay_proto::{
-    limits as proto_limits,
+    Decode, limits as proto_limits,
     message::{Class, FrameHeader, FrameKind, Operation},
 };
 
-use super::{Call, Called, SessionState, inner::Inner, slots::Pending};
+use super::{
+    Call, Called, SessionState,
+    inner::{Control, Inner},
+    slots::Pending,
+};
 use crate::{RpcError, ask::read_reply, limits};
 
 pub(super) async fn call<O: Operation>(
@@ -70,6 +74,18 @@ impl Drop for TakeBackUnsent<'_> {
 }
 
 impl Inner {
+    /// See [`super::ClientSession::ask`].
+    pub async fn ask<O: Operation>(&self, request: &O) -> Result<O::Reply, RpcError> {
+        let away = || RpcError::Unreachable(format!("{} is away", self.options.target));
+        if !self.is_up() {
+            return Err(away());
+        }
+        let (waiter, reply) = oneshot::channel();
+        self.send_control(request, Control::Call(waiter));
+        let body = reply.await.map_err(|_| away())??;
+        O::Reply::from_bytes(&body).map_err(|e| RpcError::Protocol(format!("reply to {}: {e}", O::OP.name())))
+    }
+
     /// Sends the request in a slot if the target serves requests now; otherwise it goes with the resends.
     pub fn send_pending(&self, slot: u16, sequence: u64) {
         let mut state = self.state.borrow_mut();

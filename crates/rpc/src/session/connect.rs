@@ -70,7 +70,7 @@ struct LetGoOfHooks(Rc<Inner>);
 
 impl Drop for LetGoOfHooks {
     fn drop(&mut self) {
-        let hooks = (self.0.lost.take(), self.0.reclaim.take());
+        let hooks = (self.0.lost.take(), self.0.reclaim.take(), self.0.restarted.take());
         drop(hooks);
     }
 }
@@ -266,6 +266,9 @@ impl Inner {
         };
         self.slots.open(reply.slots);
         if restarted {
+            // Before the target hears of us: it may count on it.
+            let hook = self.restarted.borrow().clone();
+            hook.inspect(|hook| hook());
             let recovered = self.state.borrow_mut().replay.take_recovered(reply.last_committed);
             self.release(recovered, &Ok(()));
         }

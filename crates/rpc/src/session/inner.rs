@@ -31,6 +31,7 @@ use crate::{
 };
 
 pub(super) type LostHook = Rc<dyn Fn(Lost)>;
+pub(super) type RestartedHook = Rc<dyn Fn()>;
 pub(super) type ReclaimHook = Rc<dyn Fn() -> Reclaim>;
 
 /// What the tasks of a session share. No borrow of `state` is held over an await, a hook or a send of an outcome.
@@ -41,6 +42,7 @@ pub(super) struct Inner {
     pub state: RefCell<State>,
     pub lost: RefCell<Option<LostHook>>,
     pub reclaim: RefCell<Option<ReclaimHook>>,
+    pub restarted: RefCell<Option<RestartedHook>>,
     /// Raised when the session is over for good.
     pub over: Latch,
     /// The phase changed, or a reply or a commit came: for those who wait for a condition of their own.
@@ -81,13 +83,29 @@ pub(super) struct State {
 }
 
 /// A request outside of the slots.
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Control {
-    Ping { commit: bool },
+    /// Of the session's owner, who waits for the reply's body.
+    Call(oneshot::Sender<Result<Bytes, RpcError>>),
+    Ping {
+        commit: bool,
+    },
     ReplayDone,
     Reclaim,
     ReclaimDone,
     Disconnect,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Call(_) => "a question",
+            Self::Ping { .. } => "a ping",
+            Self::ReplayDone => "the end of the replays",
+            Self::Reclaim => "a reclaim",
+            Self::ReclaimDone => "the end of the reclaims",
+            Self::Disconnect => "a goodbye",
+        })
+    }
 }
 
 impl Inner {
@@ -120,6 +138,7 @@ impl Inner {
             state: RefCell::new(state),
             lost: RefCell::default(),
             reclaim: RefCell::default(),
+            restarted: RefCell::default(),
             over: Latch::default(),
             changed: Notify::new(),
             attention: Notify::new(),
@@ -178,6 +197,7 @@ impl Inner {
                 link.close();
             }
             drop(state.replay.take_all());
+            state.controls.clear();
             std::mem::take(&mut state.commit_waiters)
         };
         self.over.raise();
@@ -279,7 +299,7 @@ impl Inner {
             self.changed.notified().await;
         }
         self.send_control(&Disconnect {}, Control::Disconnect);
-        while self.state.borrow().controls.values().any(|c| *c == Control::Disconnect) {
+        while self.state.borrow().controls.values().any(|c| matches!(c, Control::Disconnect)) {
             self.changed.notified().await;
         }
     }

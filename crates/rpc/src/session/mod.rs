@@ -162,6 +162,12 @@ impl ClientSession {
         call::call(self.inner(), request, call).await
     }
 
+    /// Asks outside of the slots, so that the question does not wait behind calls that may wait for its answer. Never sent
+    /// again: fails with `Unreachable` while there is no connection, and when it breaks.
+    pub async fn ask<O: Operation>(&self, request: &O) -> Result<O::Reply, RpcError> {
+        self.inner().ask(request).await
+    }
+
     /// Waits until the change of this session that was replied with `transno` is committed; asks for a commit.
     /// Errors: `Evicted` if it was lost, `Closed`.
     pub async fn committed(&self, transno: Transno) -> Result<(), RpcError> {
@@ -212,6 +218,11 @@ impl ClientSession {
     /// MDT: tells what to bring back after a restart of the target. Called during recovery, after the replays.
     pub fn set_reclaim(&self, held: impl Fn() -> Reclaim + 'static) {
         *self.inner().reclaim.borrow_mut() = Some(Rc::new(held));
+    }
+
+    /// Called when the target turns out to have restarted, before it hears anything of this session.
+    pub fn set_restarted(&self, hook: impl Fn() + 'static) {
+        *self.inner().restarted.borrow_mut() = Some(Rc::new(hook));
     }
 
     /// Called once at each eviction, before the affected calls fail: fail the next call on these files with EIO, and

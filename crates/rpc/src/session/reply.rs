@@ -1,5 +1,6 @@
 //! Frames that come in: replies to slots, to replays, to control requests.
 
+use bytes::Bytes;
 use forebay_proto::{
     Decode, Errno, ErrorReply, SessionId, Transno,
     message::{Class, FrameKind, Op, frame_flags},
@@ -62,7 +63,10 @@ impl Inner {
                 self.replay_replied(header.transno, error);
                 Verdict::GoOn
             }
-            (limits::CONTROL_SLOT, _) => self.control_replied(header.sequence, error),
+            (limits::CONTROL_SLOT, _) => {
+                let sequence = header.sequence;
+                self.control_replied(sequence, received.body, error)
+            }
             _ => {
                 self.slot_replied(received, error);
                 Verdict::GoOn
@@ -105,7 +109,7 @@ impl Inner {
         });
     }
 
-    fn control_replied(&self, sequence: u64, error: Option<ErrorReply>) -> Verdict {
+    fn control_replied(&self, sequence: u64, body: Bytes, error: Option<ErrorReply>) -> Verdict {
         let control = {
             let mut state = self.state.borrow_mut();
             let control = state.controls.remove(&sequence);
@@ -115,6 +119,10 @@ impl Inner {
             }
             control
         };
+        if let Some(Control::Call(waiter)) = control {
+            let _ = waiter.send(error.map_or(Ok(body), |error| Err(RpcError::Reply(error))));
+            return Verdict::GoOn;
+        }
         if let Some(error) = error {
             self.log(&format!("{control:?} was refused: {error}; connecting anew"));
             return Verdict::Reconnect;
@@ -123,7 +131,7 @@ impl Inner {
             Some(Control::ReplayDone) => self.reclaim_next(),
             Some(Control::Reclaim) => self.reclaim_next(),
             Some(Control::ReclaimDone) => self.go_up(),
-            Some(Control::Disconnect | Control::Ping { .. }) | None => {}
+            Some(Control::Disconnect | Control::Ping { .. } | Control::Call(_)) | None => {}
         }
         self.changed.notify_waiters();
         Verdict::GoOn

@@ -9,13 +9,13 @@ use forebay_oss::Oss;
 use forebay_proto::{
     Fid, FidSequence, TargetId, Uuid,
     ids::FID_SEQUENCE_BITS,
-    message::{Caller, Create, EntryReply, LayoutSpec, LeaseSequence, Lookup, Make},
+    message::{Caller, Create, LayoutSpec, LeaseSequence, Lookup, Make},
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, SessionOptions};
 use forebay_store::{OpenOptions, Store};
 use forebay_target::{Target, TargetOptions};
 
-use crate::error::{CliResult, Doing};
+use crate::error::{CliError, CliResult, Doing};
 
 /// Where they listen: within this process.
 const MDT_ADDRESS: &str = "bench-mdt";
@@ -139,8 +139,8 @@ impl Client {
     pub async fn lookup(&self, parent: Fid, name: &str) -> CliResult<Fid> {
         let request = Lookup { caller: root(), parent, name: name.to_owned().into() };
         let called = self.session.call(&request, Call::default()).await.doing(|| format!("lookup {name}"))?;
-        let reply: EntryReply = called.reply;
-        Ok(reply.attr.fid)
+        let entry = called.reply.entry.ok_or_else(|| CliError::failed(format!("{name} is not there")))?;
+        Ok(entry.attr.fid)
     }
 
     async fn fid(&self) -> CliResult<Fid> {

@@ -1,0 +1,705 @@
+//! What this client keeps of inodes and names under leases of the MDT, and when it has to let go of it.
+//!
+//! A lease on an inode is the right to believe its attributes and, of a directory, its names, present and absent. It ends
+//! when it is recalled, when the MDT restarts, and when the MDT has answered nothing that was asked within the last
+//! [`LEASE_CLIENT_TERM`]: so the MDT knows without hearing from us that it is over.
+//!
+//! What a request brings is kept only if nothing happened to it since the request was sent: every recall and every change
+//! of our own has a number, and so has every request ([`Ticket`]).
+//!
+//! Invariant: what is answered from here is what the MDT would have answered at some time during the call.
+//! Invariant: whoever was told that something may be kept ([`Leases::attributes_for`], [`Leases::name_for`]) is told when
+//! it may not, before the MDT is; or its time is over.
+//! Invariant: bounded ([`limits::KEPT_INODES`], [`limits::KEPT_NAMES`]).
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use forebay_env::{Env, Time};
+use forebay_proto::{
+    Fid, Transno,
+    limits::LEASE_CLIENT_TERM,
+    message::{Attr, AwaitRecalls, EntryReply, OpenReply, attr_flags, lease_flags},
+};
+
+use crate::limits;
+
+/// What has to be dropped by whoever was told that it may be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// Attributes of an inode.
+    Attributes(Fid),
+    /// Names, of whichever directory.
+    Names,
+}
+
+/// Hears what has to be dropped, at once. False: it may not have been heard yet, say it again.
+pub(crate) type Hook = Rc<dyn Fn(Dropped) -> bool>;
+
+/// When something was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// Everything that is kept. See the module.
+pub(crate) struct Leases {
+    env: Env,
+    state: RefCell<State>,
+    hook: RefCell<Option<Hook>>,
+    /// The task that asks for recalls runs.
+    pub asking: Cell<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When the last request that the MDT has answered was sent.
+    contact: Option<Time>,
+    /// When something of it was last wanted.
+    used: Time,
+    /// Number of the last recall or change.
+    sequence: u64,
+    /// What inodes that are not in the table went through before this is not known any more.
+    forgotten: u64,
+    nodes: BTreeMap<Fid, Node>,
+    /// The order in which they came.
+    order: VecDeque<Fid>,
+    names: usize,
+    acknowledged: u64,
+    /// Leases that were given up and are to be returned.
+    returned: Vec<Fid>,
+    unheard: Vec<Dropped>,
+}
+
+/// What is known of an inode.
+#[derive(Default)]
+struct Node {
+    leased: bool,
+    entry: Option<EntryReply>,
+    names: BTreeMap<Bytes, Name>,
+    /// Names that are not in the table are not in the directory.
+    complete: bool,
+    /// Number of the last recall.
+    recalled: u64,
+    /// Number of the last change of our own.
+    changed: u64,
+    /// The last change of our own of which the attributes are known.
+    transno: Transno,
+    /// Until when somebody else may believe the attributes, and names in it.
+    attributes_until: Time,
+    names_until: Time,
+}
+
+#[derive(Clone, Copy)]
+struct Name {
+    /// `None`: we have changed it, or are about to.
+    known: Option<Option<Fid>>,
+    /// Number of what happened to it last.
+    since: u64,
+}
+
+impl Leases {
+    pub fn new(env: &Env) -> Self {
+        Self { env: env.clone(), state: RefCell::default(), hook: RefCell::default(), asking: Cell::new(false) }
+    }
+
+    pub fn set_hook(&self, hook: Hook) {
+        *self.hook.borrow_mut() = Some(hook);
+    }
+
+    /// Before a request is sent: its reply counts for what has not happened since.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.state.borrow().sequence)
+    }
+
+    /// The MDT has answered a request that was sent at `begun`.
+    pub fn heard(&self, begun: Time) {
+        self.alive();
+        let mut state = self.state.borrow_mut();
+        state.contact = Some(state.contact.map_or(begun, |contact| contact.max(begun)));
+    }
+
+    /// How long what is leased may be believed from now on. If the time is over nothing is kept.
+    fn alive(&self) -> Option<Duration> {
+        let now = self.env.now();
+        let mut state = self.state.borrow_mut();
+        let contact = state.contact?;
+        let left = (contact + LEASE_CLIENT_TERM).since(now);
+        if left.is_zero() {
+            state.forget_all();
+            return None;
+        }
+        Some(left)
+    }
+
+    // ---- what is kept
+
+    /// The inode's attributes.
+    pub fn entry(&self, fid: Fid) -> Option<EntryReply> {
+        self.alive()?;
+        let mut state = self.state.borrow_mut();
+        state.used = self.env.now();
+        state.nodes.get(&fid)?.entry()
+    }
+
+    /// What a name leads to; `Some(None)`: to nothing.
+    pub fn name(&self, parent: Fid, name: &[u8]) -> Option<Option<EntryReply>> {
+        self.alive()?;
+        let mut state = self.state.borrow_mut();
+        state.used = self.env.now();
+        let node = state.nodes.get(&parent).filter(|node| node.leased)?;
+        match node.names.get(name) {
+            None if node.complete => Some(None),
+            None => None,
+            Some(name) => match name.known? {
+                None => Some(None),
+                Some(fid) => state.nodes.get(&fid)?.entry().map(Some),
+            },
+        }
+    }
+
+    /// How long `attr` may be believed by somebody else, who will hear when not ([`Leases::set_hook`]).
+    pub fn attributes_for(&self, attr: &Attr) -> Duration {
+        let Some(left) = self.alive() else { return Duration::ZERO };
+        let mut state = self.state.borrow_mut();
+        let node = state.nodes.get_mut(&attr.fid);
+        let current = |node: &&mut Node| node.leased && node.entry.as_ref().is_some_and(|entry| entry.attr == *attr);
+        let Some(node) = node.filter(current) else { return Duration::ZERO };
+        node.attributes_until = self.env.now() + left;
+        left
+    }
+
+    /// How long the attributes of a file that we have just made, and have open, may be believed by somebody else who knows
+    /// what it does to them itself.
+    pub fn new_file_for(&self, fid: Fid) -> Duration {
+        let Some(left) = self.alive() else { return Duration::ZERO };
+        let mut state = self.state.borrow_mut();
+        let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.leased) else { return Duration::ZERO };
+        node.attributes_until = self.env.now() + left;
+        left
+    }
+
+    /// How long `name` may be believed to lead to `fid` by somebody else, if that is what is kept.
+    pub fn name_for(&self, parent: Fid, name: &[u8], fid: Option<Fid>) -> Duration {
+        let Some(left) = self.alive() else { return Duration::ZERO };
+        let mut state = self.state.borrow_mut();
+        let Some(node) = state.nodes.get_mut(&parent).filter(|node| node.leased) else { return Duration::ZERO };
+        let kept = match node.names.get(name) {
+            Some(name) => name.known,
+            None => node.complete.then_some(None),
+        };
+        if kept != Some(fid) {
+            return Duration::ZERO;
+        }
+        node.names_until = self.env.now() + left;
+        left
+    }
+
+    // ---- what replies bring
+
+    /// What a reply said of an inode.
+    pub fn learn(&self, asked: Ticket, entry: &EntryReply) {
+        let mut state = self.state.borrow_mut();
+        let fid = entry.attr.fid;
+        if entry.leases & lease_flags::INODE == 0 || !state.lease(asked, fid) {
+            return;
+        }
+        // Of a file that somebody has open for writing the OSTs know more.
+        let written = entry.attr.flags & attr_flags::SIZE_ON_OST != 0;
+        if let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.changed <= asked.0 && !written) {
+            node.entry = Some(entry.clone());
+        }
+        drop(state);
+        self.bound();
+    }
+
+    /// What a reply said of a name: `leases` of the reply.
+    pub fn learn_name(&self, asked: Ticket, parent: Fid, name: &[u8], leases: u32, fid: Option<Fid>) {
+        let mut state = self.state.borrow_mut();
+        if leases & lease_flags::PARENT == 0 || !state.lease(asked, parent) {
+            return;
+        }
+        let since = state.sequence;
+        state.set_name(parent, name, |known| known.is_none_or(|known| known.since <= asked.0), Some(fid), since);
+        drop(state);
+        self.bound();
+    }
+
+    /// A file that was just made, by this client. Its attributes are for who follows what we do to it.
+    pub fn learn_file(&self, asked: Ticket, file: &OpenReply) {
+        if file.leases & lease_flags::INODE != 0 {
+            self.state.borrow_mut().lease(asked, file.attr.fid);
+            self.bound();
+        }
+    }
+
+    /// A directory that was just made, by this client: it has no names.
+    pub fn learn_empty(&self, asked: Ticket, entry: &EntryReply) {
+        self.learn(asked, entry);
+        let mut state = self.state.borrow_mut();
+        if let Some(node) = state.nodes.get_mut(&entry.attr.fid).filter(|node| node.leased && node.names.is_empty()) {
+            node.complete = node.changed <= asked.0;
+        }
+    }
+
+    // ---- our own changes
+
+    /// A change of the inode begins, or has ended.
+    pub fn touch(&self, fid: Fid) {
+        let mut state = self.state.borrow_mut();
+        state.sequence += 1;
+        state.touch(fid);
+        drop(state);
+        self.bound();
+    }
+
+    /// A change of the inode has ended, under `transno`: what earlier ones left it as does not count any more.
+    pub fn touch_at(&self, fid: Fid, transno: Transno) {
+        self.touch(fid);
+        if let Some(node) = self.state.borrow_mut().nodes.get_mut(&fid) {
+            node.transno = node.transno.max(transno);
+        }
+    }
+
+    /// A change of `name` begins. The number is for [`Leases::name_changed`].
+    pub fn name_changes(&self, parent: Fid, name: &[u8]) -> Ticket {
+        let mut state = self.state.borrow_mut();
+        state.sequence += 1;
+        let since = state.sequence;
+        state.touch(parent);
+        let known = state.nodes.get(&parent).and_then(|node| node.names.get(name)).and_then(|name| name.known);
+        if let Some(Some(fid)) = known {
+            state.touch(fid);
+        }
+        state.set_name(parent, name, |_| true, None, since);
+        drop(state);
+        self.bound();
+        Ticket(since)
+    }
+
+    /// The change that `begun` numbers has ended, under `transno`, and left the directory as `dir`.
+    pub fn directory_changed(&self, begun: Ticket, dir: &Attr, transno: Transno) {
+        let mut state = self.state.borrow_mut();
+        let Some(node) = state.nodes.get_mut(&dir.fid).filter(|node| node.leased && node.recalled <= begun.0) else {
+            return;
+        };
+        // Replies come in the order of the changes; their readers may run in another.
+        if node.transno < transno {
+            node.transno = transno;
+            let (layout, default_layout, leases, parent) = (None, None, lease_flags::INODE, None);
+            node.entry = Some(EntryReply { attr: dir.clone(), layout, default_layout, leases, parent });
+        }
+    }
+
+    /// The change that `begun` numbers has ended: `name` leads to `fid`; `None`: nobody knows where.
+    pub fn name_changed(&self, begun: Ticket, parent: Fid, name: &[u8], fid: Option<Option<Fid>>) {
+        let mut state = self.state.borrow_mut();
+        state.sequence += 1;
+        let since = state.sequence;
+        state.touch(parent);
+        let node = state.node(parent);
+        let recalled = node.recalled > begun.0;
+        if !node.leased {
+            // Nothing is known of it; whoever asked before now does not know either.
+            node.recalled = since;
+            let removed = node.names.remove(name).is_some();
+            state.names -= usize::from(removed);
+            return;
+        }
+        let own = |known: Option<&Name>| known.is_some_and(|known| known.since == begun.0);
+        let alone = own(state.nodes.get(&parent).and_then(|node| node.names.get(name)));
+        // Another change of the same name was under way: which came first is not known.
+        let known = if alone && !recalled { fid } else { None };
+        state.set_name(parent, name, |_| true, known, since);
+    }
+
+    // ---- the end of leases
+
+    /// What to ask the MDT with next. `None`: nothing is kept, or nobody has wanted any of it for a while.
+    pub fn question(&self) -> Option<AwaitRecalls> {
+        self.alive();
+        let idle = self.env.now().since(self.state.borrow().used) >= limits::KEPT_IDLE;
+        if idle {
+            self.give_up_all();
+        }
+        let mut state = self.state.borrow_mut();
+        if state.returned.is_empty() && !state.nodes.values().any(|node| node.leased) {
+            return None;
+        }
+        let State { nodes, returned, .. } = &mut *state;
+        returned.retain(|fid| !nodes.get(fid).is_some_and(|node| node.leased));
+        let some = returned.len().min(limits::RETURNED);
+        let returned: Vec<Fid> = returned.drain(..some).collect();
+        if !returned.is_empty() {
+            // Leases that come with replies to what was asked before may be the ones that are returned.
+            state.sequence += 1;
+            let number = state.sequence;
+            state.forgotten = number;
+            for fid in &returned {
+                if let Some(node) = state.nodes.get_mut(fid) {
+                    node.recalled = number;
+                }
+            }
+        }
+        Some(AwaitRecalls { acknowledged: state.acknowledged, returned })
+    }
+
+    /// The MDT takes leases back. What nobody may have heard of yet is to be said again ([`Leases::tell`]) before that is
+    /// acknowledged.
+    pub fn recalled(&self, fids: &[Fid], sequence: u64) -> Vec<Dropped> {
+        let mut unheard = Vec::new();
+        for fid in fids {
+            let dropped = {
+                let mut state = self.state.borrow_mut();
+                state.sequence += 1;
+                let number = state.sequence;
+                state.drop_names(*fid);
+                let node = state.node(*fid);
+                node.recalled = number;
+                node.give_up(*fid, self.env.now())
+            };
+            unheard.extend(self.tell(dropped));
+        }
+        let mut state = self.state.borrow_mut();
+        state.acknowledged = state.acknowledged.max(sequence);
+        drop(state);
+        self.bound();
+        unheard
+    }
+
+    /// The MDT restarted, or ended the session: it knows of no leases any more. As [`Leases::recalled`].
+    pub fn lost(&self) -> Vec<Dropped> {
+        let now = self.env.now();
+        let dropped: Vec<Dropped> = {
+            let mut state = self.state.borrow_mut();
+            let dropped = state.nodes.iter_mut().flat_map(|(fid, node)| node.give_up(*fid, now)).collect();
+            state.forget_all();
+            (state.contact, state.acknowledged) = (None, 0);
+            dropped
+        };
+        self.tell(dropped)
+    }
+
+    /// Gives everything up, to be returned.
+    fn give_up_all(&self) {
+        let fids: Vec<Fid> = self.state.borrow().nodes.keys().copied().collect();
+        fids.into_iter().for_each(|fid| self.give_up(fid));
+        self.state.borrow_mut().order.clear();
+    }
+
+    fn give_up(&self, fid: Fid) {
+        let now = self.env.now();
+        let dropped = {
+            let mut state = self.state.borrow_mut();
+            state.drop_names(fid);
+            let Some(mut node) = state.nodes.remove(&fid) else { return };
+            state.forgotten = state.forgotten.max(node.recalled).max(node.changed);
+            if node.leased {
+                state.returned.push(fid);
+            }
+            node.give_up(fid, now)
+        };
+        let unheard = self.tell(dropped);
+        self.state.borrow_mut().unheard.extend(unheard);
+    }
+
+    fn bound(&self) {
+        loop {
+            let oldest = {
+                let mut state = self.state.borrow_mut();
+                if state.nodes.len() <= limits::KEPT_INODES && state.names <= limits::KEPT_NAMES {
+                    return;
+                }
+                state.order.pop_front()
+            };
+            let Some(fid) = oldest else { return };
+            self.give_up(fid);
+        }
+    }
+
+    /// What was given up of our own accord and nobody may have heard of yet: said again before it is returned.
+    pub fn take_unheard(&self) -> Vec<Dropped> {
+        std::mem::take(&mut self.state.borrow_mut().unheard)
+    }
+
+    /// Tells what was dropped. What may not have been heard is to be said again.
+    pub fn tell(&self, dropped: Vec<Dropped>) -> Vec<Dropped> {
+        match self.hook.borrow().clone() {
+            Some(hook) => dropped.into_iter().filter(|dropped| !hook(*dropped)).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Leases and names kept now.
+    pub fn kept(&self) -> (u64, u64) {
+        let state = self.state.borrow();
+        (state.nodes.values().filter(|node| node.leased).count() as u64, state.names as u64)
+    }
+}
+
+impl State {
+    fn node(&mut self, fid: Fid) -> &mut Node {
+        let order = &mut self.order;
+        let forgotten = self.forgotten;
+        self.nodes.entry(fid).or_insert_with(|| {
+            order.push_back(fid);
+            Node { recalled: forgotten, changed: forgotten, ..Node::default() }
+        })
+    }
+
+    /// A reply to what was `asked` brought a lease. False if it was recalled since.
+    fn lease(&mut self, asked: Ticket, fid: Fid) -> bool {
+        let node = self.node(fid);
+        let holds = node.recalled <= asked.0;
+        node.leased |= holds;
+        holds
+    }
+
+    fn touch(&mut self, fid: Fid) {
+        let number = self.sequence;
+        let node = self.node(fid);
+        node.changed = number;
+        node.entry = None;
+    }
+
+    fn set_name(
+        &mut self,
+        parent: Fid,
+        name: &[u8],
+        unless: impl FnOnce(Option<&Name>) -> bool,
+        known: Option<Option<Fid>>,
+        since: u64,
+    ) {
+        let node = self.node(parent);
+        if !unless(node.names.get(name)) {
+            return;
+        }
+        let is_new = match node.names.get_mut(name) {
+            Some(there) => {
+                *there = Name { known, since };
+                false
+            }
+            None => node.names.insert(Bytes::copy_from_slice(name), Name { known, since }).is_none(),
+        };
+        self.names += usize::from(is_new);
+    }
+
+    fn drop_names(&mut self, fid: Fid) {
+        let dropped = self.nodes.get_mut(&fid).map(|node| std::mem::take(&mut node.names).len());
+        self.names -= dropped.unwrap_or(0);
+    }
+
+    fn forget_all(&mut self) {
+        self.sequence += 1;
+        self.forgotten = self.sequence;
+        self.nodes.clear();
+        self.order.clear();
+        self.returned.clear();
+        self.names = 0;
+    }
+}
+
+impl Node {
+    fn entry(&self) -> Option<EntryReply> {
+        self.entry.clone().filter(|_| self.leased)
+    }
+
+    /// Nothing is believed any more; what others may still believe is told.
+    fn give_up(&mut self, fid: Fid, now: Time) -> Vec<Dropped> {
+        (self.leased, self.entry, self.complete) = (false, None, false);
+        let attributes = (self.attributes_until > now).then_some(Dropped::Attributes(fid));
+        let names = (self.names_until > now).then_some(Dropped::Names);
+        (self.attributes_until, self.names_until) = (Time(0), Time(0));
+        attributes.into_iter().chain(names).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_env::sim::Sim;
+
+    const DIR: Fid = Fid { high: 0, low: 7 };
+    const FILE: Fid = Fid { high: 0, low: 8 };
+    const BOTH: u32 = lease_flags::INODE | lease_flags::PARENT;
+
+    fn entry(fid: Fid) -> EntryReply {
+        let attr = Attr {
+            fid,
+            mode: 0o100_644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+            btime_ns: 0,
+            truncate_epoch: 0,
+            attr_epoch: 0,
+            flags: 0,
+        };
+        EntryReply { attr, layout: None, default_layout: None, leases: BOTH, parent: None }
+    }
+
+    /// What a lookup of `a` in `DIR` brought that was asked at `asked`.
+    fn found(leases: &Leases, asked: Ticket) {
+        leases.learn(asked, &entry(FILE));
+        leases.learn_name(asked, DIR, b"a", BOTH, Some(FILE));
+    }
+
+    fn with(test: impl FnOnce(&Sim, &Leases)) {
+        let sim = Sim::new(1);
+        let leases = Leases::new(&sim.env(sim.add_node("client")));
+        leases.heard(Time(0));
+        test(&sim, &leases);
+    }
+
+    #[test]
+    fn what_was_found_is_kept_and_what_is_absent_too() {
+        with(|_, leases| {
+            found(leases, leases.ticket());
+            leases.learn_name(leases.ticket(), DIR, b"b", BOTH, None);
+            assert_eq!(leases.name(DIR, b"a"), Some(Some(entry(FILE))));
+            assert_eq!(leases.name(DIR, b"b"), Some(None));
+            assert_eq!(leases.name(DIR, b"c"), None);
+            assert!(leases.attributes_for(&entry(FILE).attr) > Duration::ZERO);
+            assert!(leases.name_for(DIR, b"a", Some(FILE)) > Duration::ZERO);
+            assert!(leases.name_for(DIR, b"b", None) > Duration::ZERO);
+            assert_eq!(leases.name_for(DIR, b"a", None), Duration::ZERO);
+        });
+    }
+
+    #[test]
+    fn a_recall_ends_it_also_for_replies_to_what_was_asked_before() {
+        with(|_, leases| {
+            let asked = leases.ticket();
+            found(leases, asked);
+            leases.recalled(&[DIR, FILE], 3);
+            assert_eq!(leases.name(DIR, b"a"), None);
+            found(leases, asked);
+            assert_eq!((leases.name(DIR, b"a"), leases.entry(FILE)), (None, None));
+            assert_eq!(leases.name_for(DIR, b"a", Some(FILE)), Duration::ZERO);
+            found(leases, leases.ticket());
+            assert_eq!(leases.question().map(|question| question.acknowledged), Some(3));
+        });
+    }
+
+    #[test]
+    fn who_was_told_hears_of_the_recall_and_nobody_else() {
+        with(|_, leases| {
+            let heard = Rc::new(RefCell::new(Vec::new()));
+            let hook = heard.clone();
+            leases.set_hook(Rc::new(move |dropped| {
+                hook.borrow_mut().push(dropped);
+                true
+            }));
+            found(leases, leases.ticket());
+            leases.recalled(&[DIR], 1);
+            assert!(heard.borrow().is_empty());
+            leases.attributes_for(&entry(FILE).attr);
+            leases.recalled(&[FILE], 2);
+            found(leases, leases.ticket());
+            leases.name_for(DIR, b"a", Some(FILE));
+            leases.lost();
+            assert_eq!(*heard.borrow(), [Dropped::Attributes(FILE), Dropped::Names]);
+        });
+    }
+
+    #[test]
+    fn own_changes_are_known_when_they_have_ended_and_until_then_the_mdt_is_asked() {
+        with(|_, leases| {
+            found(leases, leases.ticket());
+            let before = leases.ticket();
+            let change = leases.name_changes(DIR, b"a");
+            assert_eq!((leases.name(DIR, b"a"), leases.entry(FILE)), (None, None));
+            found(leases, before);
+            assert_eq!(leases.name(DIR, b"a"), None, "it was asked before the change");
+            leases.name_changed(change, DIR, b"a", Some(None));
+            assert_eq!(leases.name(DIR, b"a"), Some(None));
+            found(leases, before);
+            assert_eq!(leases.name(DIR, b"a"), Some(None));
+        });
+    }
+
+    #[test]
+    fn of_two_changes_of_one_name_at_a_time_nobody_knows_the_last() {
+        with(|_, leases| {
+            found(leases, leases.ticket());
+            let (one, two) = (leases.name_changes(DIR, b"a"), leases.name_changes(DIR, b"a"));
+            leases.name_changed(two, DIR, b"a", Some(None));
+            leases.name_changed(one, DIR, b"a", Some(Some(FILE)));
+            assert_eq!(leases.name(DIR, b"a"), None);
+        });
+    }
+
+    #[test]
+    fn a_change_without_a_lease_leaves_nothing_that_an_older_question_could_bring_back() {
+        with(|_, leases| {
+            let before = leases.ticket();
+            let change = leases.name_changes(DIR, b"a");
+            leases.name_changed(change, DIR, b"a", Some(None));
+            found(leases, before);
+            assert_eq!(leases.name(DIR, b"a"), None);
+            assert_eq!(leases.kept().1, 0);
+        });
+    }
+
+    #[test]
+    fn names_of_a_new_directory_are_known_to_be_absent() {
+        with(|_, leases| {
+            leases.learn_empty(leases.ticket(), &entry(DIR));
+            assert_eq!(leases.name(DIR, b"x"), Some(None));
+            let change = leases.name_changes(DIR, b"x");
+            assert_eq!(leases.name(DIR, b"x"), None);
+            leases.name_changed(change, DIR, b"x", None);
+            assert_eq!((leases.name(DIR, b"x"), leases.name(DIR, b"y")), (None, Some(None)));
+            leases.recalled(&[DIR], 1);
+            assert_eq!(leases.name(DIR, b"y"), None);
+        });
+    }
+
+    #[test]
+    fn nothing_is_kept_when_the_mdt_has_not_been_heard_for_too_long() {
+        with(|sim, leases| {
+            let asked = leases.ticket();
+            found(leases, asked);
+            sim.run_for(LEASE_CLIENT_TERM);
+            let name_for = leases.name_for(DIR, b"a", Some(FILE));
+            assert_eq!((leases.entry(FILE), name_for), (None, Duration::ZERO));
+            leases.heard(leases.env.now());
+            found(leases, asked);
+            assert_eq!(leases.entry(FILE), None, "it was asked before");
+        });
+    }
+
+    #[test]
+    fn what_nobody_wants_is_given_back() {
+        with(|sim, leases| {
+            found(leases, leases.ticket());
+            let end = leases.env.now() + limits::KEPT_IDLE;
+            while leases.env.now() < end {
+                sim.run_for(Duration::from_secs(1));
+                leases.heard(leases.env.now());
+            }
+            let question = leases.question().expect("leases are to be returned");
+            assert_eq!(question.returned, [DIR, FILE]);
+            assert_eq!(leases.question(), None);
+        });
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        with(|_, leases| {
+            for low in 0..limits::KEPT_INODES as u64 + 10 {
+                leases.learn(leases.ticket(), &entry(Fid { high: 1, low }));
+            }
+            assert_eq!(leases.kept().0, limits::KEPT_INODES as u64);
+            assert_eq!(leases.question().map(|question| question.returned.len()), Some(10));
+        });
+    }
+}

@@ -1,0 +1,20 @@
+//! Clients that are not heard any more hold no leases: their share of the memory comes free.
+
+use std::rc::Weak;
+
+use forebay_proto::limits::LEASE_TERM;
+
+use crate::Mds;
+
+/// Until the server ends.
+pub async fn run(mds: Weak<Mds>) {
+    loop {
+        let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
+        let env = this.env.clone();
+        if this.memory.borrow_mut().kept.expire(env.now()) {
+            this.memory_changed();
+        }
+        drop(this);
+        env.sleep(LEASE_TERM).await;
+    }
+}

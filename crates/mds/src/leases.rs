@@ -1,0 +1,347 @@
+//! Leases: what each client keeps of inodes and names, and what has to be recalled before it changes.
+//!
+//! A lease on an inode is a session's right to believe its attributes and, of a directory, its names. All in memory: a
+//! restarted server grants and changes nothing before every client that may hold one has come back without it, or its time
+//! is over.
+//!
+//! Invariant: while a session holds a lease, nobody else changes the inode, and nobody else is shown a change that the
+//! session itself made: its own kernel may show the state before it until the reply is there.
+//! Invariant: a session that has not been heard for [`LEASE_TERM`] has none: it has stopped to believe them by itself.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    rc::Rc,
+};
+
+use forebay_env::{Time, sync::Notify};
+use forebay_proto::{
+    Fid, Incarnation, SessionId,
+    limits::{LEASE_TERM, RECALLS},
+};
+
+use crate::limits;
+
+/// How an operation looks at an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// It shows it.
+    Shows,
+    /// It changes it.
+    Changes,
+}
+
+/// A session's lease on one inode.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    session: SessionId,
+    /// The session has changed the inode since it got the lease.
+    changed: bool,
+    /// A recall is in its queue.
+    recalled: bool,
+}
+
+/// What is known of a session with leases.
+struct Holder {
+    /// When it was last heard.
+    seen: Time,
+    fids: BTreeSet<Fid>,
+    /// Recalls it has not acknowledged, numbered in their order.
+    queue: VecDeque<(u64, Fid)>,
+    /// There is a recall.
+    recall: Rc<Notify>,
+}
+
+/// All leases. See the module.
+#[derive(Default)]
+pub struct Leases {
+    of: BTreeMap<Fid, Vec<Lease>>,
+    holders: BTreeMap<SessionId, Holder>,
+    count: usize,
+    /// Operations that wait for the end of leases on an inode: no new ones meanwhile.
+    awaited: BTreeMap<Fid, u32>,
+    /// Inodes that several clients change: no new leases until then.
+    contended: BTreeMap<Fid, Time>,
+    now: Time,
+    /// Number of the last recall, of all sessions: no number is given twice, and none of an earlier incarnation.
+    sequence: u64,
+    granted: u64,
+    recalled: u64,
+}
+
+impl Leases {
+    /// None, in this incarnation of the server.
+    pub fn new(incarnation: Incarnation) -> Self {
+        Self { sequence: u64::from(incarnation.0) << 32, ..Self::default() }
+    }
+
+    /// A request of `session` came in.
+    pub fn heard(&mut self, session: SessionId, now: Time) {
+        self.now = now;
+        if let Some(holder) = self.holders.get_mut(&session) {
+            if now.since(holder.seen) >= LEASE_TERM {
+                self.forget(session);
+            } else {
+                holder.seen = now;
+            }
+        }
+    }
+
+    /// Whether `session` can have a lease on `fid` now. Not while one is recalled from it: it may be about to say that it
+    /// has dropped that.
+    pub fn is_free(&self, session: SessionId, fid: Fid) -> bool {
+        let recalled = |lease: &Lease| lease.session == session && lease.recalled;
+        self.count < limits::CLIENT_LEASES
+            && !self.of.get(&fid).is_some_and(|leases| leases.iter().any(recalled))
+            && !self.awaited.contains_key(&fid)
+            && self.contended.get(&fid).is_none_or(|until| *until <= self.now)
+    }
+
+    /// `session` holds a lease on `fid` from now on.
+    pub fn grant(&mut self, session: SessionId, fid: Fid) {
+        let leases = self.of.entry(fid).or_default();
+        if leases.iter().any(|lease| lease.session == session) {
+            return;
+        }
+        leases.push(Lease { session, changed: false, recalled: false });
+        self.holder(session).fids.insert(fid);
+        self.count += 1;
+        self.granted += 1;
+    }
+
+    fn holder(&mut self, session: SessionId) -> &mut Holder {
+        let seen = self.now;
+        let new = || Holder { seen, fids: BTreeSet::new(), queue: VecDeque::new(), recall: Rc::new(Notify::new()) };
+        self.holders.entry(session).or_insert_with(new)
+    }
+
+    /// `session` has a lease on `fid` that is not being recalled.
+    pub fn has(&self, session: SessionId, fid: Fid) -> bool {
+        let holds = |lease: &Lease| lease.session == session && !lease.recalled;
+        self.of.get(&fid).is_some_and(|leases| leases.iter().any(holds))
+    }
+
+    /// `session` has changed `fid`: nobody else is shown that before its lease has ended.
+    pub fn changed(&mut self, session: SessionId, fid: Fid) {
+        let lease = self.of.get_mut(&fid).and_then(|leases| leases.iter_mut().find(|lease| lease.session == session));
+        if let Some(lease) = lease {
+            lease.changed = true;
+        }
+    }
+
+    /// Somebody else's lease stands in the way of `session`.
+    pub fn is_in_the_way(&self, session: SessionId, fid: Fid, wanted: Use) -> bool {
+        self.count > 0
+            && self.of.get(&fid).is_some_and(|leases| leases.iter().any(|lease| lease.hinders(session, wanted)))
+    }
+
+    /// Recalls what stands in the way of `session`. When the first of these leases ends by itself; `None`: nothing stands
+    /// in the way (any more).
+    pub fn recall(&mut self, session: SessionId, uses: &BTreeMap<Fid, Use>, now: Time) -> Option<Time> {
+        self.now = now;
+        let mut first: Option<Time> = None;
+        for (fid, wanted) in uses {
+            let hindering = |leases: &Vec<Lease>| -> Vec<SessionId> {
+                leases.iter().filter(|lease| lease.hinders(session, *wanted)).map(|lease| lease.session).collect()
+            };
+            for other in self.of.get(fid).map(hindering).unwrap_or_default() {
+                let end = self.holders.get(&other).map_or(now, |holder| holder.seen + LEASE_TERM);
+                if end <= now {
+                    self.forget(other);
+                    continue;
+                }
+                self.ask(other, *fid);
+                first = Some(first.map_or(end, |first| first.min(end)));
+            }
+            let pause = if *wanted == Use::Changes { limits::CONTENDED } else { limits::SHOWN };
+            self.contended.insert(*fid, now + pause);
+        }
+        if self.contended.len() > limits::CONTENDED_INODES {
+            self.contended.retain(|_, until| *until > now);
+        }
+        first
+    }
+
+    /// Puts a recall into a session's queue, once.
+    fn ask(&mut self, session: SessionId, fid: Fid) {
+        let lease = self.of.get_mut(&fid).and_then(|leases| leases.iter_mut().find(|lease| lease.session == session));
+        let Some(lease) = lease.filter(|lease| !lease.recalled) else { return };
+        lease.recalled = true;
+        if let Some(holder) = self.holders.get_mut(&session) {
+            self.sequence += 1;
+            holder.queue.push_back((self.sequence, fid));
+            holder.recall.notify_waiters();
+            self.recalled += 1;
+        }
+    }
+
+    /// No lease on `fid` is granted until [`Leases::stop_awaiting`].
+    pub fn await_end(&mut self, fid: Fid) {
+        *self.awaited.entry(fid).or_default() += 1;
+    }
+
+    /// See [`Leases::await_end`].
+    pub fn stop_awaiting(&mut self, fid: Fid) {
+        if let Some(count) = self.awaited.get_mut(&fid) {
+            *count -= 1;
+            if *count == 0 {
+                self.awaited.remove(&fid);
+            }
+        }
+    }
+
+    /// `session` has dropped what was recalled up to `sequence`, and `returned`. True if a lease ended.
+    pub fn acknowledge(&mut self, session: SessionId, sequence: u64, returned: &[Fid]) -> bool {
+        let mut dropped = returned.to_vec();
+        if let Some(holder) = self.holders.get_mut(&session) {
+            let acknowledged = holder.queue.partition_point(|(number, _)| *number <= sequence);
+            dropped.extend(holder.queue.drain(..acknowledged).map(|(_, fid)| fid));
+        }
+        dropped.into_iter().filter(|fid| self.drop_lease(session, *fid)).count() > 0
+    }
+
+    /// Recalls to be told to `session`, with the number of the last one (0 if there is none), and what tells of the next.
+    pub fn recalls(&mut self, session: SessionId) -> (Vec<Fid>, u64, Rc<Notify>) {
+        let holder = self.holder(session);
+        let told: Vec<(u64, Fid)> = holder.queue.iter().take(RECALLS).copied().collect();
+        let sequence = told.last().map(|(sequence, _)| *sequence);
+        let fids = told.into_iter().map(|(_, fid)| fid).collect();
+        (fids, sequence.unwrap_or_default(), holder.recall.clone())
+    }
+
+    fn drop_lease(&mut self, session: SessionId, fid: Fid) -> bool {
+        if !self.holders.get_mut(&session).is_some_and(|holder| holder.fids.remove(&fid)) {
+            return false;
+        }
+        self.count -= 1;
+        if let Some(leases) = self.of.get_mut(&fid) {
+            leases.retain(|lease| lease.session != session);
+            if leases.is_empty() {
+                self.of.remove(&fid);
+            }
+        }
+        true
+    }
+
+    /// Sessions whose time is over hold none. True if there was one.
+    pub fn expire(&mut self, now: Time) -> bool {
+        self.now = now;
+        let silent = |holder: &Holder| now.since(holder.seen) >= LEASE_TERM;
+        let over: Vec<SessionId> =
+            self.holders.iter().filter(|(_, h)| silent(h)).map(|(session, _)| *session).collect();
+        over.iter().for_each(|session| self.forget(*session));
+        !over.is_empty()
+    }
+
+    /// A session said goodbye: it has dropped everything.
+    pub fn forget(&mut self, session: SessionId) {
+        let Some(holder) = self.holders.get(&session) else { return };
+        holder.recall.notify_waiters();
+        let fids: Vec<Fid> = holder.fids.iter().copied().collect();
+        for fid in fids {
+            self.drop_lease(session, fid);
+        }
+        self.holders.remove(&session);
+    }
+
+    /// Leases there are, were granted, were recalled.
+    pub fn counters(&self) -> (usize, u64, u64) {
+        (self.count, self.granted, self.recalled)
+    }
+}
+
+impl Lease {
+    fn hinders(&self, session: SessionId, wanted: Use) -> bool {
+        self.session != session && (wanted == Use::Changes || self.changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+
+    fn fid(low: u64) -> Fid {
+        Fid { high: 0, low }
+    }
+
+    fn at(ms: u64) -> Time {
+        Time(0) + Duration::from_millis(ms)
+    }
+
+    fn uses(fid: Fid, wanted: Use) -> BTreeMap<Fid, Use> {
+        BTreeMap::from([(fid, wanted)])
+    }
+
+    fn told(leases: &mut Leases) -> (Vec<Fid>, u64) {
+        let (fids, sequence, _) = leases.recalls(A);
+        (fids, sequence)
+    }
+
+    fn held_by_a() -> Leases {
+        let mut leases = Leases::default();
+        leases.heard(A, at(1000));
+        leases.grant(A, fid(5));
+        leases
+    }
+
+    #[test]
+    fn a_lease_stands_in_the_way_of_others_changes_until_it_is_given_back() {
+        let mut leases = held_by_a();
+        assert!(leases.is_in_the_way(B, fid(5), Use::Changes));
+        assert!(!leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Changes));
+        assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1100)), Some(at(3000)));
+        assert_eq!(told(&mut leases), (vec![fid(5)], 1));
+        assert!(leases.acknowledge(A, 1, &[]));
+        assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1200)), None);
+        assert_eq!(leases.counters(), (0, 1, 1));
+    }
+
+    #[test]
+    fn what_its_holder_changed_is_not_shown_to_others() {
+        let mut leases = held_by_a();
+        leases.changed(A, fid(5));
+        assert!(leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Shows));
+    }
+
+    #[test]
+    fn who_is_silent_loses_its_leases_and_who_is_heard_keeps_them() {
+        let mut leases = held_by_a();
+        leases.heard(A, at(2500));
+        assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(3100)), Some(at(4500)));
+        assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(4500)), None);
+        assert_eq!(told(&mut leases), (vec![], 0));
+        let mut leases = held_by_a();
+        leases.heard(A, at(3000));
+        assert!(!leases.is_in_the_way(B, fid(5), Use::Changes), "it came too late");
+    }
+
+    #[test]
+    fn while_somebody_waits_and_for_a_while_afterwards_there_are_no_new_leases() {
+        let mut leases = held_by_a();
+        leases.await_end(fid(5));
+        assert!(!leases.is_free(B, fid(5)) && leases.is_free(B, fid(6)));
+        leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
+        leases.acknowledge(A, 1, &[]);
+        leases.stop_awaiting(fid(5));
+        assert!(!leases.is_free(B, fid(5)));
+        leases.heard(B, at(1100) + limits::CONTENDED);
+        assert!(leases.is_free(B, fid(5)));
+    }
+
+    #[test]
+    fn recalls_are_told_again_until_they_are_acknowledged() {
+        let mut leases = held_by_a();
+        leases.grant(A, fid(6));
+        leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
+        leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
+        leases.recall(B, &uses(fid(6), Use::Changes), at(1100));
+        assert_eq!(told(&mut leases), (vec![fid(5), fid(6)], 2));
+        leases.acknowledge(A, 1, &[]);
+        assert_eq!(told(&mut leases), (vec![fid(6)], 2));
+        leases.acknowledge(A, 1, &[fid(6)]);
+        assert_eq!(leases.counters().0, 0);
+    }
+}
