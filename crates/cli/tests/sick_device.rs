@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use common::{
     device::{Small, Zram},
+    forebay,
     site::Site,
     words,
     writer::{self, Busy},
 };
-use forebay_client::ClientResult;
-use forebay_proto::Errno;
+use forebay_client::{ClientResult, parse_layout};
+use forebay_proto::{Errno, Fid};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -128,8 +129,13 @@ fn a_thin_device_without_room_answers_enospc_and_takes_more_when_it_grows() {
     let journal = site.path("OST0000.journal");
     site.put_on("OST0000", &data.path(), journal.to_str().expect("UTF-8"));
     site.comes_up();
+    // Else what follows would go to the other OST.
+    let pool = forebay().args(["pool", "new", site.scratch.path(), "thin", "OST0000"]).output().expect("it runs");
+    assert!(pool.status.success(), "{}", words(&pool));
     let fill = |from: u64| {
         let filled = writer::with_client(&site.mgs(), PATIENCE, |client, _| async move {
+            let thin = parse_layout(b"-p thin").expect("a layout");
+            client.set_layout(&writer::root(), Fid::ROOT, thin).await.expect("set");
             let (failed, outcome) = sync_until_it_fails(&client, from..from + 400).await;
             (failed, outcome.map_err(|error| error.errno))
         });
