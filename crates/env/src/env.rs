@@ -83,6 +83,17 @@ impl Env {
         half!(self, env => env.spawn(future))
     }
 
+    /// Starts a task whose result nobody waits for, and lets it go at once to where it first waits: one that waits for
+    /// nothing costs no task. (In the simulator it is a task as any other.)
+    ///
+    /// Not for what may call this again from within, without end.
+    pub fn begin<F>(&self, future: F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        half!(self, env => env.begin(future))
+    }
+
     /// Starts `main` on a shard of its own: a thread in the real half, a task of the same node in the simulated one.
     ///
     /// The receiver yields what `main` returned; it errs if the shard panicked or was killed.

@@ -123,10 +123,10 @@ impl Floor {
         Self { env: env.clone(), inodes: Rc::new(RefCell::new(inodes)), name_for }
     }
 
-    /// By a task, as real requests are served.
+    /// As real requests are served that need no server.
     fn serve(&self, work: impl FnOnce(&mut Inodes) + 'static) {
         let inodes = self.inodes.clone();
-        drop(self.env.spawn(async move { work(&mut inodes.borrow_mut()) }));
+        self.env.begin(async move { work(&mut inodes.borrow_mut()) });
     }
 }
 

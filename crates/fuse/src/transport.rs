@@ -1,4 +1,4 @@
-//! Requests of the kernel become tasks of the client's shard.
+//! Requests of the kernel become tasks of the client's shard, those that have to wait for something.
 #![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, rc::Rc, time::SystemTime};
@@ -70,7 +70,7 @@ impl fuser::Filesystem for Greeting {
 }
 
 impl Transport {
-    /// Serves a request by a task. If the shard ends, the dropped reply answers EIO.
+    /// Serves a request: at once, or by a task if it has to wait. If the shard ends, the dropped reply answers EIO.
     fn serve<T, R, F>(&self, reply: R, call: F)
     where
         T: 'static,
@@ -85,7 +85,7 @@ impl Transport {
         F: AsyncFnOnce(&Server) + 'static,
     {
         let server = self.server.clone();
-        drop(self.server.env.spawn(async move { serve(&server).await }));
+        self.server.env.begin(async move { serve(&server).await });
     }
 }
 

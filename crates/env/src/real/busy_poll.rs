@@ -34,10 +34,11 @@ impl BusyPoll {
     }
 
     fn message(&self) {
-        if self.since_last() < BUSY_POLL && !self.polling.replace(true) {
+        let now = Instant::now();
+        let close = self.last_message.replace(Some(now)).is_some_and(|last| now - last < BUSY_POLL);
+        if close && !self.polling.replace(true) {
             self.begin.notify_one();
         }
-        self.last_message.set(Some(Instant::now()));
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::{
     future::Future,
+    panic::{self, AssertUnwindSafe},
     rc::{Rc, Weak},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -62,6 +64,20 @@ impl RealEnv {
         });
         let abort = move || handle.iter().for_each(tokio::task::AbortHandle::abort);
         Task { value, abort: Box::new(abort) }
+    }
+
+    /// The first look at the future tells it of no waker: if it waits, the task that goes on with it looks again.
+    pub(crate) fn begin<F>(&self, future: F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let mut future = Box::pin(future);
+        let mut nobody = Context::from_waker(Waker::noop());
+        // As a task of its own it would end alone, and what it holds with it.
+        match panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut nobody))) {
+            Ok(Poll::Pending) => drop(self.spawn(future)),
+            Ok(Poll::Ready(())) | Err(_) => {}
+        }
     }
 
     pub(crate) fn spawn_shard<M, F>(&self, name: &str, main: M) -> oneshot::Receiver<F::Output>
@@ -152,8 +168,34 @@ fn civil(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::Cell, rc::Rc};
+
     use super::utc;
-    use crate::UnixTime;
+    use crate::{UnixTime, sync::Notify};
+
+    #[test]
+    fn what_waits_for_nothing_is_done_at_once_and_the_rest_by_a_task_and_a_panic_is_its_own() {
+        crate::real::run(async |env| {
+            let (notify, count) = (Rc::new(Notify::new()), Rc::new(Cell::new(0)));
+            env.begin({
+                let count = count.clone();
+                async move { count.set(1) }
+            });
+            assert_eq!(count.get(), 1, "done before it returned");
+            env.begin({
+                let (notify, count) = (notify.clone(), count.clone());
+                async move {
+                    notify.notified().await;
+                    count.set(10);
+                }
+            });
+            env.begin(async { panic!("alone") });
+            notify.notify_one();
+            while count.get() != 10 {
+                env.yield_now().await;
+            }
+        });
+    }
 
     #[test]
     fn log_lines_carry_utc() {

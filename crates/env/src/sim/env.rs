@@ -64,6 +64,13 @@ impl SimEnv {
         Task { value, abort: Box::new(abort) }
     }
 
+    pub(crate) fn begin<F>(&self, future: F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        drop(self.spawn(future));
+    }
+
     pub(crate) fn spawn_shard<M, F>(&self, _name: &str, main: M) -> oneshot::Receiver<F::Output>
     where
         M: FnOnce(Env) -> F + Send + 'static,

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use forebay_env::{Arena, Env, Time, real::Descriptor, sync::Notify};
 
 use super::{
@@ -170,8 +169,15 @@ pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem) -> io
         } else if header.is_destroy() {
             return Ok(());
         } else {
-            let args: Bytes = [args, arena.last(more)].concat().into();
-            dispatch::request(&device, &filesystem, &header, &args);
+            let whole;
+            let args = match more {
+                0 => args,
+                _ => {
+                    whole = [args, arena.last(more)].concat();
+                    &whole
+                }
+            };
+            dispatch::request(&device, &filesystem, &header, args);
         }
     }
 }

@@ -78,8 +78,15 @@ fn send(device: &Device, unique: u64, error: i32, parts: &[&[u8]]) -> bool {
     header[..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
     header[4..8].copy_from_slice(&(-error).to_ne_bytes());
     header[8..].copy_from_slice(&unique.to_ne_bytes());
-    let slices: Vec<IoSlice<'_>> = [&header[..]].iter().chain(parts).map(|part| IoSlice::new(part)).collect();
-    device.answer(unique, &slices)
+    let header = IoSlice::new(&header);
+    match parts {
+        [] => device.answer(unique, &[header]),
+        [one] => device.answer(unique, &[header, IoSlice::new(one)]),
+        parts => {
+            let parts = parts.iter().map(|part| IoSlice::new(part));
+            device.answer(unique, &std::iter::once(header).chain(parts).collect::<Vec<_>>())
+        }
+    }
 }
 
 macro_rules! replies {
@@ -349,7 +356,7 @@ impl Names {
 }
 
 fn entry(told: &Told, generation: Generation) -> Vec<u8> {
-    let mut out = Out::default();
+    let mut out = Out(Vec::with_capacity(ENTRY_BYTES));
     out.u64(told.attr.ino.0).u64(generation.0).u64(told.name_for.as_secs()).u64(told.attributes_for.as_secs());
     out.u32(told.name_for.subsec_nanos()).u32(told.attributes_for.subsec_nanos()).attr(&told.attr);
     out.0
