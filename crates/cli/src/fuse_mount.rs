@@ -43,6 +43,7 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     fuse.devices = options.devices;
     fuse.set_ids = options.set_ids;
     fuse.no_exec = options.no_exec;
+    fuse.transport = options.transport;
     fuse.allow_other = options.allow_other || crate::posix::is_root();
     let mut mounted = forebay_fuse::mount(env, &client, mnt, &fuse).await.doing(|| format!("cannot mount at {mnt}"))?;
     println!("{source} is mounted at {mnt}");

@@ -38,7 +38,7 @@ pub struct MountArgs {
     #[arg(value_name = "MNT")]
     pub mnt: PathBuf,
     /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, ro, suid,
-    /// dev, noexec, allow_other
+    /// dev, noexec, allow_other, transport=auto|dev|uring
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Stay in the foreground

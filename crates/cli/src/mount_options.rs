@@ -2,6 +2,7 @@
 
 use forebay_client::{CommitLevel, MountOptions};
 use forebay_env::Address;
+use forebay_fuse::FuseTransport;
 
 use crate::{
     error::{CliError, CliResult},
@@ -29,6 +30,8 @@ pub struct Options {
     pub no_exec: bool,
     /// Other users may use it; the default when root mounts.
     pub allow_other: bool,
+    /// By which way the kernel's requests come.
+    pub transport: FuseTransport,
 }
 
 /// What fstab and mount(8) add, and means nothing to us; also what is so anyway (access times move by hand only).
@@ -83,6 +86,7 @@ impl Options {
                 let count = count.parse().ok().filter(|count| (1..=64).contains(count));
                 self.rpcs_in_flight = Some(count.ok_or("give a number from 1 to 64")?);
             }
+            ("transport", name) => self.transport = name.parse()?,
             ("ro", "") => self.read_only = true,
             ("dev", "") => self.devices = true,
             ("suid", "") => self.set_ids = true,
@@ -141,6 +145,10 @@ mod tests {
         );
         assert!(options.read_only && !options.allow_other && options.devices && options.set_ids);
         assert!(parse("noexec,nosuid,x-systemd.automount").expect("options").no_exec);
+        for transport in [FuseTransport::Auto, FuseTransport::Device, FuseTransport::Uring] {
+            let parsed = parse(&format!("transport={}", transport.name())).expect("a transport");
+            assert_eq!(parsed.transport, transport);
+        }
         assert_eq!(parse("").expect("none"), Options::default());
     }
 
@@ -151,6 +159,7 @@ mod tests {
             ("rpc=47008", "64KiB"),
             ("rpcs_in_flight=0", "1 to 64"),
             ("pin=lots", "not a size"),
+            ("transport=pigeon", "auto, dev or uring"),
             ("frobnicate", "no such option"),
         ] {
             let error = parse(text).expect_err(text);

@@ -43,3 +43,15 @@ pub const SIM_RETRANSMIT: Duration = Duration::from_millis(200);
 pub const SIM_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Polls at one instant of virtual time after which the simulator calls it a livelock.
 pub const SIM_POLLS_AT_ONE_INSTANT: u64 = 50_000_000;
+/// Entries that a processor's queue of FUSE over io_uring begins with. Each is address space for a header and the longest
+/// request, of which memory is what requests have used, the latest used entry first; more are added when half are in use.
+pub const FUSE_RING_ENTRIES: usize = 64;
+/// Answers that wait for one call; more make it sooner.
+pub const FUSE_RING_SUBMISSIONS: u32 = 256;
+/// Requests that may have come between two looks without the kernel having to set them aside.
+pub const FUSE_RING_COMPLETIONS: u32 = 4096;
+/// Payloads of FUSE over io_uring from this size on stay in their pages, which others replace; smaller ones are copied: they
+/// would keep the room of the longest request.
+pub const FUSE_RING_MOVED_BYTES_MIN: usize = 512 << 10;
+/// Rooms of such payloads that a thread keeps for the next ones, of 1 MiB each.
+pub const FUSE_RING_SPARE_REGIONS: usize = 64;

@@ -1,5 +1,37 @@
 //! How a file system is mounted.
 
+/// By which way the kernel's requests come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FuseTransport {
+    /// By io_uring where the kernel and this system's rules allow it, else by `/dev/fuse`.
+    #[default]
+    Auto,
+    /// By `/dev/fuse`.
+    Device,
+    /// By io_uring, or not at all.
+    Uring,
+}
+
+impl FuseTransport {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Device => "dev",
+            Self::Uring => "uring",
+        }
+    }
+}
+
+impl std::str::FromStr for FuseTransport {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Auto, Self::Device, Self::Uring];
+        all.into_iter().find(|transport| transport.name() == name).ok_or_else(|| "use auto, dev or uring".into())
+    }
+}
+
 /// How a file system is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuseOptions {
@@ -17,6 +49,8 @@ pub struct FuseOptions {
     pub no_exec: bool,
     /// Fetch attributes with names. Worth it only once leases let the kernel keep them.
     pub readdirplus: bool,
+    /// By which way requests come.
+    pub transport: FuseTransport,
 }
 
 impl FuseOptions {
@@ -30,6 +64,7 @@ impl FuseOptions {
             set_ids: false,
             no_exec: false,
             readdirplus: false,
+            transport: FuseTransport::Auto,
         }
     }
 

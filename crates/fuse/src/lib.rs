@@ -27,5 +27,5 @@ mod signals;
 mod transport;
 mod xattrs;
 
-pub use config::FuseOptions;
+pub use config::{FuseOptions, FuseTransport};
 pub use mount::{Mounted, mount, mount_floor};

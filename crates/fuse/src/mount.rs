@@ -8,6 +8,10 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     rc::{Rc, Weak},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -15,18 +19,19 @@ use std::{
 use forebay_client::{Client, ClientError, ClientResult};
 use forebay_env::{
     Env,
-    real::Descriptor,
+    real::{Descriptor, FuseRing, uring_forbidden},
     sync::{oneshot, watch},
 };
 use forebay_proto::Errno;
 use fuser::{Session, SessionUnmounter};
 
 use crate::{
-    FuseOptions,
+    FuseOptions, FuseTransport,
     floor::Floor,
     kernel::{self, Device, Filesystem, Notifier},
+    limits,
     server::Server,
-    transport::{Greeting, Transport},
+    transport::{Greeting, NO_URING, Transport},
 };
 
 /// A mounted file system. If it is dropped, the mount is taken away, lazily if programs still use it.
@@ -35,6 +40,7 @@ pub struct Mounted {
     unmounter: Option<SessionUnmounter>,
     ended: watch::Receiver<bool>,
     requests: Weak<Device>,
+    transport: FuseTransport,
 }
 
 /// Mounts `client`'s file system at the directory `point`; requests are served by tasks of this shard from now on.
@@ -59,7 +65,13 @@ async fn mount_with<F: Filesystem + 'static>(
     point: &str,
     options: &FuseOptions,
 ) -> ClientResult<Mounted> {
-    let greeting = Greeting { readdirplus: options.readdirplus };
+    let ring = ring(options.transport).map_err(|error| refused(point, &error))?;
+    let granted = Arc::new(AtomicBool::new(false));
+    let greeting = Greeting {
+        readdirplus: options.readdirplus,
+        uring: ring.as_ref().map(|_| granted.clone()),
+        needs_uring: options.transport == FuseTransport::Uring,
+    };
     let (ready, started) = oneshot::channel();
     let (served, over) = oneshot::channel::<()>();
     let (end, ended) = watch::channel(false);
@@ -85,9 +97,19 @@ async fn mount_with<F: Filesystem + 'static>(
     };
     let descriptor = Descriptor::new(descriptor).map_err(|error| ClientError::new(Errno::EIO, error.message))?;
     let descriptor = Rc::new(descriptor);
+    let ring = ring.filter(|_| granted.load(Ordering::Acquire));
+    // Until then the kernel lets requests wait.
+    if let Some(Err(error)) = ring.as_ref().map(|ring| ring.begin(&descriptor)) {
+        if options.transport == FuseTransport::Uring {
+            return Err(refused(point, &error));
+        }
+        env.log(&format!("no io_uring for requests of {point}, so by /dev/fuse: {error}"));
+    }
+    let ring = ring.filter(|ring| ring.is_alive());
+    let transport = if ring.is_some() { FuseTransport::Uring } else { FuseTransport::Device };
     let filesystem = filesystem(Notifier::new(descriptor.clone()));
     let (log, path) = (env.clone(), point.to_owned());
-    let device = Device::new(env, descriptor);
+    let device = Device::new(env, descriptor, ring);
     let requests = Rc::downgrade(&device);
     drop(env.spawn(async move {
         if let Err(error) = kernel::serve(device, filesystem).await {
@@ -95,7 +117,25 @@ async fn mount_with<F: Filesystem + 'static>(
         }
         drop(served);
     }));
-    Ok(Mounted { point: point.to_owned(), unmounter: Some(unmounter), ended, requests })
+    Ok(Mounted { point: point.to_owned(), unmounter: Some(unmounter), ended, requests, transport })
+}
+
+/// The ring that requests are to come by; none where they are not to, or none can be had and it need not be.
+fn ring(transport: FuseTransport) -> io::Result<Option<Rc<FuseRing>>> {
+    let needed = match transport {
+        FuseTransport::Device => return Ok(None),
+        FuseTransport::Auto => false,
+        FuseTransport::Uring => true,
+    };
+    let made = match uring_forbidden() {
+        true => Err(io::Error::other("FOREBAY_NO_URING is set")),
+        false => FuseRing::new(limits::REQUEST_BYTES as usize),
+    };
+    match made {
+        Ok(ring) => Ok(Some(ring)),
+        Err(error) if needed => Err(io::Error::other(format!("{NO_URING} ({error})"))),
+        Err(_) => Ok(None),
+    }
 }
 
 type Begun = (Session<Greeting>, OwnedFd, SessionUnmounter);
@@ -110,6 +150,11 @@ impl Mounted {
     /// Where it is mounted.
     pub fn point(&self) -> &str {
         &self.point
+    }
+
+    /// By which way requests come: not `Auto`.
+    pub fn transport(&self) -> FuseTransport {
+        self.transport
     }
 
     /// How many requests of programs have waited for `long`, those for locks apart, and the longest wait.

@@ -1,7 +1,17 @@
 //! Requests of the kernel become tasks of the client's shard, those that have to wait for something.
 #![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, rc::Rc, time::SystemTime};
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::SystemTime,
+};
 
 use bytes::Bytes;
 use forebay_client::{ClientResult, DirEntry, SetAttributes, mode::with_umask};
@@ -31,7 +41,15 @@ pub(crate) struct Transport {
 /// What is asked of the kernel when the mount begins.
 pub(crate) struct Greeting {
     pub readdirplus: bool,
+    /// FUSE over io_uring: wanted here, and granted there.
+    pub uring: Option<Arc<AtomicBool>>,
+    /// Without it there is to be no mount.
+    pub needs_uring: bool,
 }
+
+/// Why a mount that needs it is refused.
+pub(crate) const NO_URING: &str = "the kernel has no FUSE over io_uring for us: it needs Linux 6.14, and as root \
+    `echo Y > /sys/module/fuse/parameters/enable_uring`; without `-o transport=uring` it does without";
 
 /// What is asked of the kernel where it can do it.
 const WANTED: [InitFlags; 9] = [
@@ -62,6 +80,15 @@ impl fuser::Filesystem for Greeting {
         for flag in wanted {
             // A kernel without it does the same with more requests, or refuses shared mappings.
             let _ = config.add_capabilities(flag);
+        }
+        // Larger ones would make requests longer than there is room for.
+        let _ = config.set_max_readahead(limits::REQUEST_BYTES);
+        if let Some(granted) = &self.uring {
+            let offered = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
+            if !offered && self.needs_uring {
+                return Err(std::io::Error::other(NO_URING));
+            }
+            granted.store(offered, Ordering::Release);
         }
         let bounded = |wish: Result<_, _>| wish.map(drop).map_err(|_| std::io::Error::other("the kernel's limits"));
         bounded(config.set_max_write(limits::REQUEST_BYTES).map(u64::from).map_err(u64::from))?;

@@ -12,7 +12,7 @@ use std::{
 
 use clap::Args;
 use forebay_env::{real, sync::oneshot};
-use forebay_fuse::FuseOptions;
+use forebay_fuse::{FuseOptions, FuseTransport};
 use serde_json::json;
 
 use super::report::{Report, Row, Sample};
@@ -39,6 +39,9 @@ pub struct FuseFloorArgs {
     /// Repetitions
     #[arg(short = 'i', long, default_value_t = 3, value_name = "N")]
     pub repetitions: u32,
+    /// How the kernel's requests come: auto, dev or uring
+    #[arg(long, default_value = "auto", value_name = "WAY")]
+    pub transport: FuseTransport,
     /// Measure nothing: stay mounted for other programs, until SIGTERM or Ctrl-C
     #[arg(long, requires = "dir", conflicts_with = "json")]
     pub hold: bool,
@@ -66,9 +69,11 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
     let rows = real::run(async |env| {
         let mut options = FuseOptions::new("fuse-floor");
         options.allow_other = true;
+        options.transport = args.transport;
         let path = utf8(&point)?;
         let mut mounted =
             forebay_fuse::mount_floor(&env, &path, &options).await.doing(|| format!("cannot mount at {shown}"))?;
+        let transport = mounted.transport();
         let (done, result) = oneshot::channel();
         let (tasks, files, repetitions, at) = (args.tasks, args.files, args.repetitions, point.clone());
         let hold = args.hold;
@@ -79,17 +84,22 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
         let rows = result.await.unwrap_or_else(|_| Err(CliError::failed("the tasks ended without a word")));
         mounted.unmount(rows.is_err()).await.doing(|| format!("cannot unmount {shown}"))?;
         programs.join().map_err(|_| CliError::failed("a task panicked"))?;
-        rows
+        Ok((rows?, transport))
     });
     if made {
         std::fs::remove_dir(&point).doing(|| format!("cannot remove {shown}"))?;
     }
-    let rows = rows?;
+    let (rows, transport) = rows?;
     if args.hold {
         return Ok(());
     }
-    let headline = format!("fuse-floor: {} tasks, {} files each in a directory of its own", args.tasks, args.files);
-    let parameters = json!({ "tasks": args.tasks, "files": args.files });
+    let way = match transport {
+        FuseTransport::Uring => "io_uring",
+        FuseTransport::Auto | FuseTransport::Device => "/dev/fuse",
+    };
+    let (tasks, files) = (args.tasks, args.files);
+    let headline = format!("fuse-floor over {way}: {tasks} tasks, {files} files each in a directory of its own");
+    let parameters = json!({ "tasks": tasks, "files": files, "transport": transport.name() });
     Report { bench: "fuse-floor", headline, parameters, rows }.print(args.json);
     Ok(())
 }

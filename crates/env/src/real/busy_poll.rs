@@ -7,8 +7,8 @@
 //! they cost.
 
 use std::{
-    cell::Cell,
-    rc::Rc,
+    cell::{Cell, RefCell},
+    rc::{Rc, Weak},
     time::{Duration, Instant},
 };
 
@@ -26,11 +26,22 @@ struct BusyPoll {
     last_message: Cell<Option<Instant>>,
     polling: Cell<bool>,
     begin: Notify,
+    looks: RefCell<Vec<Weak<dyn Look>>>,
+}
+
+/// What can tell without a system call whether something came.
+pub(super) trait Look {
+    /// Wakes who waits for it if something came. After the `last` look nobody looks, until messages follow each other again.
+    fn look(&self, last: bool);
 }
 
 impl BusyPoll {
     fn since_last(&self) -> Duration {
         self.last_message.get().map_or(Duration::MAX, |last| last.elapsed())
+    }
+
+    fn look(&self, last: bool) {
+        self.looks.borrow_mut().retain(|look| look.upgrade().inspect(|look| look.look(last)).is_some());
     }
 
     fn message(&self) {
@@ -49,6 +60,16 @@ pub(super) fn message(bytes: usize) {
     }
 }
 
+/// From now on `look` is looked at.
+pub(super) fn add(look: &Rc<dyn Look>) {
+    SHARD.with(|shard| shard.looks.borrow_mut().push(Rc::downgrade(look)));
+}
+
+/// The shard looks again and again.
+pub(super) fn is_polling() -> bool {
+    SHARD.with(|shard| shard.polling.get())
+}
+
 /// The shard's task that does it.
 pub(super) async fn run() {
     let shard = SHARD.with(Rc::clone);
@@ -56,6 +77,7 @@ pub(super) async fn run() {
         shard.begin.notified().await;
         let mut seen = None;
         while shard.since_last() < BUSY_POLL {
+            shard.look(false);
             // Nothing came since the last look: others may have the processor first.
             if seen.replace(shard.last_message.get()) == Some(shard.last_message.get()) {
                 std::thread::yield_now();
@@ -64,16 +86,13 @@ pub(super) async fn run() {
             tokio::task::yield_now().await;
         }
         shard.polling.set(false);
+        shard.look(true);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn is_polling() -> bool {
-        SHARD.with(|shard| shard.polling.get())
-    }
 
     #[test]
     fn small_messages_in_close_order_make_the_shard_poll_until_they_stop() {

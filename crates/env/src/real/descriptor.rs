@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
 use tokio::io::{Interest, unix::AsyncFd};
@@ -30,6 +30,10 @@ impl Descriptor {
             Ok(Self { fd: fd.map_err(io::Error::from)? })
         };
         adopt().map_err(|e| file_error("cannot wait for a descriptor", &e))
+    }
+
+    pub(super) fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 
     /// Reads one message into `slices`; waits for one.

@@ -16,10 +16,13 @@ mod disk;
 mod env;
 mod errors;
 mod files;
+mod fuse_memory;
+mod fuse_ring;
 mod mem;
 mod net;
 mod open;
 mod plain;
+mod region;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -34,6 +37,8 @@ pub use descriptor::Descriptor;
 pub(crate) use disk::{RealDisk, RealWriteTicket};
 pub(crate) use env::RealEnv;
 pub(crate) use files::remove_tree;
+pub use fuse_memory::{FUSE_HEAD_BYTES, FuseHead};
+pub use fuse_ring::FuseRing;
 pub(crate) use net::{RealListener, RealReadHalf, RealWriteHalf};
 
 /// Runs `main` on a shard of its own on the calling thread, until it returns; the shard's other tasks end with it.

@@ -1,4 +1,4 @@
-//! Reads requests from the kernel, on the shard.
+//! What was asked and not answered so far; reads requests from `/dev/fuse`, on the shard.
 
 use std::{
     cell::{Cell, RefCell},
@@ -8,19 +8,25 @@ use std::{
     time::Duration,
 };
 
-use forebay_env::{Arena, Env, Time, real::Descriptor, sync::Notify};
+use forebay_env::{
+    Arena, Env, Time,
+    real::{Descriptor, FuseRing},
+    sync::Notify,
+};
 
 use super::{
     Filesystem,
     dispatch::{self, HEADER_BYTES, Header, WRITE_HEADER_BYTES},
-    reply,
+    reply, ring,
 };
 use crate::{limits, signals};
 
 /// The mount's descriptor, and what is to be answered over it.
 pub(crate) struct Device {
-    env: Env,
+    pub(super) env: Env,
     descriptor: Rc<Descriptor>,
+    /// The other way by which requests come, where there is one.
+    pub(super) ring: Option<Rc<FuseRing>>,
     /// Requests without an answer so far.
     open: RefCell<BTreeMap<u64, Asked>>,
     /// Those of them whose threads have a signal to see to.
@@ -33,8 +39,18 @@ pub(crate) struct Device {
 /// A request without an answer.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    way: Way,
     waiter: Waiter,
     since: Time,
+}
+
+/// By which a request came, and its answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// `/dev/fuse`.
+    Device,
+    /// The ring, in this entry.
+    Ring(usize),
 }
 
 /// Who waits for an answer.
@@ -52,24 +68,28 @@ pub(super) enum Waiter {
 }
 
 impl Device {
-    pub fn new(env: &Env, descriptor: Rc<Descriptor>) -> Rc<Self> {
+    pub fn new(env: &Env, descriptor: Rc<Descriptor>, ring: Option<Rc<FuseRing>>) -> Rc<Self> {
         let (open, interrupted, bounded) = (RefCell::default(), RefCell::default(), Cell::new(0));
-        Rc::new(Self { env: env.clone(), descriptor, open, interrupted, bounded, answered: Notify::new() })
+        Rc::new(Self { env: env.clone(), descriptor, ring, open, interrupted, bounded, answered: Notify::new() })
     }
 
     /// Request `unique` has been read.
-    pub(super) fn begin(&self, unique: u64, waiter: Waiter) {
+    pub(super) fn begin(&self, unique: u64, way: Way, waiter: Waiter) {
         self.bounded.set(self.bounded.get() + waiter.counts());
-        self.open.borrow_mut().insert(unique, Asked { waiter, since: self.env.now() });
+        self.open.borrow_mut().insert(unique, Asked { way, waiter, since: self.env.now() });
     }
 
     /// Answers request `unique`. False if nobody waits for the answer any more: the request was given up, or the mount is gone.
+    /// `slices`: the header and what follows it.
     pub(super) fn answer(&self, unique: u64, slices: &[IoSlice<'_>]) -> bool {
         let Some(asked) = self.open.borrow_mut().remove(&unique) else { return false };
         self.interrupted.borrow_mut().remove(&unique);
         self.bounded.set(self.bounded.get() - asked.waiter.counts());
         self.answered.notify_one();
-        self.descriptor.write(slices).is_ok()
+        match (asked.way, &self.ring, slices) {
+            (Way::Ring(place), Some(ring), [header, parts @ ..]) => ring.answer(place, header, parts),
+            _ => self.descriptor.write(slices).is_ok(),
+        }
     }
 
     /// The thread that waits for request `unique` has a signal.
@@ -111,10 +131,33 @@ impl Device {
         }));
     }
 
+    pub(super) fn has_room_for_one_more(&self) -> bool {
+        self.bounded.get() < limits::OPEN_REQUESTS
+    }
+
     async fn room_for_one_more(&self) {
-        while self.bounded.get() >= limits::OPEN_REQUESTS {
+        while !self.has_room_for_one_more() {
             self.answered.notified().await;
         }
+    }
+
+    /// The kernel does not tell of a signal that came while it handed a request to the ring: of those that have waited for
+    /// long it is asked.
+    pub(super) fn look_for_signals(self: &Rc<Self>) {
+        let now = self.env.now();
+        let has_signal = |asked: &Asked| match asked.waiter {
+            Waiter::Thread(thread) | Waiter::Onlooker(thread) => signals::is_interrupted(thread),
+            Waiter::Nobody | Waiter::Locker => false,
+        };
+        let long = |asked: &Asked| asked.way != Way::Device && now.since(asked.since) >= limits::INTERRUPT_AFTER;
+        let told = self
+            .open
+            .borrow()
+            .iter()
+            .filter(|(unique, asked)| long(asked) && !self.is_interrupted(**unique) && has_signal(asked))
+            .map(|(unique, _)| *unique)
+            .collect::<Vec<_>>();
+        told.into_iter().for_each(|unique| self.interrupted(unique));
     }
 }
 
@@ -143,7 +186,22 @@ impl Waiter {
 }
 
 /// Serves requests until the mount is taken away.
-pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem) -> io::Result<()> {
+pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem + 'static) -> io::Result<()> {
+    let filesystem = Rc::new(filesystem);
+    let ring = device.ring.clone().map(|ring| ring::begin(&device, ring, &filesystem));
+    let Some(mut ring) = ring else { return serve_device(&device, &*filesystem).await };
+    let served = forebay_env::sync::select! {
+        biased;
+        served = serve_device(&device, &*filesystem) => served,
+        // Without it nobody would be answered any more.
+        failed = &mut ring => Err(failed.unwrap_or_else(|| io::Error::other("the task of the ring ended without a word"))),
+    };
+    // What came by the ring goes with it.
+    ring.abort();
+    served
+}
+
+async fn serve_device(device: &Rc<Device>, filesystem: &impl Filesystem) -> io::Result<()> {
     let mut arena = Arena::new(limits::ARENA_BYTES);
     let mut head = [0; WRITE_HEADER_BYTES];
     loop {
@@ -159,13 +217,14 @@ pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem) -> io
                 _ => return Err(e),
             },
         };
-        let Some(header) = Header::parse(&head[..n.min(HEADER_BYTES)]).filter(|header| header.bytes == n) else {
+        let Some(header) = Header::parse(&head[..n.min(HEADER_BYTES)], Way::Device).filter(|header| header.bytes == n)
+        else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel sent what is no request"));
         };
         let more = n.saturating_sub(WRITE_HEADER_BYTES);
         let args = &head[HEADER_BYTES..n.min(WRITE_HEADER_BYTES)];
         if header.is_write() {
-            dispatch::write(&device, &filesystem, &header, args, arena.take(more));
+            dispatch::write(device, filesystem, &header, args, arena.take(more));
         } else if header.is_destroy() {
             return Ok(());
         } else {
@@ -177,7 +236,7 @@ pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem) -> io
                     &whole
                 }
             };
-            dispatch::request(&device, &filesystem, &header, args);
+            dispatch::request(device, filesystem, &header, args);
         }
     }
 }

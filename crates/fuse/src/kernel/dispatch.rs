@@ -13,7 +13,7 @@ use fuser::{BsdFileFlags, Errno, FileHandle, INodeNo, LockOwner, OpenFlags, Rena
 
 use super::{
     args::{Args, Malformed},
-    device::{Device, Waiter},
+    device::{Device, Waiter, Way},
     reply::*,
 };
 
@@ -96,6 +96,7 @@ pub(super) struct Header {
     unique: u64,
     node: INodeNo,
     request: Request,
+    way: Way,
 }
 
 /// On whose behalf the kernel asks.
@@ -121,14 +122,14 @@ impl Request {
 }
 
 impl Header {
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8], way: Way) -> Option<Self> {
         let mut args = Args(bytes);
         let mut parse = || -> Result<Self, Malformed> {
             let (bytes, op, unique) = (args.u32()? as usize, args.u32()?, args.u64()?);
             let node = INodeNo(args.u64()?);
             let request = Request { uid: args.u32()?, gid: args.u32()?, pid: args.u32()? };
             args.skip(4)?;
-            Ok(Self { bytes, op, unique, node, request })
+            Ok(Self { bytes, op, unique, node, request, way })
         };
         parse().ok()
     }
@@ -141,15 +142,23 @@ impl Header {
         self.op == op::DESTROY
     }
 
-    fn reply<R: From<Reply>>(&self, device: &Rc<Device>) -> R {
-        Reply::new(device, self.unique, self.waiter()).into()
+    pub fn wants_answer(&self) -> bool {
+        !matches!(self.op, op::FORGET | op::BATCH_FORGET | op::INTERRUPT)
+    }
+
+    pub fn reply<R: From<Reply>>(&self, device: &Rc<Device>) -> R {
+        self.reply_for(device, self.waiter())
+    }
+
+    fn reply_for<R: From<Reply>>(&self, device: &Rc<Device>, waiter: Waiter) -> R {
+        Reply::new(device, self.unique, self.way, waiter).into()
     }
 
     /// Of a request whose arguments tell whether it `only_looks`.
     fn reply_to<R: From<Reply>>(&self, device: &Rc<Device>, only_looks: bool) -> R {
         let thread = self.request.pid;
         let waiter = if only_looks { Waiter::Onlooker(thread) } else { Waiter::Thread(thread) };
-        Reply::new(device, self.unique, waiter).into()
+        self.reply_for(device, waiter)
     }
 
     fn waiter(&self) -> Waiter {
@@ -380,7 +389,7 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
         op::OPENDIR => fs.opendir(from, node, OpenFlags(args.i32()?), reply!()),
         op::READDIR | op::READDIRPLUS => {
             let (handle, offset, room) = (FileHandle(args.u64()?), args.u64()?, args.u32()? as usize);
-            let reply = Reply::new(device, header.unique, header.waiter());
+            let reply: Reply = reply!();
             match header.op {
                 op::READDIR => fs.readdir(from, node, handle, offset, ReplyDirectory::new(reply, room)),
                 _ => fs.readdirplus(from, node, handle, offset, ReplyDirectoryPlus::new(reply, room)),
@@ -425,7 +434,7 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
             let (to, to_handle, to_offset) = (INodeNo(args.u64()?), FileHandle(args.u64()?), args.u64()?);
             let (length, _flags) = (args.u64()?, args.u64()?);
             let wide = header.op == op::COPY_FILE_RANGE_64;
-            let reply = ReplyCopied::new(Reply::new(device, header.unique, header.waiter()), wide);
+            let reply = ReplyCopied::new(reply!(), wide);
             fs.copy_file_range(from, node, handle, offset, to, to_handle, to_offset, length, reply);
         }
         op::INTERRUPT => device.interrupted(args.u64()?),
@@ -490,10 +499,10 @@ mod tests {
             bytes.extend(word.to_ne_bytes());
         }
         assert_eq!(bytes.len(), HEADER_BYTES);
-        let header = Header::parse(&bytes).unwrap();
+        let header = Header::parse(&bytes, Way::Device).unwrap();
         assert_eq!((header.bytes, header.unique, header.node), (80, 5, INodeNo(6)));
         assert_eq!((header.request.uid(), header.request.gid(), header.request.pid()), (7, 8, 9));
-        assert!(header.is_write() && Header::parse(&bytes[..39]).is_none());
+        assert!(header.is_write() && Header::parse(&bytes[..39], Way::Device).is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The kernel's protocol on `/dev/fuse`, spoken by the shard itself: no thread stands between the kernel and the client.
+//! The kernel's protocol, spoken by the shard itself: no thread stands between the kernel and the client.
 //!
-//! A request is read with one call: its fixed part to one place, what follows to memory of an [`forebay_env::Arena`],
+//! Requests come by a ring (FUSE over io_uring, `ring`) where the kernel has one for us, else by `/dev/fuse`, and some by
+//! that in any case. From `/dev/fuse` a request is read with one call: its fixed part to one place, what follows to memory of an [`forebay_env::Arena`],
 //! aligned to pages. So the bytes of a write are copied once, by the kernel, to where the client keeps them. A reply is
 //! one vectored write; the bytes of a read go from where they arrived.
 //!
@@ -14,6 +15,7 @@ mod device;
 mod dispatch;
 mod notify;
 mod reply;
+mod ring;
 
 pub(crate) use device::{Device, serve};
 pub(crate) use dispatch::{Filesystem, Request};

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use fuser::{Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo};
 
-use super::device::{Device, Waiter};
+use super::device::{Device, Waiter, Way};
 
 const OUT_HEADER_BYTES: usize = 16;
 /// `struct fuse_entry_out`.
@@ -43,8 +43,8 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn new(device: &Rc<Device>, unique: u64, waiter: Waiter) -> Self {
-        device.begin(unique, waiter);
+    pub(super) fn new(device: &Rc<Device>, unique: u64, way: Way, waiter: Waiter) -> Self {
+        device.begin(unique, way, waiter);
         Self { device: device.clone(), unique, answered: false }
     }
 

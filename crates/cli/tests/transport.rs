@@ -1,0 +1,181 @@
+//! A mount whose requests come by `/dev/fuse`, and one whose requests come by io_uring where this system has it (the other tests
+//! take whatever is there). Needs root and /dev/fuse; says so and does nothing where they are not.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
+
+mod common;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use common::{
+    forebay,
+    mounts::{Mounts, run, soon},
+};
+
+const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// The kernel offers it, and we may use it.
+fn has_uring() -> bool {
+    let offered = fs::read_to_string(ENABLED).is_ok_and(|enabled| enabled.trim() == "Y");
+    let has = offered && std::env::var_os("FOREBAY_NO_URING").is_none_or(|value| value != "1");
+    if !has {
+        eprintln!("no FUSE over io_uring here (`echo Y > {ENABLED}`): only /dev/fuse is tested");
+    }
+    has
+}
+
+fn transports() -> Vec<&'static str> {
+    if has_uring() { vec!["dev", "uring"] } else { vec!["dev"] }
+}
+
+/// Another mount of a cluster, taken away in the end.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn new(mounts: &Mounts, transport: &str) -> Self {
+        let at = PathBuf::from(mounts.scratch.path()).join(transport);
+        run(forebay().args(["mount", &mounts.cluster()]).arg(&at).args(["-o", &format!("transport={transport}")]));
+        Self(at)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = forebay().args(["umount", "--force"]).arg(&self.0).output();
+    }
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it opens")
+}
+
+fn flock(file: &File, how: i32) -> bool {
+    // SAFETY: a descriptor that is open.
+    unsafe { libc::flock(file.as_raw_fd(), how) == 0 }
+}
+
+/// flock(1), which waits for a lock and then does nothing.
+fn waiter(path: &Path) -> Child {
+    Command::new("flock").arg(path).arg("true").stdout(Stdio::null()).spawn().expect("flock(1) is part of util-linux")
+}
+
+#[test]
+fn bytes_and_names_are_the_same_by_either_way() {
+    let Some(mounts) = Mounts::new("ways") else { return };
+    for transport in transports() {
+        let mount = Mount::new(&mounts, transport);
+        let pattern: Vec<u8> = (0..(3 << 20) + 777_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let file = open(&mount.at(transport));
+        // Every length a request may have, and what is longer.
+        for len in [0, 1, 511, 4096, 4097, 65_537, 262_144, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, pattern.len()] {
+            file.write_all_at(&pattern[..len], 5).expect("written");
+            let mut read = vec![0; len];
+            file.read_exact_at(&mut read, 5).expect("read");
+            assert!(read == pattern[..len], "{transport}: {len} bytes");
+        }
+        assert!(fs::read(mounts.first.join(transport)).expect("read")[5..] == pattern, "by the other mount");
+        let longest = "n".repeat(255);
+        fs::create_dir(mount.at("d")).expect("made");
+        (0..500).for_each(|i| fs::write(mount.at(&format!("d/{i}")), "").expect("made"));
+        fs::rename(mount.at("d/0"), mount.at(&longest)).expect("renamed");
+        std::os::unix::fs::symlink("x".repeat(4095), mount.at("d/0")).expect("linked");
+        assert_eq!(fs::read_link(mount.at("d/0")).expect("it leads").as_os_str().len(), 4095);
+        assert_eq!(fs::read_dir(mount.at("d")).expect("listed").count(), 500);
+        assert!(fs::metadata(mount.at("nothing")).is_err() && fs::metadata(mount.at(&"n".repeat(256))).is_err());
+        fs::remove_dir_all(mount.at("d")).expect("removed");
+        fs::remove_file(mount.at(&longest)).expect("removed");
+        // The test of the next one finds nothing.
+        drop(file);
+        fs::remove_file(mount.at(transport)).expect("removed");
+    }
+}
+
+/// More of them than a queue begins with entries.
+#[test]
+fn any_number_of_programs_waits_for_a_lock_and_the_others_go_on_meanwhile() {
+    let Some(mounts) = Mounts::new("crowd") else { return };
+    for transport in transports() {
+        let mount = Mount::new(&mounts, transport);
+        let path = mount.at("f");
+        let file = open(&path);
+        assert!(flock(&file, libc::LOCK_EX));
+        let mut waiters: Vec<Child> = (0..300).map(|_| waiter(&path)).collect();
+        let begun = Instant::now();
+        for i in 0..50 {
+            fs::write(mount.at(&format!("g{i}")), vec![1; 100_000]).expect("written");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{transport}: {:?}", begun.elapsed());
+        // One of them is interrupted, one killed.
+        run(Command::new("kill").args(["-TERM", &waiters[0].id().to_string()]));
+        run(Command::new("kill").args(["-KILL", &waiters[1].id().to_string()]));
+        for mut child in waiters.drain(..2) {
+            let begun = Instant::now();
+            assert!(
+                !child.wait().expect("it ends").success() && begun.elapsed() < Duration::from_secs(5),
+                "{transport}"
+            );
+        }
+        assert!(waiters.iter_mut().all(|child| child.try_wait().expect("it is asked").is_none()), "the others wait");
+        assert!(flock(&file, libc::LOCK_UN));
+        for mut child in waiters {
+            assert!(child.wait().expect("it ends").success(), "{transport}");
+        }
+    }
+}
+
+#[test]
+fn a_mount_whose_servers_are_away_goes_when_it_is_told_to_and_so_does_its_process() {
+    let Some(mounts) = Mounts::new("gone") else { return };
+    let all: Vec<(&str, Mount)> = transports().into_iter().map(|way| (way, Mount::new(&mounts, way))).collect();
+    let files: Vec<File> = all.iter().map(|(_, mount)| open(&mount.at("f"))).collect();
+    mounts.kill_servers();
+    for ((transport, mount), file) in all.iter().zip(files) {
+        let mut cat = Command::new("cat").arg(mount.at("f")).stdout(Stdio::null()).spawn().expect("it runs");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(cat.try_wait().expect("it is asked").is_none(), "{transport}: it waits");
+        cat.kill().expect("a signal");
+        let begun = Instant::now();
+        cat.wait().expect("it ends");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{transport}: who is killed ends");
+        let begun = Instant::now();
+        run(forebay().args(["umount", "--force"]).arg(&mount.0));
+        assert!(begun.elapsed() < Duration::from_secs(10), "{transport}: {:?}", begun.elapsed());
+        drop(file);
+        assert!(soon(|| !fs::read_to_string("/proc/self/mounts")
+            .expect("it reads")
+            .contains(mount.0.to_str().unwrap())));
+    }
+}
+
+#[test]
+fn io_uring_where_the_kernel_has_none_for_us_is_refused_with_what_to_do() {
+    let Some(mounts) = Mounts::new("refused") else { return };
+    let at = PathBuf::from(mounts.scratch.path()).join("m3");
+    let output = forebay()
+        .args(["mount", &mounts.cluster()])
+        .arg(&at)
+        .args(["-o", "transport=uring"])
+        .env("FOREBAY_NO_URING", "1")
+        .output()
+        .expect("it runs");
+    let said = common::words(&output);
+    assert!(!output.status.success() && said.contains("FOREBAY_NO_URING"), "{said}");
+    if !has_uring() {
+        let output = forebay().args(["mount", &mounts.cluster()]).arg(&at).args(["-o", "transport=uring"]).output();
+        let output = output.expect("it runs");
+        let said = common::words(&output);
+        assert!(!output.status.success() && said.contains(ENABLED), "{said}");
+    }
+    run(forebay().args(["mount", &mounts.cluster()]).arg(&at).env("FOREBAY_NO_URING", "1"));
+    fs::write(at.join("x"), "y").expect("it does without");
+    run(forebay().args(["umount", "--force"]).arg(&at));
+}

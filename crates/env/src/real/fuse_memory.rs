@@ -1,0 +1,173 @@
+//! Memory of one entry of [`super::FuseRing`]: a page of headers, then room for a payload.
+//!
+//! The kernel is told of both once, when the entry is registered, and copies to and from them as a request comes and its
+//! answer goes. Pages that nothing was copied to take no memory.
+//!
+//! Invariant: nothing here is looked at or changed while the kernel has the entry; [`super::FuseRing`] sees to that.
+
+use std::io::{self, IoSlice};
+
+use bytes::Bytes;
+
+use super::region::Region;
+use crate::{Arena, SECTOR_BYTES, limits};
+
+/// `struct fuse_uring_req_header`: a header, what an operation's fixed part is, and how an entry is to be answered.
+pub const FUSE_HEAD_BYTES: usize = 288;
+/// Where an operation's fixed part begins, which has as much room as the header before it.
+pub const FUSE_OPERATION_AT: usize = 128;
+/// Where `struct fuse_uring_ent_in_out` begins: flags, commit id, bytes of the payload.
+const ENTRY_AT: usize = 256;
+const COMMIT_ID_AT: usize = ENTRY_AT + 8;
+const PAYLOAD_BYTES_AT: usize = ENTRY_AT + 16;
+/// `struct fuse_out_header`.
+const ANSWER_BYTES: usize = 16;
+
+pub(super) struct EntryMemory {
+    head: Region,
+    payload: Region,
+    /// As the kernel wants to be told of it.
+    vectors: Box<[libc::iovec; 2]>,
+}
+
+/// What the kernel wrote of a request.
+#[derive(Clone, Copy)]
+pub struct FuseHead(pub(super) [u8; FUSE_HEAD_BYTES]);
+
+impl From<[u8; FUSE_HEAD_BYTES]> for FuseHead {
+    fn from(bytes: [u8; FUSE_HEAD_BYTES]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl FuseHead {
+    /// The request's header, and what follows it in the same place.
+    pub fn header(&self) -> &[u8] {
+        &self.0[..FUSE_OPERATION_AT]
+    }
+
+    /// The operation's fixed part, `len` bytes; None if there is no room for so many.
+    pub fn operation(&self, len: usize) -> Option<&[u8]> {
+        self.0[FUSE_OPERATION_AT..ENTRY_AT].get(..len)
+    }
+
+    /// Bytes of the payload, as the kernel says.
+    pub fn payload_bytes(&self) -> usize {
+        u32::from_ne_bytes(self.0[PAYLOAD_BYTES_AT..][..4].try_into().expect("four bytes")) as usize
+    }
+
+    pub(super) fn commit_id(&self) -> u64 {
+        u64::from_ne_bytes(self.0[COMMIT_ID_AT..][..8].try_into().expect("eight bytes"))
+    }
+}
+
+impl EntryMemory {
+    pub(super) fn new(payload_bytes: usize) -> io::Result<Self> {
+        let (head, payload) = (Region::new(SECTOR_BYTES)?, Region::new(payload_bytes)?);
+        let vectors = Box::new([
+            libc::iovec { iov_base: head.address().cast(), iov_len: FUSE_HEAD_BYTES },
+            libc::iovec { iov_base: payload.address().cast(), iov_len: payload_bytes },
+        ]);
+        Ok(Self { head, payload, vectors })
+    }
+
+    pub(super) fn vectors(&self) -> &[libc::iovec; 2] {
+        &self.vectors
+    }
+
+    pub(super) fn head(&self) -> FuseHead {
+        FuseHead(*self.head.as_slice().first_chunk().expect("a region of a page"))
+    }
+
+    /// A copy of the payload, behind what is in `to`. False, and nothing, if there is no room for so many bytes.
+    pub(super) fn read(&self, len: usize, to: &mut Vec<u8>) -> bool {
+        self.payload.as_slice().get(..len).map(|payload| to.extend_from_slice(payload)).is_some()
+    }
+
+    /// The payload, where it may stay: itself if it is large, else a copy. None if there is no room for so many bytes.
+    pub(super) fn take(&mut self, len: usize, arena: &mut Arena) -> Option<Bytes> {
+        let fits = len <= self.payload.as_slice().len();
+        if fits
+            && len >= limits::FUSE_RING_MOVED_BYTES_MIN
+            && let Ok(taken) = self.payload.take(len)
+        {
+            return Some(taken);
+        }
+        let payload = self.payload.as_slice().get(..len)?;
+        arena.room(len)[..len].copy_from_slice(payload);
+        Some(arena.take(len))
+    }
+
+    /// Puts an answer there: its header, and what follows that. False, and nothing, if it does not fit.
+    pub(super) fn write(&mut self, header: &[u8], parts: &[IoSlice<'_>]) -> bool {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let Some(mut payload) = self.payload.as_mut_slice().get_mut(..bytes) else { return false };
+        if header.len() != ANSWER_BYTES {
+            return false;
+        }
+        for part in parts {
+            payload.split_off_mut(..part.len()).expect("it fits").copy_from_slice(part);
+        }
+        let head = self.head.as_mut_slice();
+        head[..ANSWER_BYTES].copy_from_slice(header);
+        head[PAYLOAD_BYTES_AT..][..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_beyond_the_memory_are_refused() {
+        let mut memory = EntryMemory::new(8192).expect("memory");
+        let (mut bytes, mut arena) = (vec![7], Arena::new(1 << 16));
+        for len in [8193, usize::MAX] {
+            assert!(!memory.read(len, &mut bytes) && memory.take(len, &mut arena).is_none() && bytes == [7]);
+        }
+        assert!(memory.read(8192, &mut bytes) && bytes.len() == 8193);
+        let large = vec![1; 8192];
+        assert!(!memory.write(&[9; 16], &[IoSlice::new(&large), IoSlice::new(&[1])]));
+        assert!(!memory.write(&[9; 15], &[]));
+        assert_eq!(memory.head().0, [0; FUSE_HEAD_BYTES], "what was refused left no trace");
+        assert!(memory.write(&[9; 16], &[IoSlice::new(&large)]));
+    }
+
+    #[test]
+    fn an_answer_lies_where_the_kernel_looks() {
+        let mut memory = EntryMemory::new(8192).expect("memory");
+        assert!(memory.write(&[9; 16], &[IoSlice::new(&[1, 2]), IoSlice::new(&[3])]));
+        let head = memory.head();
+        assert_eq!((&head.0[..16], head.payload_bytes()), (&[9; 16][..], 3));
+        assert_eq!(head.0[272..276], 3u32.to_ne_bytes());
+        assert_eq!(memory.payload.as_slice()[..4], [1, 2, 3, 0]);
+    }
+
+    #[test]
+    fn a_payload_that_was_taken_is_what_it_was_whatever_comes_next() {
+        let (large, small) = (limits::FUSE_RING_MOVED_BYTES_MIN, 4096);
+        let (mut memory, mut arena) = (EntryMemory::new(2 * large).expect("memory"), Arena::new(1 << 20));
+        let mut taken = Vec::new();
+        for (number, len) in [small, large, large + 1, small, large].into_iter().enumerate() {
+            memory.payload.as_mut_slice().fill(number as u8);
+            taken.push((number, memory.take(len, &mut arena).expect("it fits")));
+        }
+        assert!(taken.iter().all(|(number, bytes)| bytes.iter().all(|byte| usize::from(*byte) == *number)));
+        assert!(taken.iter().all(|(_, bytes)| (bytes.as_ptr() as usize).is_multiple_of(SECTOR_BYTES)));
+    }
+
+    #[test]
+    fn a_request_lies_where_the_kernel_puts_it() {
+        let mut bytes = [0; FUSE_HEAD_BYTES];
+        bytes[..4].copy_from_slice(&77u32.to_ne_bytes());
+        bytes[128..132].fill(5);
+        bytes[264..272].copy_from_slice(&u64::MAX.to_ne_bytes());
+        bytes[272..276].copy_from_slice(&u32::MAX.to_ne_bytes());
+        let head = FuseHead(bytes);
+        assert_eq!((head.header()[0], head.header().len()), (77, 128));
+        assert_eq!((head.commit_id(), head.payload_bytes()), (u64::MAX, u32::MAX as usize));
+        assert_eq!(head.operation(5), Some(&[5, 5, 5, 5, 0][..]));
+        assert!(head.operation(128).is_some() && head.operation(129).is_none());
+    }
+}
