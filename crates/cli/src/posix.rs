@@ -62,6 +62,40 @@ pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
     Some(ticks as f64 / ticks_per_second.max(1) as f64)
 }
 
+/// As [`cpu_seconds_of`], to the nanosecond.
+pub fn cpu_clock_of(pid: u32) -> Option<f64> {
+    let mut clock: libc::clockid_t = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both are valid places for the calls to fill.
+    let known = unsafe {
+        libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0
+    };
+    known.then_some(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+}
+
+/// Processor, number of them, and kernel, in one line.
+pub fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |m| m.1);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = kernel.trim().split('-').next().unwrap_or("?");
+    format!("{model}, {cores} cores, Linux {kernel}").replace(['"', '\\'], "'")
+}
+
+/// The date, as `2026-11-22` (UTC).
+pub fn today() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = now as libc::time_t;
+    // SAFETY: all zeros is a valid tm, and the call fills it.
+    let date = unsafe {
+        let mut date: libc::tm = std::mem::zeroed();
+        libc::gmtime_r(&seconds, &mut date);
+        date
+    };
+    format!("{:04}-{:02}-{:02}", date.tm_year + 1900, date.tm_mon + 1, date.tm_mday)
+}
+
 /// utime + stime of a `/proc/PID/stat` line; the command's name may contain anything, so count from its last `)`.
 fn parse_stat_ticks(stat: &str) -> Option<u64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -191,3 +191,27 @@ fn a_missing_directory_is_named() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && said.contains("/nowhere/at/all"), "{said}");
 }
+
+#[test]
+fn cpu_costs_are_told_for_client_and_servers_and_leave_nothing_behind() {
+    let scratch = Scratch::new("cpu-costs");
+    let (dir, toml) = (format!("{}/cluster", scratch.path()), format!("{}/costs.toml", scratch.path()));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number");
+    let listen = format!("127.0.0.1:{}", free.port());
+    let flags = ["bench", "cpu-costs", &dir, "--files", "200", "--bytes", "64MiB", "-i", "1", "--listen", &listen];
+    let report = json(forebay().args(flags).args(["--toml", &toml, "--json"]));
+    let rows = report["rows"].as_array().expect("rows");
+    let cost = |phase: &str, side: &str| {
+        let found = rows.iter().find(|row| row["phase"] == phase && row["side"] == side);
+        found.unwrap_or_else(|| panic!("no {phase} of the {side}"))["value"].as_f64().expect("a number")
+    };
+    for phase in ["create", "close", "lookup", "getattr", "unlink", "write 64 KiB", "read 64 KiB"] {
+        for side in ["client", "server"] {
+            assert!(cost(phase, side) > 0.1, "{phase} of the {side}");
+        }
+    }
+    assert!(cost("write 1024 KiB", "server") > cost("write 4 KiB", "server"));
+    assert_eq!(scratch.names(), ["costs.toml"]);
+    let text = std::fs::read_to_string(toml).expect("the file");
+    assert!(text.contains("[message.write]") && text.contains("server_byte_ns"), "{text}");
+}

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod aligned;
+mod cpu_costs;
 mod crew;
 mod fuse_floor;
 pub mod ior;
@@ -40,6 +41,8 @@ pub enum BenchCommand {
     Namespace(namespace::NamespaceArgs),
     /// Names through the kernel and our FUSE layer, with nothing behind it: what no server can beat
     FuseFloor(fuse_floor::FuseFloorArgs),
+    /// CPU time of each kind of message at client and server, and of each byte: what the laboratory charges
+    CpuCosts(cpu_costs::CpuCostsArgs),
 }
 
 /// Runs one of them.
@@ -52,5 +55,6 @@ pub fn run(command: &BenchCommand) -> CliResult {
         BenchCommand::Store(args) => store::run(args),
         BenchCommand::Namespace(args) => namespace::run(args),
         BenchCommand::FuseFloor(args) => fuse_floor::run(args),
+        BenchCommand::CpuCosts(args) => cpu_costs::run(args),
     }
 }

@@ -1,0 +1,110 @@
+//! The medians as the laboratory reads them: a fixed cost per message, and a cost per byte.
+//!
+//! A data message costs its fixed part and its bytes: both from the requests of 64 KiB and 1 MiB, between which nothing
+//! but the number of bytes differs. What a small write costs beside that (it shares a run, and is packed) is a row of the
+//! report, and not part of the laboratory's costs.
+
+use std::fmt::Write as _;
+
+use super::{load::Measured, primitives::Primitives};
+use crate::{posix, summary::Summary};
+
+/// Fixed microseconds per message, and nanoseconds per byte.
+struct Cost {
+    message: &'static str,
+    client_us: f64,
+    server_us: f64,
+    client_byte_ns: f64,
+    server_byte_ns: f64,
+}
+
+/// All of them.
+pub struct Costs {
+    costs: Vec<Cost>,
+    copied_ns: f64,
+    summed_ns: f64,
+}
+
+impl Costs {
+    /// From all repetitions.
+    pub fn of(rounds: &[Vec<Measured>], primitives: &[Primitives]) -> Self {
+        let names = ["create", "close", "lookup", "getattr", "unlink"].into_iter().map(|message| {
+            let (client_us, server_us) = medians(rounds, message);
+            Cost { message, client_us, server_us, client_byte_ns: 0.0, server_byte_ns: 0.0 }
+        });
+        let data = ["write", "read"].into_iter().map(|message| {
+            let (few, many) = (64u64 << 10, 1u64 << 20);
+            let less = medians(rounds, &format!("{message} {} KiB", few >> 10));
+            let more = medians(rounds, &format!("{message} {} KiB", many >> 10));
+            let [client, server] =
+                [(less.0, more.0), (less.1, more.1)].map(|(less, more)| split(less, more, few, many));
+            Cost {
+                message,
+                client_us: client.0,
+                server_us: server.0,
+                client_byte_ns: client.1,
+                server_byte_ns: server.1,
+            }
+        });
+        let costs = names.chain(data).collect();
+        let copied_ns = median(primitives.iter().map(|p| p.copied_ns));
+        let summed_ns = median(primitives.iter().map(|p| p.summed_ns));
+        Self { costs, copied_ns, summed_ns }
+    }
+
+    /// The file's text.
+    pub fn to_toml(&self) -> String {
+        let (machine, measured) = (posix::machine(), posix::today());
+        let mut text = format!(
+            "# CPU costs for the laboratory, measured by `forebay bench cpu-costs DIR --toml FILE`.\n\
+             # Fixed microseconds per message at the client and at the server, and nanoseconds per byte of its data.\n\
+             measured = \"{measured}\"\nmachine = \"{machine}\"\n\n\
+             [byte]\n# By themselves; both are part of the bytes of write and read below.\n\
+             copied_ns = {:.4}\nsummed_ns = {:.4}\n",
+            self.copied_ns, self.summed_ns
+        );
+        for cost in &self.costs {
+            let Cost { message, client_us, server_us, client_byte_ns, server_byte_ns } = cost;
+            let _ = write!(text, "\n[message.{message}]\nclient_us = {client_us:.2}\nserver_us = {server_us:.2}\n");
+            if *client_byte_ns > 0.0 || *server_byte_ns > 0.0 {
+                let _ = writeln!(text, "client_byte_ns = {client_byte_ns:.4}\nserver_byte_ns = {server_byte_ns:.4}");
+            }
+        }
+        text
+    }
+}
+
+/// The line through two points: what a message costs without bytes (us), and each byte (ns).
+fn split(less_us: f64, more_us: f64, less: u64, more: u64) -> (f64, f64) {
+    let byte_ns = ((more_us - less_us) * 1e3 / (more - less) as f64).max(0.0);
+    ((less_us - byte_ns * less as f64 / 1e3).max(0.0), byte_ns)
+}
+
+fn medians(rounds: &[Vec<Measured>], message: &str) -> (f64, f64) {
+    let of = |pick: fn(&Measured) -> f64| median(rounds.iter().flatten().filter(|m| m.message == message).map(pick));
+    (of(|m| m.client_us), of(|m| m.server_us))
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    Summary::of(&values.collect::<Vec<_>>()).map_or(0.0, |summary| summary.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sizes_tell_the_cost_of_a_message_from_that_of_its_bytes() {
+        let (fixed_us, byte_ns) = split(12.0 + 65_536.0 * 0.1 / 1e3, 12.0 + 1_048_576.0 * 0.1 / 1e3, 65_536, 1_048_576);
+        assert!((fixed_us - 12.0).abs() < 1e-6 && (byte_ns - 0.1).abs() < 1e-9, "{fixed_us} {byte_ns}");
+        assert_eq!(split(10.0, 9.0, 1, 2).1, 0.0, "bytes never cost less than nothing");
+    }
+
+    #[test]
+    fn the_file_is_toml() {
+        let cost = Cost { message: "write", client_us: 1.0, server_us: 2.0, client_byte_ns: 0.1, server_byte_ns: 0.2 };
+        let text = Costs { costs: vec![cost], copied_ns: 0.05, summed_ns: 0.02 }.to_toml();
+        let value: toml::Table = toml::from_str(&text).expect("TOML");
+        assert_eq!(value["message"]["write"]["server_us"].as_float(), Some(2.0));
+    }
+}

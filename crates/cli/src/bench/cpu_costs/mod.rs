@@ -1,0 +1,112 @@
+//! `forebay bench cpu-costs`: CPU time of each kind of message at the client and at the servers, and of each byte.
+//!
+//! A cluster of one MDT and one OST, a process each, over TCP; this process is the client. Many requests are in flight at
+//! any time, so that whoever is the bottleneck never waits: a shard looks for the next small message for up to 100 us
+//! before it sleeps (decision 0010), which is CPU time but no work. The other sides' figures may hold some of that, so
+//! they are upper bounds where `busy` is far below 1.
+//!
+//! What is measured is the process's CPU time, kernel included, divided by messages: commits, checkpoints and whatever
+//! else a message causes sooner or later count as its own.
+
+mod costs;
+mod load;
+mod primitives;
+mod servers;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use forebay_env::real;
+use serde_json::json;
+
+use self::{costs::Costs, load::Measured, servers::Servers};
+use super::report::{Report, Row, Sample};
+use crate::{
+    error::{CliError, CliResult, Doing},
+    progress,
+    units::parse_positive_size,
+};
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub struct CpuCostsArgs {
+    /// Where the cluster's stores lie while it is measured: an empty or new directory, removed at the end
+    pub dir: PathBuf,
+    /// Files made, looked at, and removed in each repetition
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    pub files: u32,
+    /// Bytes written and read in each repetition with requests of 1 MiB; smaller requests move a part of it
+    #[arg(long, default_value = "1GiB", value_parser = parse_positive_size, value_name = "SIZE")]
+    pub bytes: u64,
+    /// Requests in flight
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub depth: u32,
+    /// Repetitions
+    #[arg(short = 'i', long, default_value_t = 3, value_name = "N")]
+    pub repetitions: u32,
+    /// Where the cluster listens: the ports behind it are used too
+    #[arg(long, default_value = "127.0.0.1:7940", value_name = "HOST:PORT")]
+    pub listen: String,
+    /// Also write the medians to this file, for the laboratory to read (`machines/cpu-costs.toml`)
+    #[arg(long, value_name = "FILE")]
+    pub toml: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Starts the cluster, measures, stops it, prints.
+pub fn run(args: &CpuCostsArgs) -> CliResult {
+    if args.files < 100 || args.repetitions == 0 || args.depth == 0 || args.depth > 1024 {
+        return Err(CliError::usage("--files: at least 100; -i: at least 1; --depth: 1 to 1024"));
+    }
+    if args.bytes < 64 << 20 {
+        return Err(CliError::usage("--bytes: less than 64MiB measures nothing"));
+    }
+    let servers = Servers::start(&args.dir, &args.listen, args.bytes)?;
+    let bar = progress::bar("measuring", u64::from(args.repetitions), progress::Counts::Things);
+    let mut rounds = Vec::new();
+    for round in 0..args.repetitions {
+        let (mgs, options) = (servers.mgs(), load::Options::of(args, round));
+        let outcome = real::run(async |env| load::measure(&env, &servers, mgs, &options).await);
+        rounds.push(outcome.doing(|| "a measured request failed".into())?);
+        bar.add(1);
+    }
+    drop(bar);
+    servers.stop()?;
+    let primitives: Vec<primitives::Primitives> = (0..args.repetitions).map(|_| primitives::measure()).collect();
+    let rows = rows(&rounds, &primitives);
+    if let Some(path) = &args.toml {
+        let text = Costs::of(&rounds, &primitives).to_toml();
+        std::fs::write(path, text).doing(|| format!("cannot write {}", path.display()))?;
+    }
+    let headline = format!(
+        "cpu-costs: microseconds of CPU per message, {} in flight, {} files, {} MiB; one client, MDT and OST, a process each, \
+         over TCP",
+        args.depth,
+        args.files,
+        args.bytes >> 20
+    );
+    let parameters = json!({ "depth": args.depth, "files": args.files, "bytes": args.bytes });
+    Report { bench: "cpu-costs", headline, parameters, rows }.print(args.json);
+    Ok(())
+}
+
+/// A row per message and side, then the costs of bytes.
+fn rows(rounds: &[Vec<Measured>], primitives: &[primitives::Primitives]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (index, first) in rounds[0].iter().enumerate() {
+        for side in ["client", "server"] {
+            let samples = rounds.iter().map(|round| round[index].sample(side == "server")).collect();
+            rows.push(Row { phase: first.message.clone(), labels: vec![("side", json!(side))], unit: "us", samples });
+        }
+    }
+    for (what, value) in primitives[0].named() {
+        let samples = primitives.iter().map(|round| {
+            let value = round.named().into_iter().find(|(name, _)| *name == what).map_or(value, |(_, value)| value);
+            Sample { value: value * 1024.0, details: Vec::new() }
+        });
+        rows.push(Row { phase: what.into(), labels: Vec::new(), unit: "ns/KiB", samples: samples.collect() });
+    }
+    rows
+}
