@@ -10,6 +10,15 @@ pub struct Env {
     pub(crate) half: Half,
 }
 
+/// A side of the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Who asks.
+    Client,
+    /// Who answers.
+    Server,
+}
+
 /// Which half stands behind an [`Env`].
 #[derive(Clone)]
 pub(crate) enum Half {
@@ -151,6 +160,17 @@ impl Env {
     /// simulated one.
     pub async fn charge_cpu(&self, work: Duration) {
         half!(self, env => env.charge_cpu(work).await)
+    }
+
+    /// CPU cost of a message with `bytes` of data, at this side of the wire: nothing in the real half, which pays it
+    /// itself; in the simulated one what the machine was told that messages cost.
+    pub async fn charge_message(&self, side: Side, op: u16, bytes: usize) {
+        half!(self, env => env.charge_message(side, op, bytes).await)
+    }
+
+    /// As [`Env::charge_message`], of `bytes` more that come with it.
+    pub async fn charge_bytes(&self, side: Side, op: u16, bytes: usize) {
+        half!(self, env => env.charge_bytes(side, op, bytes).await)
     }
 
     /// True in the simulator; for tests and reports only, never to choose behaviour.

@@ -30,7 +30,7 @@ pub use aligned::{AlignedBuf, SECTOR_BYTES, is_aligned};
 pub use arena::Arena;
 pub use clock::{Elapsed, Time, UnixTime};
 pub use disk::{Disk, DiskInfo, OpenDisk};
-pub use env::Env;
+pub use env::{Env, Side};
 pub use error::{EnvError, EnvErrorKind, EnvResult};
 pub use files::FileLock;
 pub use net::{Listener, ReadHalf, Stream, WriteHalf};

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Env, Listener, Stream, sync::Notify};
+use forebay_env::{Env, Listener, Side, Stream, sync::Notify};
 use forebay_proto::{
     Encode, Errno, ErrorReply, SessionId,
     message::{FrameHeader, FrameKind},
@@ -254,7 +254,10 @@ async fn read_requests(
 ) -> FrameError {
     loop {
         match read_request(env, reader, connection, gate).await {
-            Ok(request) => handler.request(connection, request),
+            Ok(request) => {
+                env.charge_message(Side::Server, request.header.op, request.bulk.len()).await;
+                handler.request(connection, request);
+            }
             Err(error) => return error,
         }
     }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use forebay_env::Side;
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply, SessionId, Transno,
     message::{Empty, FrameHeader, FrameKind, Op, Sync, SyncReply, frame_flags},
@@ -235,6 +236,12 @@ pub(crate) fn reply_to(header: &FrameHeader, kind: FrameKind, body: Bytes) -> Re
 
 async fn run_request(core: Rc<Core>, ctx: Context, op: Op, body: Bytes, bulk: Bytes, pass: Pass) {
     let result = core.handle(&ctx, op, body, bulk).await;
+    if let Ok(answer) = &result
+        && !answer.bulk.is_empty()
+    {
+        let bytes = answer.bulk.iter().map(Bytes::len).sum();
+        core.env.charge_bytes(Side::Server, op as u16, bytes).await;
+    }
     core.finish(&ctx, result);
     drop(pass);
 }

@@ -12,7 +12,8 @@ use tokio::task::LocalSet;
 
 use super::{disk, files, net};
 use crate::{
-    Address, Disk, Env, EnvResult, FileLock, Listener, OpenDisk, Stream, Task, Time, UnixTime, env::Half, sync::oneshot,
+    Address, Disk, Env, EnvResult, FileLock, Listener, OpenDisk, Side, Stream, Task, Time, UnixTime, env::Half,
+    sync::oneshot,
 };
 
 /// Weak, because tasks hold their environment and the set holds the tasks.
@@ -129,6 +130,10 @@ impl RealEnv {
     }
 
     pub(crate) async fn charge_cpu(&self, _work: Duration) {}
+
+    pub(crate) async fn charge_message(&self, _side: Side, _op: u16, _bytes: usize) {}
+
+    pub(crate) async fn charge_bytes(&self, _side: Side, _op: u16, _bytes: usize) {}
 
     pub(crate) fn log(&self, line: &str) {
         eprintln!("{} {line}", utc(self.unix_time()));

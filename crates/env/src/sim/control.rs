@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, future::Future, rc::Rc, time::Duration};
 
 use super::{
-    CrashRecorder, DiskImage, DiskModel, Fault, Link, NodeId, env, executor::Sleep, trace::Kind, world::World,
+    CpuCosts, CrashRecorder, DiskImage, DiskModel, Fault, Link, NodeId, Placement, env, executor::Sleep, trace::Kind,
+    world::World,
 };
 use crate::{Env, Time};
 
@@ -153,6 +154,11 @@ impl Sim {
     pub fn set_cores(&self, node: NodeId, cores: usize) {
         self.world().node(node, |n| n.cores = vec![0; cores]);
     }
+
+    /// What messages cost the node's CPUs from now on; before, nothing.
+    pub fn set_cpu_costs(&self, node: NodeId, costs: &Rc<CpuCosts>) {
+        self.world().node(node, |n| n.costs = Some(costs.clone()));
+    }
 }
 
 /// The network.
@@ -160,6 +166,11 @@ impl Sim {
     /// The link between nodes that have no own.
     pub fn set_default_link(&self, link: Link) {
         self.world().network.borrow_mut().links.set_default(link);
+    }
+
+    /// The rate of the node's own port to the network, each way: all its links share it. Before, it has none of its own.
+    pub fn set_nic(&self, node: NodeId, bytes_per_s: u64) {
+        self.world().network.borrow_mut().links.set_nic(node, bytes_per_s);
     }
 
     /// The link from `a` to `b`, and an equal one back.
@@ -225,6 +236,17 @@ impl Sim {
         });
         if let Some(device) = device {
             device.set_model(model);
+        }
+    }
+
+    /// Puts a disk on a modelled device, which decides from now on how long it takes; may be told before the disk exists.
+    pub fn place_disk(&self, node: NodeId, path: &str, placement: &Placement) {
+        let device = self.world().node(node, |n| {
+            n.placements.insert(path.to_string(), placement.clone());
+            n.devices.get(path).cloned()
+        });
+        if let Some(device) = device {
+            device.place(placement.clone());
         }
     }
 

@@ -9,7 +9,9 @@ use super::{
     disk_model::{DiskModel, Fault, Latency, Timing},
     executor::{Event, nanos},
     image::{DiskImage, PAGE_BYTES, StoredWrite},
+    medium::Command,
     recorder::Step,
+    tier::{self, Placement},
     trace::Kind,
     world::World,
     write_cache::{CacheKey, TearChoice, WriteCache},
@@ -31,6 +33,8 @@ struct DeviceState {
     faults: Faults,
     /// Number in the recording.
     recorded: Option<usize>,
+    /// Where it lies; none: it takes as long as `timing` says.
+    placement: Option<Placement>,
 }
 
 #[derive(Default)]
@@ -52,6 +56,7 @@ impl Device {
             timing: Timing::new(model),
             faults: Faults::default(),
             recorded: None,
+            placement: None,
         };
         let device = Rc::new(Self { node, path: path.to_string(), state: RefCell::new(state) });
         if world.recording.borrow().is_wanted(node, path) {
@@ -77,6 +82,18 @@ impl Device {
 
     pub(crate) fn set_model(&self, model: DiskModel) {
         self.state.borrow_mut().timing.model = model;
+    }
+
+    pub(crate) fn place(&self, placement: Placement) {
+        self.state.borrow_mut().placement = Some(placement);
+    }
+
+    /// The world ends: what waits at its tier would keep it, and itself.
+    pub(crate) fn leave_tier(&self) {
+        let placement = self.state.borrow_mut().placement.take();
+        if let Some(placement) = placement {
+            placement.tier.forget_requests();
+        }
     }
 
     /// Begins to record.
@@ -156,7 +173,7 @@ impl Device {
         let mut state = self.state.borrow_mut();
         world.note(Kind::DiskSubmit, self.node, write.offset, write.len() as u64);
         let latency = if durable { Latency::DurableWrite } else { Latency::Write };
-        let time = state.timing.completion(world.now(), latency, write.len(), &world.chance);
+        let request = Request { latency, offset: write.offset, len: write.len() };
         if let Some(to) = state.faults.misdirect_next_write.take() {
             write.offset = to.min(state.visible.bytes().saturating_sub(write.len() as u64));
         }
@@ -166,7 +183,7 @@ impl Device {
         let key = if lost || bad || no_room { None } else { Some(state.submit(world, write.clone())) };
         let epoch = state.epoch;
         drop(state);
-        self.at(world, time, epoch, move |world, device| {
+        self.when_done(world, request, epoch, move |world, device| {
             world.note(Kind::DiskDone, device.node, write.offset, u64::from(durable));
             if bad {
                 return done(Err(device.medium_error("write", write.offset, write.len())));
@@ -193,12 +210,10 @@ impl Device {
         len: usize,
         done: impl FnOnce(EnvResult<AlignedBuf>) + 'static,
     ) {
-        let mut state = self.state.borrow_mut();
         world.note(Kind::DiskSubmit, self.node, offset, len as u64);
-        let time = state.timing.completion(world.now(), Latency::Read, len, &world.chance);
-        let epoch = state.epoch;
-        drop(state);
-        self.at(world, time, epoch, move |world, device| {
+        let epoch = self.state.borrow().epoch;
+        let request = Request { latency: Latency::Read, offset, len };
+        self.when_done(world, request, epoch, move |world, device| {
             world.note(Kind::DiskDone, device.node, offset, 2);
             let state = device.state.borrow();
             if touches(&state.faults.read_eio, offset, len) {
@@ -212,16 +227,55 @@ impl Device {
     }
 
     pub(crate) fn flush(self: &Rc<Self>, world: &Rc<World>, done: impl FnOnce(EnvResult<()>) + 'static) {
-        let mut state = self.state.borrow_mut();
-        let point = state.cache.flush_point();
-        let time = state.timing.completion(world.now(), Latency::Flush, 0, &world.chance);
-        let epoch = state.epoch;
-        drop(state);
-        self.at(world, time, epoch, move |world, device| {
+        let (point, epoch) = {
+            let state = self.state.borrow();
+            (state.cache.flush_point(), state.epoch)
+        };
+        let request = Request { latency: Latency::Flush, offset: 0, len: 0 };
+        self.when_done(world, request, epoch, move |world, device| {
             world.note(Kind::DiskFlush, device.node, point, 0);
             let flushed = device.state.borrow_mut().flush(world, point);
             done(if flushed { Ok(()) } else { Err(device.flush_error()) });
         });
+    }
+
+    /// Calls `done` when a request that is submitted now completes.
+    fn when_done<F>(self: &Rc<Self>, world: &Rc<World>, request: Request, epoch: u64, done: F)
+    where
+        F: FnOnce(&Rc<World>, &Rc<Device>) + 'static,
+    {
+        let Request { latency, offset, len } = request;
+        let placement = self.state.borrow().placement.clone();
+        let Some(placement) = placement else {
+            let time = self.state.borrow_mut().timing.completion(world.now(), latency, len, &world.chance);
+            return self.at(world, time, epoch, done);
+        };
+        if let Latency::Flush = latency {
+            let time = world.now().saturating_add(nanos(placement.tier.flush_time()));
+            return self.at(world, time, epoch, done);
+        }
+        let (device, base) = (self.clone(), placement.base);
+        let done: tier::Done = Box::new(move |world| device.at(world, world.now(), epoch, done));
+        let write = !matches!(latency, Latency::Read);
+        let command = |start: u64, len: u64| Command { write, start: base + start, end: base + start + len };
+        let Placement { tier, port, shape, bulk_journal, .. } = placement;
+        match (latency, shape) {
+            (Latency::DurableWrite, Some(shape)) => {
+                let blocks = shape.least_bytes.max(len as u64);
+                let record = command(offset + blocks, shape.record_bytes);
+                let (tier_too, port_too) = (tier.clone(), port.clone());
+                let blocks_down: tier::Done = Box::new(move |world| tier_too.submit(world, record, port_too, done));
+                tier.submit(world, command(offset, blocks), port, blocks_down);
+            }
+            (Latency::Write, _) if bulk_journal.is_some() => {
+                let at = bulk_journal.map_or(0, |journal| journal.take(len as u64));
+                let first = Command { write, start: at, end: at + len as u64 };
+                let (home, tier_too, port_too) = (command(offset, len as u64), tier.clone(), port.clone());
+                let journaled: tier::Done = Box::new(move |world| tier_too.submit(world, home, port_too, done));
+                tier.submit(world, first, port, journaled);
+            }
+            _ => tier.submit(world, command(offset, len as u64), port, done),
+        }
     }
 
     /// Calls `done` at `time`, or when the device is no longer stuck; never after a crash.
@@ -259,6 +313,13 @@ impl Device {
         let message = format!("flush of {} failed; what was written since the last good one is in doubt", self.path);
         EnvError::new(EnvErrorKind::FlushFailed, message)
     }
+}
+
+/// What is asked of the device.
+struct Request {
+    latency: Latency,
+    offset: u64,
+    len: usize,
 }
 
 type Completion = Box<dyn FnOnce(&Rc<World>, &Rc<Device>)>;

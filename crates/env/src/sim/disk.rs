@@ -56,6 +56,9 @@ impl World {
         }
         let model = self.node(node, |n| n.models.get(path).copied().unwrap_or_default());
         let device = Device::new(self, node, path, image, model);
+        if let Some(placement) = self.node(node, |n| n.placements.get(path).cloned()) {
+            device.place(placement);
+        }
         self.node(node, |n| n.devices.insert(path.to_string(), device.clone()));
         device
     }

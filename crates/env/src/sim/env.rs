@@ -8,8 +8,8 @@ use super::{
     world::World,
 };
 use crate::{
-    Address, Disk, Env, EnvError, EnvErrorKind, EnvResult, Listener, OpenDisk, Stream, Task, Time, UnixTime, env::Half,
-    files::FileLock, sync::oneshot,
+    Address, Disk, Env, EnvError, EnvErrorKind, EnvResult, Listener, OpenDisk, Side, Stream, Task, Time, UnixTime,
+    env::Half, files::FileLock, sync::oneshot,
 };
 
 /// Unix time when virtual time is zero: 2026-01-01.
@@ -153,6 +153,18 @@ impl SimEnv {
         self.busy_until.set(end);
         if end > now {
             Sleep::until(&self.world, end).await;
+        }
+    }
+
+    pub(crate) async fn charge_message(&self, side: Side, op: u16, bytes: usize) {
+        if let Some(costs) = self.world.node(self.node, |n| n.costs.clone()) {
+            self.charge_cpu(costs.message(side, op, bytes)).await;
+        }
+    }
+
+    pub(crate) async fn charge_bytes(&self, side: Side, op: u16, bytes: usize) {
+        if let Some(costs) = self.world.node(self.node, |n| n.costs.clone()) {
+            self.charge_cpu(costs.bytes(side, op, bytes)).await;
         }
     }
 

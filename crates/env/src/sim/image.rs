@@ -9,6 +9,9 @@ pub(crate) const PAGE_BYTES: usize = crate::SECTOR_BYTES;
 /// What a disk writes atomically.
 pub(crate) const SECTOR_512: usize = 512;
 
+/// A page of a hole.
+static ZEROS: &[u8] = &[0; PAGE_BYTES];
+
 /// The contents of a disk, sparse and cheap to clone: pages are shared until one of the images writes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DiskImage {
@@ -97,14 +100,13 @@ impl DiskImage {
     }
 
     fn page(&self, number: u64) -> Bytes {
-        const ZEROS: &[u8] = &[0; PAGE_BYTES];
         self.pages.get(&number).cloned().unwrap_or(Bytes::from_static(ZEROS))
     }
 
     fn put_page(&mut self, number: u64, page: Bytes) {
         let pages = Arc::make_mut(&mut self.pages);
-        // A page of zeros is a hole. Most others are told apart by their first byte.
-        if page[0] == 0 && page.iter().all(|&byte| byte == 0) {
+        // A page of zeros is a hole.
+        if page.as_ptr() == ZEROS.as_ptr() || page[..] == ZEROS[..] {
             pages.remove(&number);
         } else {
             pages.insert(number, page);
@@ -120,8 +122,11 @@ impl StoredWrite {
         } else {
             vec![Bytes::from(parts.concat())]
         };
+        // Pages of zeros share one, so that payload of zeros takes no memory, however much there is of it.
+        let page = |page: Bytes| if page[..] == ZEROS[..] { Bytes::from_static(ZEROS) } else { page };
         let slices = |part: &Bytes| (0..part.len() / PAGE_BYTES).map(|i| i * PAGE_BYTES).collect::<Vec<_>>();
-        let pages = parts.iter().flat_map(|part| slices(part).into_iter().map(|at| part.slice(at..at + PAGE_BYTES)));
+        let pages =
+            parts.iter().flat_map(|part| slices(part).into_iter().map(|at| page(part.slice(at..at + PAGE_BYTES))));
         Self { offset, pages: pages.collect() }
     }
 

@@ -34,11 +34,19 @@ impl Default for Link {
     }
 }
 
+/// A node's port to the network: its rate, and when each way of it is free.
+struct Nic {
+    bytes_per_s: u64,
+    out_free_at: u64,
+    in_free_at: u64,
+}
+
 /// All links of the world, by direction.
 pub(crate) struct Links {
     default: Link,
     own: BTreeMap<(NodeId, NodeId), Link>,
     free_at: BTreeMap<(NodeId, NodeId), u64>,
+    nics: BTreeMap<NodeId, Nic>,
     cuts: BTreeSet<(NodeId, NodeId)>,
     pub(crate) idle_timeout: Duration,
 }
@@ -49,6 +57,7 @@ impl Default for Links {
             default: Link::default(),
             own: BTreeMap::new(),
             free_at: BTreeMap::new(),
+            nics: BTreeMap::new(),
             cuts: BTreeSet::new(),
             idle_timeout: SIM_IDLE_TIMEOUT,
         }
@@ -62,6 +71,30 @@ impl Links {
 
     pub(crate) fn set(&mut self, from: NodeId, to: NodeId, link: Link) {
         self.own.insert((from, to), link);
+    }
+
+    pub(crate) fn set_nic(&mut self, node: NodeId, bytes_per_s: u64) {
+        self.nics.insert(node, Nic { bytes_per_s, out_free_at: 0, in_free_at: 0 });
+    }
+
+    /// When `len` bytes that begin to leave at `now` have passed both nodes' ports. They stream: what is on its way through
+    /// one is on its way through the other.
+    fn through_nics(&mut self, from: NodeId, to: NodeId, now: u64, len: usize) -> u64 {
+        if from == to {
+            return now;
+        }
+        let mut end = now;
+        if let Some(nic) = self.nics.get_mut(&from) {
+            nic.out_free_at = nic.out_free_at.max(now).saturating_add(transfer_ns(len, nic.bytes_per_s));
+            end = nic.out_free_at;
+        }
+        if let Some(nic) = self.nics.get_mut(&to) {
+            let takes = transfer_ns(len, nic.bytes_per_s);
+            let begin = end.saturating_sub(takes).max(now);
+            nic.in_free_at = nic.in_free_at.max(begin).saturating_add(takes);
+            end = end.max(nic.in_free_at);
+        }
+        end
     }
 
     pub(crate) fn get(&self, from: NodeId, to: NodeId) -> Link {
@@ -102,6 +135,7 @@ impl Links {
             departure = now.max(*free_at).saturating_add(transfer_ns(len, rate));
             *free_at = departure;
         }
+        let departure = self.through_nics(from, to, departure, len);
         let mut arrival = departure.saturating_add(nanos(link.latency));
         if !link.jitter.is_zero() {
             arrival = arrival.saturating_add(chance.below(nanos(link.jitter) + 1));

@@ -22,6 +22,7 @@
 
 mod chance;
 mod control;
+mod cpu;
 mod device;
 mod disk;
 mod disk_model;
@@ -29,21 +30,26 @@ mod env;
 mod executor;
 mod image;
 mod link;
+mod medium;
 mod net;
 mod node;
 mod recorder;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod trace;
 mod world;
 mod write_cache;
 
 pub use control::Sim;
+pub use cpu::{CpuCosts, MessageCost};
 pub use disk_model::{DiskModel, Fault};
 pub use image::DiskImage;
 pub use link::Link;
+pub use medium::{ControllerCache, Heads, Medium, QueueOrder, Solid, TierModel, TierStats};
 pub use recorder::{CrashRecorder, LastWrite};
+pub use tier::{BulkJournal, JournalShape, Placement, Port, Tier};
 pub use write_cache::TearChoice;
 
 pub(crate) use disk::{SimDisk, SimWriteTicket};

@@ -7,9 +7,11 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 use super::{
     NodeId,
     chance::Chance,
+    cpu::CpuCosts,
     device::Device,
     disk_model::DiskModel,
     executor::{TaskId, TaskWaker},
+    tier::Placement,
     trace::Kind,
     world::World,
 };
@@ -25,8 +27,11 @@ pub(crate) struct Node {
     pub(crate) clock_offset_ns: i64,
     /// When each virtual core is free; none: as many as it takes.
     pub(crate) cores: Vec<u64>,
+    /// What messages cost; none: nothing.
+    pub(crate) costs: Option<Rc<CpuCosts>>,
     pub(crate) devices: BTreeMap<String, Rc<Device>>,
     pub(crate) models: BTreeMap<String, DiskModel>,
+    pub(crate) placements: BTreeMap<String, Placement>,
     pub(crate) files: BTreeMap<String, Vec<u8>>,
     pub(crate) locks: BTreeMap<String, u64>,
 }
@@ -44,8 +49,10 @@ impl World {
             chance: Rc::new(Chance::new(self.seed, 16 + u64::from(id.0))),
             clock_offset_ns: 0,
             cores: Vec::new(),
+            costs: None,
             devices: BTreeMap::new(),
             models: BTreeMap::new(),
+            placements: BTreeMap::new(),
             files: BTreeMap::new(),
             locks: BTreeMap::new(),
         });

@@ -117,6 +117,9 @@ impl World {
         drop(tasks);
         self.close_network();
         self.exec.clear_events();
+        let devices = |node: &mut Node| node.devices.values().cloned().collect::<Vec<_>>();
+        let devices: Vec<_> = self.nodes.borrow_mut().iter_mut().flat_map(devices).collect();
+        devices.iter().for_each(|device| device.leave_tier());
     }
 }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use forebay_env::sync::oneshot;
+use forebay_env::{Side, sync::oneshot};
 use forebay_proto::{
     Decode, limits as proto_limits,
     message::{Class, FrameHeader, FrameKind, Operation},
@@ -24,6 +24,7 @@ pub(super) async fn call<O: Operation>(
     let body = Bytes::from(request.to_bytes());
     let bulk_bytes: usize = call.bulk.iter().map(Bytes::len).sum();
     check_lengths::<O>(body.len(), bulk_bytes)?;
+    inner.env.charge_message(Side::Client, O::OP as u16, bulk_bytes).await;
     let pin = match O::CLASS {
         Class::Modify => {
             let bytes = (body.len() + bulk_bytes) as u64 + limits::PIN_OVERHEAD_BYTES;
@@ -42,6 +43,9 @@ pub(super) async fn call<O: Operation>(
     inner.send_pending(slot, sequence);
     let received = reply.await.unwrap_or(Err(RpcError::Closed))?;
     drop(unsent);
+    if !received.bulk.is_empty() {
+        inner.env.charge_bytes(Side::Client, O::OP as u16, received.bulk.len()).await;
+    }
     let reply = read_reply::<O>(&received)?;
     Ok(Called { reply, transno: received.header.transno, bulk: received.bulk })
 }

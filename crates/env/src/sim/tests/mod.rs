@@ -5,6 +5,7 @@ mod disks;
 mod lives;
 mod network;
 mod scheduling;
+mod tiers;
 
 use bytes::Bytes;
 
