@@ -24,6 +24,7 @@ mod processes;
 mod progress;
 mod serve;
 mod server;
+mod sim;
 mod status;
 mod stop;
 mod summary;
@@ -97,6 +98,8 @@ enum Command {
     /// Measure: this machine's disks, any directory, any file system
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Run an experiment of the papers, or predict a described machine, with the real servers on modelled devices
+    Sim(sim::SimArgs),
     #[command(hide = true, name = bench::ior::TASK_COMMAND)]
     BenchIorTask,
     #[command(hide = true, name = bench::names::TASK_COMMAND)]
@@ -153,6 +156,7 @@ fn run(command: &Command) -> CliResult {
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(args),
         Command::Bench(command) => bench::run(command),
+        Command::Sim(args) => sim::run(args),
         Command::BenchIorTask => bench::serve::<bench::ior::Task>(),
         Command::BenchNamesTask => bench::serve::<bench::names::Task>(),
         Command::DemoCopier(args) => demo::copier::run(args),

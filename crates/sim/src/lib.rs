@@ -9,6 +9,7 @@ pub mod disaster;
 mod disks;
 mod faults;
 pub mod histories;
+pub mod lab;
 mod links;
 mod mirror;
 pub mod model;

@@ -1,0 +1,144 @@
+//! `forebay sim NAME|FILE.toml`: the papers' experiments, and what a described machine would do.
+//!
+//! Invariant: the same name, seed and options give the same bytes on stdout.
+
+mod spider;
+
+use std::path::Path;
+
+use clap::Args;
+use forebay_env::real;
+use forebay_sim::lab::{self, JournalPlace, Machine, MeasuredCosts, Outcome, Window};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::align,
+    error::{CliError, CliResult},
+    format::utf8,
+    progress,
+    units::parse_duration,
+};
+
+/// What to run.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// spider, or a file that describes a machine (machines/*.toml)
+    #[arg(value_name = "NAME|FILE.toml")]
+    pub what: String,
+    /// Seed of every chance: the same seed, the same output
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// CPUs cost this many times what the machine says: a result that does not move does not hang on them
+    #[arg(long, default_value_t = 1.0, value_name = "X")]
+    pub cpu_factor: f64,
+    /// Virtual time that each point is measured for
+    #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
+    pub window: std::time::Duration,
+    /// Another description of the machine of a named experiment
+    #[arg(long, value_name = "FILE")]
+    pub machine: Option<std::path::PathBuf>,
+    /// Threads of obdfilter-survey, over all OSTs [default: 1 16 32 128 256 512]
+    #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
+    pub threads: Vec<u32>,
+    /// Modes that obdfilter-survey is run in [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "MODE,...")]
+    pub modes: Vec<String>,
+    /// Another value of a parameter of the machine (tier.stripe_kib=4), to see how far results move with it
+    #[arg(long, value_parser = parse_set, value_name = "NAME=VALUE")]
+    pub set: Vec<(String, f64)>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs it.
+pub fn run(args: &SimArgs) -> CliResult {
+    if !(0.0..=1000.0).contains(&args.cpu_factor) {
+        return Err(CliError::usage("--cpu-factor: use 0 to 1000"));
+    }
+    if args.window.is_zero() || args.window.as_secs() > 3600 {
+        return Err(CliError::usage("--window: use up to an hour, and not nothing"));
+    }
+    if args.threads.iter().any(|threads| *threads == 0 || *threads > 4096) {
+        return Err(CliError::usage("--threads: use 1 to 4096"));
+    }
+    match args.what.as_str() {
+        "spider" => spider::run(args),
+        "wall" | "zest" | "wan" | "bluewaters" => {
+            Err(CliError::failed(format!("sim {}: this version has no such experiment yet; it has spider", args.what)))
+        }
+        file if file.ends_with(".toml") => predict(args, Path::new(file)),
+        other => Err(CliError::usage(format!("sim {other}: use spider, or a FILE.toml that describes a machine"))),
+    }
+}
+
+/// `NAME=VALUE`.
+fn parse_set(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("use NAME=VALUE")?;
+    let value = value.trim().parse().map_err(|_| format!("{value} is not a number"))?;
+    Ok((name.trim().to_owned(), value))
+}
+
+/// With what the command line changes.
+fn changed(args: &SimArgs, mut machine: Machine) -> CliResult<Machine> {
+    for (name, value) in &args.set {
+        machine.set(name, *value).map_err(|words| CliError::usage(format!("--set: {words}")))?;
+    }
+    Ok(machine)
+}
+
+/// A described machine.
+fn load(args: &SimArgs, path: &Path) -> CliResult<Machine> {
+    let shown = utf8(path)?;
+    let bytes = real::run(async |env| env.read_file(&shown)).map_err(|e| CliError::failed(e.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| CliError::failed(format!("{shown} is not text")))?;
+    let machine = Machine::parse(&text).map_err(|words| CliError::failed(format!("{shown}: {words}")))?;
+    changed(args, machine)
+}
+
+fn window(args: &SimArgs) -> Window {
+    Window { warm_up: std::time::Duration::from_secs(1), length: args.window }
+}
+
+/// IOR-like rates of a machine, at the usual commit level.
+fn predict(args: &SimArgs, path: &Path) -> CliResult {
+    let machine = load(args, path)?;
+    let costs = MeasuredCosts::parse(lab::CPU_COSTS).map_err(CliError::failed)?;
+    let costs = costs.table(machine.cpu.factor.value * args.cpu_factor);
+    let mode = lab::mode("default").expect("there is a default");
+    assert!(mode.journal == JournalPlace::Internal, "journals lie where a machine without others has them");
+    let _waiting = progress::spinner("running");
+    let ior = lab::ior(&machine, mode, &costs, window(args), true, args.seed).map_err(CliError::failed)?;
+    let rates = [("write", Some(ior.write)), ("read", ior.read)];
+    let rows: Vec<(&str, f64)> = rates.iter().filter_map(|(name, o)| Some((*name, o.as_ref()?.mb_s))).collect();
+    if args.json {
+        let row = |(name, mb_s): &(&str, f64)| -> Value {
+            json!({ "name": name, "unit": "MB/s", "published": null, "paper_mode": null, "default": round(*mb_s) })
+        };
+        let rows: Vec<Value> = rows.iter().map(row).collect();
+        println!("{}", json!({ "experiment": machine.name, "seed": args.seed, "rows": rows }));
+        return Ok(());
+    }
+    println!("{}: {}", machine.name, machine.about);
+    println!(
+        "{} clients, {} transfers of 1 MiB in flight each, a file each on {} OSTs, commit level data\n",
+        machine.clients.nodes.value,
+        machine.clients.rpcs_in_flight.value,
+        machine.osts()
+    );
+    let mut table = vec![vec!["phase".to_owned(), "MB/s".into(), "media busy".into()]];
+    for (name, outcome) in rates {
+        table.extend(outcome.map(|o| vec![name.to_owned(), format!("{:.1}", o.mb_s), busy(&o)]));
+    }
+    align(&table).iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+/// Part of the time that the OSTs' media were at work.
+fn busy(outcome: &Outcome) -> String {
+    format!("{:.0} %", 100.0 * outcome.tiers.busy().as_secs_f64() / outcome.tier_seconds.max(1e-9))
+}
+
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}

@@ -1,0 +1,123 @@
+//! `forebay sim spider`: the table beside the paper's, the figures, and where the time went.
+
+use forebay_sim::lab::{self, Curve, Machine, Outcome, Row, Spider, SpiderOptions, plot};
+use serde_json::{Value, json};
+
+use super::{SimArgs, changed, load, round, window};
+use crate::{
+    bench::align,
+    error::{CliError, CliResult},
+    progress,
+};
+
+/// [Spider] figure 6 goes from 1 to 512.
+const THREADS: [u32; 6] = [1, 16, 32, 128, 256, 512];
+/// Lines of a plot.
+const PLOT_LINES: usize = 20;
+
+/// Runs and prints it.
+pub fn run(args: &SimArgs) -> CliResult {
+    let machine = match &args.machine {
+        Some(path) => load(args, path)?,
+        None => changed(args, Machine::parse(lab::SPIDER).map_err(CliError::failed)?)?,
+    };
+    if machine.sas.is_none() || machine.ssd.is_none() || machine.xdd.is_none() {
+        return Err(CliError::failed(
+            "sim spider needs a machine with [xdd], [sas] and [ssd]: see machines/spider.toml",
+        ));
+    }
+    let threads = if args.threads.is_empty() { THREADS.to_vec() } else { args.threads.clone() };
+    let known = |name: &String| {
+        let names = lab::MODES.map(|mode| mode.name).join(", ");
+        lab::mode(name).ok_or_else(|| CliError::usage(format!("--modes {name}: use {names}")))
+    };
+    let modes = match &args.modes[..] {
+        [] => lab::MODES.to_vec(),
+        some => some.iter().map(known).collect::<CliResult<_>>()?,
+    };
+    let options = SpiderOptions { seed: args.seed, threads, window: window(args), modes, cpu_factor: args.cpu_factor };
+    let mut bar: Option<progress::Bar> = None;
+    let mut said = String::new();
+    let mut say = |what: &str, step: usize, steps: usize| {
+        if said != what {
+            drop(bar.take());
+            said = what.to_owned();
+        }
+        let shown = bar.get_or_insert_with(|| progress::bar(what, steps as u64, progress::Counts::Things));
+        shown.set(step as u64);
+    };
+    let result = lab::spider(&machine, &options, &mut say).map_err(CliError::failed)?;
+    drop(bar);
+    if args.json {
+        println!("{}", to_json(&result, args.seed));
+    } else {
+        text(&machine, &result, args).iter().for_each(|line| println!("{line}"));
+    }
+    Ok(())
+}
+
+fn to_json(result: &Spider, seed: u64) -> Value {
+    let row = |row: &Row| {
+        json!({
+            "name": row.name, "unit": row.unit, "published": row.published.map(round),
+            "paper_mode": row.paper_mode.map(round), "default": row.default.map(round),
+        })
+    };
+    let curve = |curve: &Curve| {
+        let mb_s: Vec<f64> = curve.points.iter().map(|point| round(point.mb_s)).collect();
+        json!({ "mode": curve.mode.name, "threads": result.threads, "mb_s": mb_s })
+    };
+    let rows: Vec<Value> = result.rows.iter().map(row).collect();
+    let curves: Vec<Value> = result.curves.iter().map(curve).collect();
+    json!({ "experiment": "spider", "seed": seed, "rows": rows, "curves": curves })
+}
+
+fn text(machine: &Machine, result: &Spider, args: &SimArgs) -> Vec<String> {
+    let mut lines = vec![format!("{}: {}", machine.name, machine.about), String::new()];
+    let shown = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
+    let mut table = vec![["", "unit", "published", "paper mode", "default"].map(str::to_owned).to_vec()];
+    for row in &result.rows {
+        let (unit, name) = (row.unit.to_owned(), row.name.to_owned());
+        table.push(vec![name, unit, shown(row.published), shown(row.paper_mode), shown(row.default)]);
+    }
+    lines.extend(align(&table));
+    lines.push("\npercent: of xdd-28-write as it was run here; gtc is not run yet\n".into());
+    let curves: Vec<(&str, Vec<f64>)> = result
+        .curves
+        .iter()
+        .map(|curve| (curve.mode.name, curve.points.iter().map(|point| point.mb_s).collect()))
+        .collect();
+    let title = "obdfilter-survey over threads ([Spider] figures 6 to 8)";
+    lines.extend(plot(title, "MB/s", &result.threads, &curves, PLOT_LINES));
+    lines.push("\nWhere the time of the OSTs' media went, and how writes were gathered:".into());
+    lines.extend(align(&mechanisms(result)));
+    lines.push(format!("\nseed {}, {:?} each", args.seed, args.window));
+    lines
+}
+
+/// Per mode, at its most threads: percent of the tiers' time.
+fn mechanisms(result: &Spider) -> Vec<Vec<String>> {
+    let heads = ["", "MB/s", "seek", "rotate", "turn", "rmw", "transfer", "idle", "writes/commit", "small", "partial"];
+    let mut table = vec![heads.map(str::to_owned).to_vec()];
+    table.push(mechanism("sync-internal ior", &result.sync_ior));
+    table.push(mechanism("default ior", &result.default_ior));
+    for curve in &result.curves {
+        let best = curve.points.iter().zip(&result.threads).max_by(|a, b| a.0.mb_s.total_cmp(&b.0.mb_s));
+        if let Some((outcome, threads)) = best {
+            table.push(mechanism(&format!("{} {threads}", curve.mode.name), outcome));
+        }
+    }
+    table
+}
+
+fn mechanism(name: &str, outcome: &Outcome) -> Vec<String> {
+    let tiers = &outcome.tiers;
+    let parts = [tiers.seek, tiers.rotation, tiers.turnaround, tiers.read_modify_write, tiers.transfer];
+    let percent = |seconds: f64| format!("{:.1} %", 100.0 * seconds / outcome.tier_seconds.max(1e-9));
+    let idle = (outcome.tier_seconds - tiers.busy().as_secs_f64()).max(0.0);
+    let times = parts.iter().map(|part| percent(part.as_secs_f64())).chain([percent(idle)]);
+    let of_commands = |count: u64| format!("{:.1} %", 100.0 * count as f64 / tiers.commands.max(1) as f64);
+    let gathered = format!("{:.1}", outcome.writes as f64 / outcome.commits.max(1) as f64);
+    let tail = [gathered, of_commands(tiers.small_commands), of_commands(tiers.partial_commands)];
+    [name.to_owned(), format!("{:.0}", outcome.mb_s)].into_iter().chain(times).chain(tail).collect()
+}

@@ -1,0 +1,95 @@
+//! The laboratory as a user runs it: the same bytes for the same seed, the contract's rows, words for nonsense.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
+
+mod common;
+
+use std::{fs, process::Output};
+
+use common::{Scratch, forebay, json, words};
+
+const SPIDER: &str = include_str!("../../../machines/spider.toml");
+
+/// The paper's tiers, two of them, behind one server.
+fn small(scratch: &Scratch) -> String {
+    let text = SPIDER
+        .replacen("nodes = { value = 4,", "nodes = { value = 1,", 1)
+        .replacen("osts_per_node = { value = 7,", "osts_per_node = { value = 2,", 1)
+        .replacen("nodes = { value = 28,", "nodes = { value = 2,", 1);
+    file(scratch, "small.toml", &text)
+}
+
+fn file(scratch: &Scratch, name: &str, text: &str) -> String {
+    let path = format!("{}/{name}", scratch.path());
+    fs::write(&path, text).expect("written");
+    path
+}
+
+fn sim(args: &[&str]) -> Output {
+    forebay().arg("sim").args(args).output().expect("it runs")
+}
+
+#[test]
+fn spider_prints_the_contracts_rows_and_the_same_bytes_for_the_same_seed() {
+    let scratch = Scratch::new("sim-spider");
+    let machine = small(&scratch);
+    let args = ["spider", "--machine", &machine, "--threads", "4", "--window", "300ms", "--seed", "7"];
+    let report = json(forebay().arg("sim").args(args).arg("--json"));
+    assert_eq!((&report["experiment"], &report["seed"]), (&"spider".into(), &7.into()));
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().expect("a name")).collect();
+    for name in ["xdd-lun-read", "xdd-28-write", "sync-internal", "external-ssd", "async-internal", "data-journal"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    for row in rows {
+        for key in ["unit", "published", "paper_mode", "default"] {
+            assert!(row.get(key).is_some(), "{key}: {row}");
+        }
+    }
+    let (first, second) = (sim(&args), sim(&args));
+    assert!(first.status.success() && first.stderr.is_empty(), "{}", words(&first));
+    assert_eq!(first.stdout, second.stdout);
+}
+
+#[test]
+fn a_described_machine_is_predicted() {
+    let scratch = Scratch::new("sim-file");
+    let machine = small(&scratch);
+    let report = json(forebay().args(["sim", &machine, "--window", "300ms", "--json"]));
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["write", "read"]);
+    assert!(rows.iter().all(|row| row["default"].as_f64().expect("a rate") > 50.0), "{report}");
+}
+
+#[test]
+fn nonsense_is_refused_in_words() {
+    let scratch = Scratch::new("sim-nonsense");
+    let cases = [
+        (
+            "revolution_ms = { value = 8.333,",
+            "revolution_ms = { value = -8,",
+            "tier.revolution_ms = -8: use 0.1 to 100",
+        ),
+        ("nodes = { value = 4,", "nodes = { value = 0,", "servers.nodes = 0"),
+        ("[cpu]", "[gpu]", "unknown field `gpu`"),
+        ("name = \"spider\"", "name = spider", "TOML"),
+    ];
+    for (from, to, expected) in cases {
+        let path = file(&scratch, "bad.toml", &SPIDER.replacen(from, to, 1));
+        let output = sim(&[&path]);
+        assert!(output.status.code() == Some(1) && words(&output).contains("bad.toml"), "{}", words(&output));
+        assert!(words(&output).contains(expected) || expected == "TOML", "{}", words(&output));
+    }
+    for (args, code, expected) in [
+        (&["no-such-machine.toml"][..], 1, "no-such-machine.toml"),
+        (&["wall"], 1, "no such experiment yet"),
+        (&["couplet"], 2, "a FILE.toml that describes a machine"),
+        (&["spider", "--set", "tier.color=1"], 2, "not a parameter of this machine"),
+        (&["spider", "--modes", "sync"], 2, "use sync-internal"),
+        (&["spider", "--threads", "0"], 2, "--threads"),
+    ] {
+        let output = sim(args);
+        assert_eq!(output.status.code(), Some(code), "{}", words(&output));
+        assert!(words(&output).contains(expected), "{}", words(&output));
+    }
+}

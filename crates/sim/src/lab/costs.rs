@@ -1,0 +1,119 @@
+//! CPU costs that were measured on a real run: `machines/cpu-costs.toml`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use forebay_env::sim::{CpuCosts, MessageCost};
+use forebay_proto::message::Op;
+use serde::Deserialize;
+
+/// What `forebay bench cpu-costs --toml` wrote.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredCosts {
+    /// The day.
+    pub measured: String,
+    /// The machine it was measured on.
+    pub machine: String,
+    /// Bytes by themselves.
+    pub byte: ByteCosts,
+    /// By message.
+    pub message: BTreeMap<String, Cost>,
+}
+
+/// What bytes cost by themselves.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ByteCosts {
+    /// Copied.
+    pub copied_ns: f64,
+    /// Summed.
+    pub summed_ns: f64,
+}
+
+/// What a message costs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    client_us: f64,
+    server_us: f64,
+    #[serde(default)]
+    client_byte_ns: f64,
+    #[serde(default)]
+    server_byte_ns: f64,
+}
+
+/// The messages that are measured.
+const MESSAGES: [(&str, Op); 7] = [
+    ("create", Op::Create),
+    ("close", Op::Close),
+    ("lookup", Op::Lookup),
+    ("getattr", Op::GetAttr),
+    ("unlink", Op::Unlink),
+    ("write", Op::Write),
+    ("read", Op::Read),
+];
+
+impl MeasuredCosts {
+    /// Reads the file. Errors: words for the person who gave it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let costs: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        for (name, cost) in &costs.message {
+            let values = [cost.client_us, cost.server_us, cost.client_byte_ns, cost.server_byte_ns];
+            if values.iter().any(|value| !value.is_finite() || *value < 0.0) {
+                return Err(format!("message.{name} costs less than nothing"));
+            }
+            if !MESSAGES.iter().any(|(known, _)| known == name) {
+                return Err(format!("message.{name} is not one that is measured"));
+            }
+        }
+        for (name, _) in MESSAGES {
+            if !costs.message.contains_key(name) {
+                return Err(format!("message.{name} is missing"));
+            }
+        }
+        Ok(costs)
+    }
+
+    /// As the simulator charges them. Messages that were not measured cost what a getattr does.
+    pub fn table(&self, factor: f64) -> CpuCosts {
+        let cost = |us: f64, byte_ns: f64| MessageCost { fixed: Duration::from_secs_f64(us / 1e6), byte_ns };
+        let side = |pick: fn(&Cost) -> (f64, f64)| {
+            let of = |(name, op): (&str, Op)| {
+                let (us, byte_ns) = pick(&self.message[name]);
+                (op as u16, cost(us, byte_ns))
+            };
+            MESSAGES.into_iter().map(of).collect()
+        };
+        let other = &self.message["getattr"];
+        let costs = CpuCosts {
+            client: side(|cost| (cost.client_us, cost.client_byte_ns)),
+            server: side(|cost| (cost.server_us, cost.server_byte_ns)),
+            other: cost(other.client_us.max(other.server_us), 0.0),
+        };
+        costs.times(factor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: &str = include_str!("../../../../machines/cpu-costs.toml");
+
+    #[test]
+    fn the_committed_costs_are_whole() {
+        let costs = MeasuredCosts::parse(COSTS).expect("costs");
+        let (once, twice) = (costs.table(1.0), costs.table(2.0));
+        let write = Op::Write as u16;
+        assert!(once.server[&write].fixed > Duration::ZERO && once.server[&write].byte_ns > 0.0);
+        assert_eq!(twice.server[&write].byte_ns, 2.0 * once.server[&write].byte_ns);
+    }
+
+    #[test]
+    fn a_cost_that_is_missing_or_negative_is_refused() {
+        let missing = COSTS.replacen("[message.unlink]", "[message.unlinked]", 1);
+        assert!(MeasuredCosts::parse(&missing).expect_err("missing").contains("unlinked"));
+        let negative = COSTS.replacen("server_us = ", "server_us = -", 1);
+        assert!(MeasuredCosts::parse(&negative).expect_err("negative").contains("less than nothing"));
+    }
+}

@@ -1,0 +1,103 @@
+//! IOR: every client appends to (then reads) a file of its own through the real client, each on an OST of its own in turn.
+//!
+//! As behind a page cache, a client keeps as many transfers in flight as it may have requests in flight to one OST.
+
+use std::{cell::Cell, rc::Rc};
+
+use forebay_client::{Client, LayoutSpec, MountOptions, OpenMode};
+use forebay_env::sim::{CpuCosts, Sim};
+use forebay_proto::{Fid, message::Caller};
+
+use super::{
+    Machine, Mode, Outcome, Window,
+    payload::{TRANSFER_BYTES, Zeros},
+    site::{Load, Meter, Site},
+};
+
+/// Bytes a client may keep for replay: these take no memory here. A site's nodes have several GiB for it.
+const PIN_BYTES: u64 = 4 << 30;
+
+/// What IOR shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Ior {
+    /// Writing.
+    pub write: Outcome,
+    /// Reading what was written, if that was asked for.
+    pub read: Option<Outcome>,
+}
+
+/// Runs it. Errors: words.
+pub fn ior(
+    machine: &Machine,
+    mode: Mode,
+    costs: &CpuCosts,
+    window: Window,
+    read: bool,
+    seed: u64,
+) -> Result<Ior, String> {
+    let sim = Sim::new(seed);
+    sim.block_on(async {
+        let site = Site::build(&sim, machine, mode, costs, true).await?;
+        let (writes, reads, zeros) = (Meter::default(), Meter::default(), Zeros::new());
+        let mut loads = Vec::new();
+        let reading = Rc::new(Cell::new(false));
+        for number in 0..machine.clients.nodes.count() {
+            let node = site.add_node(machine, &format!("client{number}"), machine.clients.cores.count());
+            let env = sim.env(node);
+            let options = MountOptions {
+                level: mode.level,
+                description: "ior".into(),
+                pin_bytes: PIN_BYTES,
+                rpcs_in_flight: machine.clients.rpcs_in_flight.count() as usize,
+                ..MountOptions::new(vec![site.mgs.clone()])
+            };
+            let client = Client::mount(&env, options).await.map_err(|e| e.to_string())?;
+            let stripe_index = number % site.osts.len() as u32;
+            let layout = LayoutSpec { stripe_count: 1, stripe_index, ..LayoutSpec::inherit() };
+            let name = format!("ior.{number:08}");
+            let caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
+            let made = client.create(&caller, Fid::ROOT, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await;
+            let (_, file) = made.map_err(|e| e.to_string())?;
+            let load = Load::new(&env);
+            let (next, next_read) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
+            for _ in 0..machine.clients.rpcs_in_flight.count() {
+                let (client, file, next, zeros) = (client.clone(), file.clone(), next.clone(), zeros.clone());
+                let (writes, reads, next_read) = (writes.clone(), reads.clone(), next_read.clone());
+                let reading = reading.clone();
+                load.repeat(move |_| {
+                    let (client, file, zeros) = (client.clone(), file.clone(), zeros.clone());
+                    let (writes, reads) = (writes.clone(), reads.clone());
+                    let reads_now = reading.get();
+                    let place = if reads_now { &next_read } else { &next };
+                    let offset = place.get();
+                    place.set(offset + TRANSFER_BYTES);
+                    let end = next.get();
+                    async move {
+                        if !reads_now {
+                            client.write(&file, offset, zeros.bytes()).await.map_err(|e| e.to_string())?;
+                            writes.replied(TRANSFER_BYTES);
+                        } else if offset < end {
+                            let read = client.read_parts(&file, offset, TRANSFER_BYTES as usize).await;
+                            read.map_err(|e| e.to_string())?;
+                            reads.replied(TRANSFER_BYTES);
+                        } else {
+                            std::future::pending::<()>().await;
+                        }
+                        Ok(())
+                    }
+                });
+            }
+            loads.push(load);
+        }
+        let write = site.measure(&writes, window).await;
+        let read = if read {
+            reading.set(true);
+            let short = Window { warm_up: window.warm_up / 4, length: window.length / 2 };
+            Some(site.measure(&reads, short).await)
+        } else {
+            None
+        };
+        loads.iter().try_for_each(Load::check)?;
+        Ok(Ior { write, read })
+    })
+}

@@ -1,0 +1,207 @@
+//! Machines as users describe them: `machines/*.toml`.
+//!
+//! Invariant: every parameter says where it comes from; nonsense is refused in words, before anything runs.
+
+use serde::Deserialize;
+
+use super::sections::{Clients, Cpu, JournalSection, Network, Param, Servers, StoragePort, TierSection, Xdd};
+
+/// Journals on tiers of their own.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct SasSection {
+    /// How many; OSTs are spread over them.
+    pub tiers: Param,
+    /// Each.
+    pub tier: TierSection,
+}
+
+/// Journals on one shared device behind ports of its own.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct SsdSection {
+    /// Its ports; OSTs are spread over them.
+    pub ports: Param,
+    /// A command there and its answer.
+    pub round_trip_us: Param,
+    /// The device.
+    pub tier: TierSection,
+}
+
+/// A described machine.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub about: String,
+    /// See [`Servers`].
+    pub servers: Servers,
+    /// See [`Clients`].
+    pub clients: Clients,
+    /// See [`Cpu`].
+    pub cpu: Cpu,
+    /// See [`Network`].
+    pub network: Network,
+    /// See [`StoragePort`].
+    pub port: StoragePort,
+    /// Of each OST.
+    pub tier: TierSection,
+    /// See [`Xdd`].
+    pub xdd: Option<Xdd>,
+    /// See [`JournalSection`].
+    pub journal: JournalSection,
+    /// See [`SasSection`].
+    pub sas: Option<SasSection>,
+    /// See [`SsdSection`].
+    pub ssd: Option<SsdSection>,
+}
+
+impl Machine {
+    /// Reads a description. Errors: words for the person who wrote it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let machine: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        machine.check()?;
+        Ok(machine)
+    }
+
+    /// Changes one parameter, to see how far results move with it. Errors: words.
+    pub fn set(&mut self, name: &str, value: f64) -> Result<(), String> {
+        let names: Vec<String> = self.checked().into_iter().map(|(name, ..)| name).collect();
+        let names = names.join(", ");
+        let (section, field) = name.rsplit_once('.').unwrap_or(("", name));
+        let param = match section {
+            "servers" => self.servers.get_mut(field),
+            "clients" => self.clients.get_mut(field),
+            "cpu" => self.cpu.get_mut(field),
+            "network" => self.network.get_mut(field),
+            "port" => self.port.get_mut(field),
+            "tier" => self.tier.get_mut(field),
+            "journal" => self.journal.get_mut(field),
+            "xdd" => self.xdd.as_mut().and_then(|xdd| xdd.get_mut(field)),
+            "sas.tier" => self.sas.as_mut().and_then(|sas| sas.tier.get_mut(field)),
+            "ssd.tier" => self.ssd.as_mut().and_then(|ssd| ssd.tier.get_mut(field)),
+            "ssd" if field == "round_trip_us" => self.ssd.as_mut().map(|ssd| &mut ssd.round_trip_us),
+            _ => None,
+        };
+        match param {
+            Some(param) => param.value = value,
+            None => return Err(format!("{name} is not a parameter of this machine; it has {names}")),
+        }
+        self.check()
+    }
+
+    /// Every parameter, with the section it stands in.
+    pub fn parameters(&self) -> Vec<(String, &Param)> {
+        self.checked().into_iter().map(|(name, param, _)| (name, param)).collect()
+    }
+
+    fn checked(&self) -> Vec<(String, &Param, (f64, f64))> {
+        let mut sections = vec![
+            ("servers", self.servers.each()),
+            ("clients", self.clients.each()),
+            ("cpu", self.cpu.each()),
+            ("network", self.network.each()),
+            ("port", self.port.each()),
+            ("tier", self.tier.each()),
+            ("journal", self.journal.each()),
+        ];
+        sections.extend(self.xdd.iter().map(|xdd| ("xdd", xdd.each())));
+        if let Some(sas) = &self.sas {
+            sections.push(("sas", vec![("tiers", &sas.tiers, (1.0, 1000.0))]));
+            sections.push(("sas.tier", sas.tier.each()));
+        }
+        if let Some(ssd) = &self.ssd {
+            sections.push(("ssd", vec![("ports", &ssd.ports, (1.0, 1000.0))]));
+            sections.push(("ssd", vec![("round_trip_us", &ssd.round_trip_us, (0.0, 1e6))]));
+            sections.push(("ssd.tier", ssd.tier.each()));
+        }
+        let named = |(section, params): (&str, Vec<_>)| -> Vec<_> {
+            let name = |(name, param, range): (&str, _, _)| (format!("{section}.{name}"), param, range);
+            params.into_iter().map(name).collect()
+        };
+        sections.into_iter().flat_map(named).collect()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (name, param, (least, most)) in self.checked() {
+            if !param.value.is_finite() || param.value < least || param.value > most {
+                return Err(format!("{name} = {}: use {least} to {most}", param.value));
+            }
+            if param.source.trim().is_empty() {
+                return Err(format!("{name} says no source: a measurement, a data sheet, or \"assumption: ...\""));
+            }
+        }
+        for (name, param) in [
+            ("servers.nodes", &self.servers.nodes),
+            ("servers.osts_per_node", &self.servers.osts_per_node),
+            ("clients.nodes", &self.clients.nodes),
+            ("clients.rpcs_in_flight", &self.clients.rpcs_in_flight),
+        ] {
+            if param.value.fract() != 0.0 {
+                return Err(format!("{name} = {}: it has to be a whole number", param.value));
+            }
+        }
+        for tier in [Some(&self.tier), self.sas.as_ref().map(|s| &s.tier), self.ssd.as_ref().map(|s| &s.tier)] {
+            tier.map_or(Ok(()), TierSection::check)?;
+        }
+        let journal_gib = self.journal.mib.value / 1024.0;
+        if journal_gib > self.tier.gib() / 2.0 {
+            return Err(format!("journal.mib = {}: the tier holds {} GiB", self.journal.mib.value, self.tier.gib()));
+        }
+        Ok(())
+    }
+
+    /// OSTs there are.
+    pub fn osts(&self) -> u32 {
+        self.servers.nodes.count() * self.servers.osts_per_node.count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPIDER: &str = include_str!("../../../../machines/spider.toml");
+
+    fn refused(from: &str, to: &str) -> String {
+        assert!(SPIDER.contains(from), "{from}");
+        Machine::parse(&SPIDER.replacen(from, to, 1)).expect_err(to)
+    }
+
+    #[test]
+    fn spider_is_described_whole_with_every_source() {
+        let machine = Machine::parse(SPIDER).expect("a machine");
+        assert_eq!((machine.osts(), machine.clients.nodes.count()), (28, 28));
+        assert!(machine.parameters().len() > 50);
+    }
+
+    #[test]
+    fn a_parameter_can_be_changed_within_its_range() {
+        let mut machine = Machine::parse(SPIDER).expect("a machine");
+        machine.set("tier.stripe_kib", 4.0).expect("a parameter");
+        assert_eq!(machine.parameters().iter().find(|(name, _)| name == "tier.stripe_kib").expect("it").1.value, 4.0);
+        assert!(machine.set("tier.stripe_kib", -4.0).expect_err("nonsense").contains("use 0 to"));
+        assert!(machine.set("tier.color", 4.0).expect_err("unknown").contains("not a parameter"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        let cases = [
+            ("{ value = 7450,", "{ value = -1,", "tier.gib = -1: use 1 to"),
+            ("nodes = { value = 4,", "nodes = { value = 4.5,", "whole number"),
+            ("seek_average_ms = { value = 8.5,", "seek_average_ms = { value = 80,", "have to grow"),
+            ("\"3.2: 4 OSSs each with 7 OSTs\"", "\" \"", "says no source"),
+            ("mib = { value = 400,", "mib = { value = nan,", "journal.mib = NaN"),
+            ("[port]", "[porto]", "unknown field `porto`"),
+            ("kind = \"heads\"", "kind = \"tape\"", "unknown variant `tape`"),
+            ("cores = { value = 8,", "cores = { value = \"8\",", "invalid type"),
+        ];
+        for (from, to, words) in cases {
+            let said = refused(from, to);
+            assert!(said.contains(words), "{to}: {said}");
+        }
+        assert!(Machine::parse("name = 7").is_err());
+    }
+}

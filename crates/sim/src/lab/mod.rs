@@ -1,0 +1,36 @@
+//! The laboratory: described machines, the real servers and clients on them, the papers' experiments.
+//!
+//! Servers, journals, sessions, sums and group commits are the code that is served; modelled are devices, links and the
+//! time that CPUs take (docs/laboratory.md). Payload is zeros, which are sent, summed and verified like any bytes and take
+//! no memory.
+//!
+//! Invariant: the same machine, mode and seed give the same numbers, byte for byte.
+//! Invariant: models are calibrated on what the hardware does without the file system, and on nothing else.
+
+mod costs;
+mod ior;
+mod machine;
+mod mode;
+mod payload;
+mod plot;
+mod sections;
+mod site;
+mod spider;
+mod survey;
+mod xdd;
+
+pub use costs::MeasuredCosts;
+pub use ior::{Ior, ior};
+pub use machine::Machine;
+pub use mode::{JournalPlace, MODES, Mode, mode};
+pub use plot::plot;
+pub use sections::Param;
+pub use site::{Outcome, Window};
+pub use spider::{Curve, Row, Spider, SpiderOptions, spider};
+pub use survey::survey;
+pub use xdd::{Baseline, xdd};
+
+/// The machine of [Spider].
+pub const SPIDER: &str = include_str!("../../../../machines/spider.toml");
+/// CPU costs as they were measured.
+pub const CPU_COSTS: &str = include_str!("../../../../machines/cpu-costs.toml");

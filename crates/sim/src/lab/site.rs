@@ -1,0 +1,318 @@
+//! A described machine with the real servers on it, in one mode.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use forebay_env::{
+    Address, Env,
+    sim::{BulkJournal, CpuCosts, JournalShape, Link, NodeId, Placement, Port, Sim, Tier, TierStats},
+};
+use forebay_mds::{Mds, MdsOptions};
+use forebay_oss::Oss;
+use forebay_proto::{
+    TargetId, Uuid,
+    message::{ClusterMap, MapTarget},
+};
+use forebay_store::{FormatOptions, OpenOptions, Store};
+use forebay_target::TargetOptions;
+
+use super::{JournalPlace, Machine, Mode, payload::TRANSFER_BYTES};
+
+/// Most bytes of an OST's data: what a run writes is a part of it.
+const OST_BYTES: u64 = 256 << 30;
+/// Rows an OST keeps in memory.
+const OST_CACHE_BYTES: u64 = 256 << 20;
+/// Bytes of the MDT, which lies on a device of its own.
+const MDT_BYTES: u64 = 4 << 30;
+
+/// When a run is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Until all is under way.
+    pub warm_up: Duration,
+    /// Then it is counted for this long.
+    pub length: Duration,
+}
+
+/// What a run showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// 10^6 bytes a second, replied.
+    pub mb_s: f64,
+    /// What the OSTs' tiers did, all together, in the window.
+    pub tiers: TierStats,
+    /// Seconds of all tiers together in the window.
+    pub tier_seconds: f64,
+    /// Groups of transactions committed in the window.
+    pub commits: u64,
+    /// Writes replied in the window.
+    pub writes: u64,
+}
+
+/// One OST.
+pub struct Ost {
+    /// Where it listens.
+    pub address: Address,
+    /// Its server's machine.
+    pub node: NodeId,
+    tier: Tier,
+    store: Store,
+}
+
+/// See the module.
+pub struct Site {
+    /// The world.
+    pub sim: Sim,
+    /// All OSTs.
+    pub osts: Vec<Ost>,
+    /// Where the MDT listens, if there is one.
+    pub mgs: Address,
+    /// The cluster.
+    pub uuid: Uuid,
+    costs: Rc<CpuCosts>,
+}
+
+/// Counts replied bytes within a window.
+#[derive(Clone, Default)]
+pub struct Meter {
+    bytes: Rc<Cell<u64>>,
+    writes: Rc<Cell<u64>>,
+}
+
+impl Meter {
+    /// A write was replied.
+    pub fn replied(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+        self.writes.set(self.writes.get() + 1);
+    }
+}
+
+impl Site {
+    /// Makes the machines, formats and serves the OSTs, and an MDT if the experiment needs one.
+    pub async fn build(
+        sim: &Sim,
+        machine: &Machine,
+        mode: Mode,
+        costs: &CpuCosts,
+        with_mdt: bool,
+    ) -> Result<Self, String> {
+        let network = &machine.network;
+        sim.set_default_link(Link { latency: network.latency_us.us(), jitter: Duration::ZERO, ..Link::default() });
+        let mut site = Self {
+            sim: sim.clone(),
+            osts: Vec::new(),
+            mgs: Address::Mem(TargetId::mdt(0).to_string()),
+            uuid: Uuid::from_random(sim.random_u64(), sim.random_u64()),
+            costs: Rc::new(costs.clone()),
+        };
+        let journals = Journals::new(sim, machine, mode);
+        for server in 0..machine.servers.nodes.count() {
+            let node = site.add_node(machine, &format!("oss{server}"), machine.servers.cores.count());
+            let port = Port::new(machine.port.mb_s.mb_s(), machine.port.latency_us.us());
+            for _ in 0..machine.servers.osts_per_node.count() {
+                let index = site.osts.len() as u32;
+                let tier = Tier::new(sim, machine.tier.model(), u64::from(index));
+                let dir = dir(index);
+                let tier_bytes = machine.tier.model().bytes;
+                let distance = (machine.journal.distance.value * tier_bytes as f64) as u64;
+                // Data begin at a full stripe, as whoever sets up a RAID device sees to.
+                let base = distance
+                    .next_multiple_of(TRANSFER_BYTES)
+                    .max(machine.journal.mib.mib().next_multiple_of(TRANSFER_BYTES));
+                let journal_bytes = machine.journal.mib.mib();
+                let bulk_journal = mode.data_too.then(|| BulkJournal::new(journal_bytes / 2, journal_bytes / 2));
+                let data = Placement { tier: tier.clone(), port: Some(port.clone()), base, shape: None, bulk_journal };
+                sim.place_disk(node, &format!("{dir}/data"), &data);
+                if let Some(journal) = journals.of(index, &tier, &port) {
+                    sim.place_disk(node, &format!("{dir}/journal"), &journal);
+                }
+                let bytes = (tier_bytes.saturating_sub(base) / TRANSFER_BYTES * TRANSFER_BYTES).min(OST_BYTES);
+                let ost = serve_ost(&site, machine, mode, node, index, bytes, tier).await?;
+                site.osts.push(ost);
+            }
+        }
+        if with_mdt {
+            serve_mdt(&site, machine).await?;
+        }
+        Ok(site)
+    }
+
+    /// A machine on the network, running.
+    pub fn add_node(&self, machine: &Machine, name: &str, cores: u32) -> NodeId {
+        let node = self.sim.add_node(name);
+        self.sim.set_cores(node, cores as usize);
+        self.sim.set_cpu_costs(node, &self.costs);
+        self.sim.set_nic(node, machine.network.node_mb_s.mb_s());
+        drop(self.sim.env(node));
+        node
+    }
+
+    /// The map of the cluster.
+    fn map(&self) -> ClusterMap {
+        let target = |id: TargetId, address: &Address| MapTarget {
+            id,
+            uuid: Uuid::default(),
+            addresses: vec![address.to_string()],
+        };
+        let osts = self.osts.iter().enumerate().map(|(index, ost)| target(TargetId::ost(index as u32), &ost.address));
+        let targets = std::iter::once(target(TargetId::mdt(0), &self.mgs)).chain(osts).collect();
+        ClusterMap { cluster: self.uuid, epoch: 1, targets }
+    }
+
+    /// Lets the world run over the window, and tells what happened in it.
+    pub async fn measure(&self, meter: &Meter, window: Window) -> Outcome {
+        self.sim.sleep(window.warm_up).await;
+        let before = self.look(meter);
+        self.sim.sleep(window.length).await;
+        let after = self.look(meter);
+        let seconds = window.length.as_secs_f64();
+        Outcome {
+            mb_s: (after.0 - before.0) as f64 / 1e6 / seconds,
+            writes: after.1 - before.1,
+            tiers: after.2.since(&before.2),
+            tier_seconds: seconds * self.osts.len() as f64,
+            commits: after.3 - before.3,
+        }
+    }
+
+    fn look(&self, meter: &Meter) -> (u64, u64, TierStats, u64) {
+        let tiers = self.osts.iter().fold(TierStats::default(), |sum, ost| sum.plus(&ost.tier.stats()));
+        let commits = self.osts.iter().map(|ost| ost.store.stats().commits).sum();
+        (meter.bytes.get(), meter.writes.get(), tiers, commits)
+    }
+}
+
+/// Where the journals of a mode lie.
+struct Journals {
+    mode: Mode,
+    shape: Option<JournalShape>,
+    bytes: u64,
+    sas: Vec<Tier>,
+    ssd: Option<(Tier, Vec<Port>)>,
+    osts: u32,
+}
+
+impl Journals {
+    fn new(sim: &Sim, machine: &Machine, mode: Mode) -> Self {
+        let sas = machine.sas.iter().filter(|_| mode.journal == JournalPlace::Sas);
+        let sas =
+            sas.flat_map(|sas| (0..sas.tiers.count()).map(|n| Tier::new(sim, sas.tier.model(), 10_000 + u64::from(n))));
+        let ssd = machine.ssd.as_ref().filter(|_| mode.journal == JournalPlace::Ssd).map(|ssd| {
+            // A command goes there and its answer comes back.
+            let way = ssd.round_trip_us.us() / 2;
+            let ports = (0..ssd.ports.count()).map(|_| Port::new(machine.port.mb_s.mb_s(), way)).collect();
+            (Tier::new(sim, ssd.tier.model(), 20_000), ports)
+        });
+        let bytes = machine.journal.mib.mib();
+        Self { mode, shape: mode.shape(machine), bytes, sas: sas.collect(), ssd, osts: machine.osts() }
+    }
+
+    /// None: it takes no time.
+    fn of(&self, index: u32, own: &Tier, port: &Port) -> Option<Placement> {
+        let shape = self.shape;
+        match self.mode.journal {
+            JournalPlace::Nowhere => None,
+            JournalPlace::Internal => {
+                Some(Placement { tier: own.clone(), port: Some(port.clone()), base: 0, shape, bulk_journal: None })
+            }
+            JournalPlace::Sas => {
+                let count = self.sas.len().max(1) as u32;
+                let tier = self.sas.get((index % count) as usize)?.clone();
+                let base = u64::from(index / count) * self.bytes.next_multiple_of(1 << 20);
+                Some(Placement { tier, port: Some(port.clone()), base, shape, bulk_journal: None })
+            }
+            JournalPlace::Ssd => {
+                let (tier, ports) = self.ssd.as_ref()?;
+                let share = self.osts.div_ceil(ports.len() as u32).max(1);
+                let port = ports.get((index / share) as usize).cloned();
+                let base = u64::from(index) * self.bytes.next_multiple_of(1 << 20);
+                Some(Placement { tier: tier.clone(), port, base, shape, bulk_journal: None })
+            }
+        }
+    }
+}
+
+/// Where an OST's store is on its node.
+fn dir(index: u32) -> String {
+    format!("/ost{index}")
+}
+
+async fn serve_ost(
+    site: &Site,
+    machine: &Machine,
+    mode: Mode,
+    node: NodeId,
+    index: u32,
+    bytes: u64,
+    tier: Tier,
+) -> Result<Ost, String> {
+    let (env, dir) = (site.sim.env(node), dir(index));
+    let target = TargetId::ost(index);
+    let format =
+        FormatOptions { journal_bytes: machine.journal.mib.mib(), ..FormatOptions::new(site.uuid, target, bytes) };
+    Store::format(&env, &dir, &format).await.map_err(|e| e.to_string())?;
+    let open = OpenOptions { cache_bytes: Some(OST_CACHE_BYTES), commit_interval: mode.commit_interval(machine) };
+    let store = Store::open(&env, &dir, &open).await.map_err(|e| e.to_string())?;
+    let address = Address::Mem(target.to_string());
+    let listener = env.listen(&address).await.map_err(|e| e.to_string())?;
+    let (_, served) = Oss::start(&env, store.clone(), options()).await.map_err(|e| e.to_string())?;
+    drop(env.spawn(async move { served.serve(listener).await }));
+    Ok(Ost { address, node, tier, store })
+}
+
+async fn serve_mdt(site: &Site, machine: &Machine) -> Result<(), String> {
+    let node = site.add_node(machine, "mds", machine.servers.cores.count());
+    let env = site.sim.env(node);
+    let format = FormatOptions::new(site.uuid, TargetId::mdt(0), MDT_BYTES);
+    Store::format(&env, "/mdt", &format).await.map_err(|e| e.to_string())?;
+    let store = Store::open(&env, "/mdt", &OpenOptions::default()).await.map_err(|e| e.to_string())?;
+    let listener = env.listen(&site.mgs).await.map_err(|e| e.to_string())?;
+    let map = site.map();
+    let osts = site.osts.iter().enumerate().map(|(index, ost)| (index as u32, vec![ost.address.clone()])).collect();
+    let target = TargetOptions { map: Some(Rc::new(move || map.clone())), ..options() };
+    let mds = MdsOptions { target, ..MdsOptions::new(site.uuid, osts) };
+    let (_, served) = Mds::start(&env, store, mds).await.map_err(|e| e.to_string())?;
+    drop(env.spawn(async move { served.serve(listener).await }));
+    Ok(())
+}
+
+fn options() -> TargetOptions {
+    TargetOptions { recovery_window: Duration::from_secs(1), ..TargetOptions::default() }
+}
+
+/// Tasks that stop when the experiment is over.
+pub struct Load {
+    env: Env,
+    pub(super) failure: Rc<RefCell<Option<String>>>,
+}
+
+impl Load {
+    /// On a shard of `env`.
+    pub fn new(env: &Env) -> Self {
+        Self { env: env.clone(), failure: Rc::default() }
+    }
+
+    /// Repeats `step` with rising numbers; an error ends it, and fails the experiment.
+    pub fn repeat<F>(&self, mut step: impl FnMut(u64) -> F + 'static)
+    where
+        F: Future<Output = Result<(), String>> + 'static,
+    {
+        let failure = self.failure.clone();
+        drop(self.env.spawn(async move {
+            for number in 0.. {
+                if let Err(words) = step(number).await {
+                    failure.borrow_mut().get_or_insert(words);
+                    return;
+                }
+            }
+        }));
+    }
+
+    /// What went wrong, if anything did.
+    pub fn check(&self) -> Result<(), String> {
+        self.failure.borrow().clone().map_or(Ok(()), Err)
+    }
+}

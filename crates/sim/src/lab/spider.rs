@@ -1,0 +1,151 @@
+//! [Spider]'s table 1 and figures 6 to 8: the baseline, then IOR and obdfilter-survey in each journal mode.
+
+use super::{CPU_COSTS, Machine, MeasuredCosts, Mode, Outcome, Window, ior, mode, survey, xdd};
+
+/// How much of it is run.
+#[derive(Clone, Debug)]
+pub struct SpiderOptions {
+    /// Of every chance.
+    pub seed: u64,
+    /// Threads of obdfilter-survey, over all OSTs.
+    pub threads: Vec<u32>,
+    /// When a point is measured.
+    pub window: Window,
+    /// Which modes are surveyed.
+    pub modes: Vec<Mode>,
+    /// CPUs cost this many times what the machine says.
+    pub cpu_factor: f64,
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// As RESULTS has it.
+    pub name: &'static str,
+    /// `MB/s` or `percent`.
+    pub unit: &'static str,
+    /// The paper's figure.
+    pub published: Option<f64>,
+    /// Ours in the paper's mode.
+    pub paper_mode: Option<f64>,
+    /// Ours by default.
+    pub default: Option<f64>,
+}
+
+/// obdfilter-survey over threads, in one mode.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// The mode.
+    pub mode: Mode,
+    /// One per number of threads.
+    pub points: Vec<Outcome>,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct Spider {
+    /// The table.
+    pub rows: Vec<Row>,
+    /// The figures.
+    pub curves: Vec<Curve>,
+    /// IOR with synchronous journals, inside.
+    pub sync_ior: Outcome,
+    /// IOR by default.
+    pub default_ior: Outcome,
+    /// Threads of the curves.
+    pub threads: Vec<u32>,
+}
+
+/// What `xdd-28-write` was.
+const PUBLISHED_28_WRITE: f64 = 5608.15;
+
+/// Runs it. `say` hears what is being done, and how many steps of how many are. Errors: words.
+pub fn spider(
+    machine: &Machine,
+    options: &SpiderOptions,
+    say: &mut dyn FnMut(&str, usize, usize),
+) -> Result<Spider, String> {
+    let costs = MeasuredCosts::parse(CPU_COSTS)?.table(machine.cpu.factor.value * options.cpu_factor);
+    let steps = 4 + options.modes.len() * options.threads.len();
+    let mut step = 0;
+    let mut next = |what: &str| {
+        say(what, step, steps);
+        step += 1;
+    };
+    next("xdd, one LUN");
+    let lun = xdd(machine, false, options.seed)?;
+    next("xdd, all LUNs");
+    let all = xdd(machine, true, options.seed)?;
+    let known = |name: &str| mode(name).expect("a mode of the table");
+    next("ior, sync-internal");
+    let sync_ior = ior(machine, known("sync-internal"), &costs, options.window, false, options.seed)?.write;
+    next("ior, default");
+    let default_ior = ior(machine, known("default"), &costs, options.window, false, options.seed)?.write;
+    let mut curves = Vec::new();
+    for mode in options.modes.iter().copied() {
+        let mut points = Vec::new();
+        for threads in &options.threads {
+            next(&format!("obdfilter-survey, {}, {threads} threads", mode.name));
+            points.push(survey(machine, mode, &costs, *threads, options.window, options.seed)?);
+        }
+        curves.push(Curve { mode, points });
+    }
+    let percent = |mb_s: f64| 100.0 * mb_s / all.write;
+    let best = |name: &str| {
+        let curve = curves.iter().find(|curve| curve.mode.name == name)?;
+        curve.points.iter().map(|point| percent(point.mb_s)).reduce(f64::max)
+    };
+    let published = |mb_s: f64| Some(100.0 * mb_s / PUBLISHED_28_WRITE);
+    let mb = |name, published, value| row(name, "MB/s", Some(published), Some(value), None);
+    let rows = vec![
+        mb("xdd-lun-read", 685.62, lun.read),
+        mb("xdd-lun-write", 235.45, lun.write),
+        mb("xdd-lun-random-read", 101.74, lun.random_read),
+        mb("xdd-lun-random-write", 96.77, lun.random_write),
+        mb("xdd-28-read", 5570.15, all.read),
+        mb("xdd-28-write", PUBLISHED_28_WRITE, all.write),
+        mb("xdd-28-random-read", 2753.87, all.random_read),
+        mb("xdd-28-random-write", 2530.5, all.random_write),
+        row(
+            "sync-internal",
+            "percent",
+            published(1398.99),
+            Some(percent(sync_ior.mb_s)),
+            Some(percent(default_ior.mb_s)),
+        ),
+        row("sync-internal-obdfilter", "percent", None, best("sync-internal"), best("commit")),
+        row("external-sas", "percent", None, best("external-sas"), None),
+        row("external-ssd", "percent", published(3292.6), best("external-ssd"), None),
+        row("async-internal", "percent", published(5222.95), best("async-internal"), best("default")),
+        row("async-external-ssd", "percent", None, best("async-external-ssd"), None),
+        row("data-journal", "percent", None, best("data-journal"), None),
+        row("no-journal", "percent", None, best("no-journal"), None),
+        row("gtc-1344-runtime", "percent", Some(-49.5), None, None),
+        row("gtc-64-runtime", "percent", Some(-3.3), None, None),
+        row("gtc-bandwidth", "percent", Some(56.3), None, None),
+        row(
+            "small-requests",
+            "percent",
+            Some(26.5),
+            small_requests(&curves, "async-internal"),
+            small_requests(&curves, "default"),
+        ),
+    ];
+    Ok(Spider { rows, curves, sync_ior, default_ior, threads: options.threads.clone() })
+}
+
+fn row(
+    name: &'static str,
+    unit: &'static str,
+    published: Option<f64>,
+    paper_mode: Option<f64>,
+    default: Option<f64>,
+) -> Row {
+    Row { name, unit, published, paper_mode, default }
+}
+
+/// Of the point with most threads: commands below 128 KiB, in percent.
+fn small_requests(curves: &[Curve], name: &str) -> Option<f64> {
+    let tiers = curves.iter().find(|curve| curve.mode.name == name)?.points.last()?.tiers;
+    (tiers.commands > 0).then(|| 100.0 * tiers.small_commands as f64 / tiers.commands as f64)
+}

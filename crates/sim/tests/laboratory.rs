@@ -1,0 +1,70 @@
+//! The laboratory on a small scale: the baseline is what it was calibrated on, modes stand in their order, and the same
+//! seed gives the same numbers.
+
+use std::time::Duration;
+
+use forebay_sim::lab::{self, CPU_COSTS, Machine, MeasuredCosts, SPIDER, SpiderOptions, Window};
+
+/// The paper's tiers, behind one server with two of them.
+fn small() -> Machine {
+    let mut machine = Machine::parse(SPIDER).expect("a machine");
+    machine.servers.nodes.value = 1.0;
+    machine.servers.osts_per_node.value = 2.0;
+    machine.clients.nodes.value = 2.0;
+    machine
+}
+
+fn window() -> Window {
+    Window { warm_up: Duration::from_millis(500), length: Duration::from_millis(1500) }
+}
+
+#[test]
+fn the_baseline_is_what_it_was_calibrated_on() {
+    let machine = Machine::parse(SPIDER).expect("a machine");
+    let lun = lab::xdd(&machine, false, 1).expect("xdd");
+    let published = [(lun.read, 685.62), (lun.write, 235.45), (lun.random_read, 101.74), (lun.random_write, 96.77)];
+    for (ours, theirs) in published {
+        assert!((ours / theirs - 1.0).abs() < 0.03, "{ours} MB/s, and {theirs} were measured");
+    }
+}
+
+#[test]
+fn a_journal_that_nobody_waits_for_costs_less_than_one_on_the_same_heads() {
+    let (machine, costs) = (small(), MeasuredCosts::parse(CPU_COSTS).expect("costs").table(1.0));
+    let rate = |name: &str| {
+        let mode = lab::mode(name).expect("a mode");
+        lab::survey(&machine, mode, &costs, 8, window(), 3).expect("a survey").mb_s
+    };
+    let (sync, ssd, asynchronous) = (rate("sync-internal"), rate("external-ssd"), rate("async-internal"));
+    assert!(sync < ssd && ssd < asynchronous, "{sync} {ssd} {asynchronous}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_table() {
+    let options =
+        |seed| SpiderOptions { seed, threads: vec![8], modes: lab::MODES.to_vec(), window: window(), cpu_factor: 1.0 };
+    let run = |seed| format!("{:?}", lab::spider(&small(), &options(seed), &mut |_, _, _| {}).expect("an experiment"));
+    let first = run(5);
+    assert_eq!(first, run(5));
+    assert_ne!(first, run(6));
+}
+
+#[test]
+fn described_machines_write_and_read() {
+    let costs = MeasuredCosts::parse(CPU_COSTS).expect("costs").table(1.0);
+    for text in [
+        include_str!("../../../machines/hdd.toml"),
+        include_str!("../../../machines/laptop.toml"),
+        include_str!("../../../machines/nvme.toml"),
+        include_str!("../../../machines/raid6-cache.toml"),
+    ] {
+        let mut machine = Machine::parse(text).expect("a machine");
+        machine.servers.nodes.value = 1.0;
+        machine.servers.osts_per_node.value = 2.0;
+        machine.clients.nodes.value = 2.0;
+        let mode = lab::mode("default").expect("a mode");
+        let window = Window { warm_up: Duration::from_millis(100), length: Duration::from_millis(400) };
+        let ior = lab::ior(&machine, mode, &costs, window, true, 1).expect("ior");
+        assert!(ior.write.mb_s > 20.0 && ior.read.is_some_and(|read| read.mb_s > 20.0), "{}: {ior:?}", machine.name);
+    }
+}
