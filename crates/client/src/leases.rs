@@ -23,7 +23,7 @@ use bytes::Bytes;
 use forebay_env::{Env, Time};
 use forebay_proto::{
     Fid, Transno,
-    limits::LEASE_CLIENT_TERM,
+    limits::{LEASE_CLIENT_TERM, NAME_BYTES},
     message::{Attr, AwaitRecalls, EntryReply, OpenReply, attr_flags, lease_flags},
 };
 
@@ -152,7 +152,8 @@ impl Leases {
         state.used = self.env.now();
         let node = state.nodes.get(&parent).filter(|node| node.leased)?;
         match node.names.get(name) {
-            None if node.complete => Some(None),
+            // Not there, as all its names are known; unless it is too long to be one, which the MDT says.
+            None if node.complete && name.len() <= NAME_BYTES => Some(None),
             None => None,
             Some(name) => match name.known? {
                 None => Some(None),
@@ -654,6 +655,8 @@ mod tests {
         with(|_, leases| {
             leases.learn_empty(leases.ticket(), &entry(DIR));
             assert_eq!(leases.name(DIR, b"x"), Some(None));
+            let too_long = [b'x'; NAME_BYTES + 1];
+            assert_eq!((leases.name(DIR, &too_long[1..]), leases.name(DIR, &too_long)), (Some(None), None));
             let change = leases.name_changes(DIR, b"x");
             assert_eq!(leases.name(DIR, b"x"), None);
             leases.name_changed(change, DIR, b"x", None);
