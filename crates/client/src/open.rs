@@ -273,10 +273,11 @@ impl Inner {
         Reclaim { handles, locks: self.locks_to_reclaim() }
     }
 
-    /// All handles somebody holds, ordered.
+    /// All handles somebody holds and has not closed, ordered.
     pub fn open_handles(&self) -> Vec<OpenFile> {
         let handles = self.handles.borrow();
-        handles.values().filter_map(|held| held.inner.upgrade()).map(|inner| OpenFile { inner }).collect()
+        let open = handles.values().filter_map(|held| held.inner.upgrade());
+        open.filter(|inner| inner.stage.get() == Stage::Open).map(|inner| OpenFile { inner }).collect()
     }
 
     /// The MDT has forgotten all handles: opens them again, in the background.
