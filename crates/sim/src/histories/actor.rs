@@ -10,7 +10,7 @@ use forebay_env::Env;
 use forebay_history::{Event, Kind, Player, file, lock, log, names, stamp};
 use forebay_proto::{Errno, Fid};
 
-use super::stage::Stage;
+use super::{kernel::Kernel, stage::Stage};
 use crate::workload::caller;
 
 /// Bytes read at once of a file that is read whole: those of one target are one request.
@@ -51,6 +51,8 @@ impl From<ClientError> for Stop {
 pub struct Actor {
     pub env: Env,
     pub client: Client,
+    /// Above the client, shared by its workers; `None` for who asks the client itself.
+    pub kernel: Option<Rc<Kernel>>,
     pub notes: Notes,
     pub stage: Rc<Stage>,
     pub worker: u32,
@@ -141,30 +143,13 @@ impl Actor {
 
     async fn name(&self, dir: Fid, ask: &names::Ask) -> ClientResult<names::Answer> {
         use names::{Answer, Ask};
-        let (client, caller) = (&self.client, &caller());
-        let text = |name: &u32| format!("n{name}").into_bytes();
-        let rename = async |from: &u32, to: &u32, flags| {
-            client.rename(caller, (dir, &text(from)), (dir, &text(to)), flags).await.map(|()| Answer::Done)
-        };
-        let result = match ask {
-            Ask::Create(name) => {
-                let mode = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
-                let made = client.create(caller, dir, &text(name), 0o644, mode, LayoutSpec::inherit()).await;
-                made.map(|(attr, _closed_when_dropped)| Answer::File(attr.fid.low))
-            }
-            Ask::Link(from, to) => match client.lookup(caller, dir, &text(from)).await {
-                Ok(attr) => client.link(caller, attr.fid, dir, &text(to)).await.map(|_| Answer::Done),
-                Err(error) => Err(error),
-            },
-            Ask::Rename(from, to) => rename(from, to, 0).await,
-            Ask::Move(from, to) => rename(from, to, 1).await,
-            Ask::Exchange(from, to) => rename(from, to, 2).await,
-            Ask::Unlink(name) => client.unlink(caller, dir, &text(name)).await.map(|()| Answer::Done),
-            Ask::Look(name) => client.lookup(caller, dir, &text(name)).await.map(|attr| Answer::File(attr.fid.low)),
-            Ask::Links(number) => {
-                let attr = client.getattr(Fid { high: 0, low: *number }, None).await;
+        let result = match (ask, &self.kernel) {
+            (Ask::Links(number), _) => {
+                let attr = self.client.getattr(Fid { high: 0, low: *number }, None).await;
                 attr.map(|attr| Answer::Count(attr.nlink))
             }
+            (_, None) => self.name_of_client(dir, ask).await,
+            (_, Some(kernel)) => self.name_of_kernel(kernel, dir, ask).await,
         };
         match result {
             Err(error) if error.errno == Errno::ENOENT => Ok(Answer::Absent),
@@ -176,6 +161,74 @@ impl Actor {
         }
     }
 
+    async fn name_of_client(&self, dir: Fid, ask: &names::Ask) -> ClientResult<names::Answer> {
+        use names::{Answer, Ask};
+        let (client, caller) = (&self.client, &caller());
+        let rename = async |from: &u32, to: &u32, flags| {
+            client.rename(caller, (dir, &text(from)), (dir, &text(to)), flags).await.map(|()| Answer::Done)
+        };
+        match ask {
+            Ask::Create(name) => self.make(dir, &text(name)).await.map(|fid| Answer::File(fid.low)),
+            Ask::Link(from, to) => {
+                let attr = client.lookup(caller, dir, &text(from)).await?;
+                client.link(caller, attr.fid, dir, &text(to)).await.map(|_| Answer::Done)
+            }
+            Ask::Rename(from, to) => rename(from, to, 0).await,
+            Ask::Move(from, to) => rename(from, to, 1).await,
+            Ask::Exchange(from, to) => rename(from, to, 2).await,
+            Ask::Unlink(name) => client.unlink(caller, dir, &text(name)).await.map(|()| Answer::Done),
+            Ask::Look(name) => client.lookup(caller, dir, &text(name)).await.map(|attr| Answer::File(attr.fid.low)),
+            Ask::Links(_) => unreachable!("it is not about a name"),
+        }
+    }
+
+    async fn make(&self, dir: Fid, name: &[u8]) -> ClientResult<Fid> {
+        let mode = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+        let made = self.client.create(&caller(), dir, name, 0o644, mode, LayoutSpec::inherit()).await;
+        made.map(|(attr, _closed_when_dropped)| attr.fid)
+    }
+
+    /// As the kernel does it: what it believes of the names first, then the request, then what it makes of the answer.
+    async fn name_of_kernel(&self, kernel: &Kernel, dir: Fid, ask: &names::Ask) -> ClientResult<names::Answer> {
+        use names::{Answer, Ask};
+        if let Ask::Look(name) = ask {
+            return Ok(kernel.look(dir, &text(name)).await?.map_or(Answer::Absent, Answer::File));
+        }
+        let lock = kernel.lock_of(dir);
+        let _alone = lock.write().await;
+        let there = async |name: &u32| -> ClientResult<u64> {
+            Ok(kernel.look_locked(dir, &text(name)).await?.ok_or(Errno::ENOENT)?)
+        };
+        let (taken, changed) = match ask {
+            Ask::Create(name) => {
+                if kernel.look_locked(dir, &text(name)).await?.is_some() {
+                    return Ok(Answer::Exists);
+                }
+                let asked = kernel.asks();
+                let made = self.make(dir, &text(name)).await?;
+                kernel.told(asked, dir, &text(name), Some(made)).await;
+                return Ok(Answer::File(made.low));
+            }
+            Ask::Unlink(name) => (name, vec![name]),
+            Ask::Link(from, to) | Ask::Rename(from, to) | Ask::Exchange(from, to) | Ask::Move(from, to) => {
+                (from, vec![from, to])
+            }
+            Ask::Look(_) | Ask::Links(_) => unreachable!("it changes nothing"),
+        };
+        there(taken).await?;
+        match ask {
+            Ask::Exchange(_, to) => drop(there(to).await?),
+            Ask::Move(_, to) | Ask::Link(_, to) if kernel.look_locked(dir, &text(to)).await?.is_some() => {
+                return Ok(Answer::Exists);
+            }
+            _ => {}
+        }
+        let answer = self.name_of_client(dir, ask).await;
+        let names: Vec<Vec<u8>> = changed.into_iter().map(text).collect();
+        kernel.changed(dir, &names.iter().map(|name| &name[..]).collect::<Vec<_>>()).await;
+        answer
+    }
+
     /// How many names the file of a name has.
     async fn links(&self, object: u32, dir: Fid, name: u32) -> Result<(), Stop> {
         let mut ask = names::Ask::Look(name);
@@ -184,7 +237,8 @@ impl Actor {
             let answer = self.name(dir, &ask).await?;
             self.end(note, Ask::Name(ask.clone(), Some(answer.clone())));
             match answer {
-                names::Answer::File(number) => ask = names::Ask::Links(number),
+                // A kernel shows no file that is known by its number alone.
+                names::Answer::File(number) if self.kernel.is_none() => ask = names::Ask::Links(number),
                 _ => return Ok(()),
             }
         }
@@ -313,4 +367,8 @@ impl Actor {
         }
         self.finish().await
     }
+}
+
+fn text(name: &u32) -> Vec<u8> {
+    format!("n{name}").into_bytes()
 }

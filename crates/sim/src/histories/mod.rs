@@ -6,6 +6,7 @@
 //! Invariant: only a client that was cut off for long may meet an error; then it is replaced.
 
 mod actor;
+mod kernel;
 mod stage;
 mod trouble;
 
@@ -25,6 +26,7 @@ use crate::{
     faults::{kill_and_boot, random_ms},
 };
 use actor::{Actor, Notes, Stop};
+use kernel::Kernel;
 use stage::Stage;
 use trouble::Trouble;
 
@@ -93,6 +95,8 @@ pub fn run_history(seed: u64, options: &HistoryOptions) -> Result<HistoryReport,
 struct Station {
     node: NodeId,
     level: CommitLevel,
+    /// Its workers are programs above a kernel, not users of the library.
+    has_kernel: bool,
     workers: Vec<Worker>,
     /// It was cut off for so long that its calls may fail.
     may_fail: Rc<Cell<bool>>,
@@ -132,6 +136,7 @@ impl Run {
         let stations = (0..options.clients).map(|station| Station {
             node: sim.add_node(&format!("client{station}")),
             level: if sim.chance(0.2) { CommitLevel::Commit } else { CommitLevel::Data },
+            has_kernel: sim.chance(0.7),
             workers: (0..options.workers).map(|w| worker((station * options.workers + w) as u32)).collect(),
             may_fail: Rc::default(),
             broken: Rc::default(),
@@ -177,7 +182,7 @@ impl Run {
     fn actor(&self, node: NodeId, client: &Client, stage: &Rc<Stage>, notes: &Notes) -> Actor {
         let (env, client, notes, stage) = (self.sim.env(node), client.clone(), notes.clone(), stage.clone());
         let worker = (self.options.clients * self.options.workers) as u32;
-        Actor { env, client, notes, stage, worker, open: Default::default() }
+        Actor { env, client, kernel: None, notes, stage, worker, open: Default::default() }
     }
 
     /// One round, with faults, until every worker is done.
@@ -220,7 +225,7 @@ impl Run {
         let (workers, stage, notes) = (station.workers.clone(), stage.clone(), notes.clone());
         let (failure, may_fail, broken) = (self.failure.clone(), station.may_fail.clone(), station.broken.clone());
         workers.iter().for_each(|worker| worker.done.set(false));
-        let mounted = station.client.clone();
+        let (mounted, above) = (station.client.clone(), station.has_kernel);
         env.clone().spawn(async move {
             let last = mounted.borrow().clone();
             let client = match last {
@@ -231,13 +236,15 @@ impl Run {
                 },
             };
             *mounted.borrow_mut() = Some(client.clone());
+            let kernel = above.then(|| Kernel::new(&env, &client));
             for worker in workers {
                 let (env, client, notes, stage) = (env.clone(), client.clone(), notes.clone(), stage.clone());
+                let kernel = kernel.clone();
                 let (failure, may_fail, broken) = (failure.clone(), may_fail.clone(), broken.clone());
                 let shard = env.clone();
                 shard.spawn(async move {
                     let open = Default::default();
-                    let mut actor = Actor { env, client, notes, stage, worker: worker.number, open };
+                    let mut actor = Actor { env, client, kernel, notes, stage, worker: worker.number, open };
                     match work(&mut actor, &worker).await {
                         Ok(()) => worker.done.set(true),
                         Err(Stop::Failed(_)) if may_fail.get() => broken.set(true),
