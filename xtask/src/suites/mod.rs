@@ -15,15 +15,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::figures::{Outcome, forebay};
+use crate::figures::{
+    Outcome,
+    forebay::{self, Forebay},
+};
 use cluster::{Cluster, Shape};
 
 /// Usage, for whoever asks wrongly.
-pub const USAGE: &str = "suites [--quick] [--dir DIR] [--only NAME,NAME] [--operations N] [--seeds N,N]";
+pub const USAGE: &str =
+    "suites [--quick] [--dir DIR] [--program FOREBAY] [--only NAME,NAME] [--operations N] [--seeds N,N]";
 
 /// What to run, how long, where.
 pub struct Plan {
     dir: PathBuf,
+    /// The program, if it is built.
+    program: Option<PathBuf>,
     only: Vec<String>,
     operations: u64,
     seeds: Vec<u64>,
@@ -33,7 +39,8 @@ pub struct Plan {
 impl Plan {
     fn parse(args: &[String]) -> Outcome<Self> {
         let dir = std::env::temp_dir().join("forebay-suites");
-        let mut plan = Self { dir, only: Vec::new(), operations: 500_000, seeds: vec![1, 2, 3], quick: false };
+        let (program, only) = (None, Vec::new());
+        let mut plan = Self { dir, program, only, operations: 500_000, seeds: vec![1, 2, 3], quick: false };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or(format!("{arg} needs a value"));
@@ -41,6 +48,7 @@ impl Plan {
             match arg.as_str() {
                 "--quick" => (plan.quick, plan.operations, plan.seeds) = (true, 10_000, vec![1]),
                 "--dir" => plan.dir = value()?.into(),
+                "--program" => plan.program = Some(value()?.into()),
                 "--only" => plan.only = value()?.split(',').map(str::to_owned).collect(),
                 "--operations" => plan.operations = number(value()?)?,
                 "--seeds" => plan.seeds = value()?.split(',').map(number).collect::<Outcome<_>>()?,
@@ -65,7 +73,7 @@ pub fn run(args: &[String]) -> Outcome {
     if let Some(unknown) = plan.only.iter().find(|only| !all.iter().any(|(name, _)| name == only)) {
         return Err(format!("there is no suite {unknown}"));
     }
-    let forebay = forebay::build()?;
+    let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(Forebay::at(path)))?;
     let shape = Shape { osts: 4, ost_size: "2GiB", mdt_size: "1GiB", separate: false };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     let mut failed = Vec::new();
