@@ -18,9 +18,9 @@ const TASKS: u32 = 4096;
 /// IOR's flags, where IOR has one.
 #[derive(Debug, Args)]
 pub struct IorArgs {
-    /// Directory to work in
-    #[arg(default_value = ".")]
-    pub dir: PathBuf,
+    /// Directory to work in; several (the same directory, through mounts of their own) are taken in turns by the processes
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub dirs: Vec<PathBuf>,
     /// Name of the test file in it (with -F each process adds its number)
     #[arg(short = 'o', long, default_value = "ior.data", value_name = "NAME")]
     pub name: String,
@@ -157,8 +157,9 @@ impl IorArgs {
 
     /// For the JSON report.
     pub fn parameters(&self) -> Value {
+        let dirs: Vec<String> = self.dirs.iter().map(|dir| dir.display().to_string()).collect();
         json!({
-            "dir": self.dir.display().to_string(), "procs": self.procs, "file_per_process": self.file_per_process,
+            "dir": dirs.join(" "), "procs": self.procs, "file_per_process": self.file_per_process,
             "transfer_bytes": self.transfer, "block_bytes": self.block, "segments": self.segments,
             "fsync": self.fsync, "direct": self.direct, "reorder": self.reorder, "checked": self.check_read,
             "random_seed": self.random.then_some(self.seed),

@@ -14,7 +14,7 @@ pub use phase::{ServerCpu, drop_caches};
 pub use plan::{Shape, SplitMix64, shuffled};
 pub use task::{Action, Order, Task, TaskConfig, TaskResult};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{
     bench::{
@@ -44,7 +44,8 @@ pub fn run(args: &IorArgs) -> CliResult {
 struct Run<'a> {
     args: &'a IorArgs,
     shape: Shape,
-    base: PathBuf,
+    /// The file's path, or what those of all processes begin with, in each directory.
+    bases: Vec<PathBuf>,
     crew: Crew<Task>,
     /// Transfers each rank got done in the last write phase.
     written: Vec<u64>,
@@ -56,12 +57,16 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(args: &'a IorArgs) -> CliResult<Self> {
         let shape = args.shape();
-        let dir = args.dir.canonicalize().doing(|| format!("{} is not there; make it first", args.dir.display()))?;
-        let base = dir.join(&args.name);
-        let configs: Vec<TaskConfig> = (0..shape.tasks).map(|rank| args.task_config(rank, &shape, &base)).collect();
+        let base = |dir: &PathBuf| {
+            let dir = dir.canonicalize().doing(|| format!("{} is not there; make it first", dir.display()))?;
+            Ok(dir.join(&args.name))
+        };
+        let bases = args.dirs.iter().map(base).collect::<CliResult<Vec<_>>>()?;
+        let config = |rank: u32| args.task_config(rank, &shape, &bases[rank as usize % bases.len()]);
+        let configs: Vec<TaskConfig> = (0..shape.tasks).map(config).collect();
         let crew = Crew::start(&configs)?;
         let written = vec![shape.transfers(); shape.tasks as usize];
-        Ok(Self { args, shape, base, crew, written, write: Vec::new(), read: Vec::new(), check: Vec::new() })
+        Ok(Self { args, shape, bases, crew, written, write: Vec::new(), read: Vec::new(), check: Vec::new() })
     }
 
     fn repetition(&mut self, repetition: u32) -> CliResult {
@@ -108,18 +113,18 @@ impl<'a> Run<'a> {
 
     fn drop_caches(&self) {
         if !self.args.keep_caches {
-            phase::drop_caches(&self.files());
+            phase::drop_caches(&self.bases.iter().flat_map(|base| self.files(base)).collect::<Vec<_>>());
         }
     }
 
-    fn files(&self) -> Vec<PathBuf> {
-        let base = self.base.to_str().expect("the crew was started with it as UTF-8");
+    fn files(&self, base: &Path) -> Vec<PathBuf> {
+        let base = base.to_str().expect("the crew was started with it as UTF-8");
         let count = if self.shape.file_per_process { self.shape.tasks } else { 1 };
         (0..count).map(|rank| self.shape.file_name(base, rank).into()).collect()
     }
 
     fn remove_files(&self) -> CliResult {
-        self.files()
+        self.files(&self.bases[0])
             .iter()
             .filter(|path| path.exists())
             .try_for_each(|path| std::fs::remove_file(path).doing(|| format!("cannot remove {}", path.display())))
@@ -147,6 +152,6 @@ fn headline(args: &IorArgs, shape: &Shape) -> String {
         if args.random { " in random order" } else { "" },
         if args.direct { ", O_DIRECT" } else { "" },
         if args.fsync { ", fsync before close" } else { "" },
-        args.dir.display(),
+        args.dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" and "),
     ) + &format!(" ({} transfers each)", show_count(shape.transfers()))
 }
