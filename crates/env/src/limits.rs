@@ -50,8 +50,3 @@ pub const FUSE_RING_ENTRIES: usize = 64;
 pub const FUSE_RING_SUBMISSIONS: u32 = 256;
 /// Requests that may have come between two looks without the kernel having to set them aside.
 pub const FUSE_RING_COMPLETIONS: u32 = 4096;
-/// Payloads of FUSE over io_uring from this size on stay in their pages, which others replace; smaller ones are copied: they
-/// would keep the room of the longest request.
-pub const FUSE_RING_MOVED_BYTES_MIN: usize = 512 << 10;
-/// Rooms of such payloads that a thread keeps for the next ones, of 1 MiB each.
-pub const FUSE_RING_SPARE_REGIONS: usize = 64;

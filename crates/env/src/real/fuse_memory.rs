@@ -5,12 +5,12 @@
 //!
 //! Invariant: nothing here is looked at or changed while the kernel has the entry; [`super::FuseRing`] sees to that.
 
-use std::io::{self, IoSlice};
+use std::{
+    io::{self, IoSlice},
+    ptr::NonNull,
+};
 
-use bytes::Bytes;
-
-use super::region::Region;
-use crate::{Arena, SECTOR_BYTES, limits};
+use crate::{Arena, SECTOR_BYTES};
 
 /// `struct fuse_uring_req_header`: a header, what an operation's fixed part is, and how an entry is to be answered.
 pub const FUSE_HEAD_BYTES: usize = 288;
@@ -24,8 +24,8 @@ const PAYLOAD_BYTES_AT: usize = ENTRY_AT + 16;
 const ANSWER_BYTES: usize = 16;
 
 pub(super) struct EntryMemory {
-    head: Region,
-    payload: Region,
+    at: NonNull<u8>,
+    payload_bytes: usize,
     /// As the kernel wants to be told of it.
     vectors: Box<[libc::iovec; 2]>,
 }
@@ -63,12 +63,21 @@ impl FuseHead {
 
 impl EntryMemory {
     pub(super) fn new(payload_bytes: usize) -> io::Result<Self> {
-        let (head, payload) = (Region::new(SECTOR_BYTES)?, Region::new(payload_bytes)?);
+        let bytes = SECTOR_BYTES + payload_bytes;
+        let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, somewhere.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, kind | libc::MAP_NORESERVE, -1, 0) };
+        let at =
+            NonNull::new(at.cast::<u8>()).filter(|_| at != libc::MAP_FAILED).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: all of the new mapping. A name takes one small page, not a huge one.
+        unsafe { libc::madvise(at.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
+        // SAFETY: within the mapping.
+        let payload = unsafe { at.add(SECTOR_BYTES) };
         let vectors = Box::new([
-            libc::iovec { iov_base: head.address().cast(), iov_len: FUSE_HEAD_BYTES },
-            libc::iovec { iov_base: payload.address().cast(), iov_len: payload_bytes },
+            libc::iovec { iov_base: at.as_ptr().cast(), iov_len: FUSE_HEAD_BYTES },
+            libc::iovec { iov_base: payload.as_ptr().cast(), iov_len: payload_bytes },
         ]);
-        Ok(Self { head, payload, vectors })
+        Ok(Self { at, payload_bytes, vectors })
     }
 
     pub(super) fn vectors(&self) -> &[libc::iovec; 2] {
@@ -76,42 +85,52 @@ impl EntryMemory {
     }
 
     pub(super) fn head(&self) -> FuseHead {
-        FuseHead(*self.head.as_slice().first_chunk().expect("a region of a page"))
+        // SAFETY: within the mapping, which is initialised, and nobody writes there (see the module's invariant).
+        FuseHead(unsafe { self.at.cast::<[u8; FUSE_HEAD_BYTES]>().read() })
+    }
+
+    /// The first `len` bytes of the payload; None if there are not so many.
+    fn payload(&self, len: usize) -> Option<&[u8]> {
+        // SAFETY: as above.
+        (len <= self.payload_bytes)
+            .then(|| unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(SECTOR_BYTES), len) })
     }
 
     /// A copy of the payload, behind what is in `to`. False, and nothing, if there is no room for so many bytes.
     pub(super) fn read(&self, len: usize, to: &mut Vec<u8>) -> bool {
-        self.payload.as_slice().get(..len).map(|payload| to.extend_from_slice(payload)).is_some()
+        self.payload(len).map(|payload| to.extend_from_slice(payload)).is_some()
     }
 
-    /// The payload, where it may stay: itself if it is large, else a copy. None if there is no room for so many bytes.
-    pub(super) fn take(&mut self, len: usize, arena: &mut Arena) -> Option<Bytes> {
-        let fits = len <= self.payload.as_slice().len();
-        if fits
-            && len >= limits::FUSE_RING_MOVED_BYTES_MIN
-            && let Ok(taken) = self.payload.take(len)
-        {
-            return Some(taken);
-        }
-        let payload = self.payload.as_slice().get(..len)?;
-        arena.room(len)[..len].copy_from_slice(payload);
-        Some(arena.take(len))
+    /// A copy of the payload in the next room of `to`.
+    pub(super) fn read_to_arena(&self, len: usize, to: &mut Arena) -> bool {
+        self.payload(len).map(|payload| to.room(len)[..len].copy_from_slice(payload)).is_some()
     }
 
     /// Puts an answer there: its header, and what follows that. False, and nothing, if it does not fit.
     pub(super) fn write(&mut self, header: &[u8], parts: &[IoSlice<'_>]) -> bool {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        let Some(mut payload) = self.payload.as_mut_slice().get_mut(..bytes) else { return false };
-        if header.len() != ANSWER_BYTES {
+        if header.len() != ANSWER_BYTES || bytes > self.payload_bytes {
             return false;
         }
-        for part in parts {
-            payload.split_off_mut(..part.len()).expect("it fits").copy_from_slice(part);
-        }
-        let head = self.head.as_mut_slice();
+        // SAFETY: within the mapping; `&mut self` makes this the only view of ours, and the kernel does not look.
+        let head = unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), FUSE_HEAD_BYTES) };
         head[..ANSWER_BYTES].copy_from_slice(header);
         head[PAYLOAD_BYTES_AT..][..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
+        // SAFETY: as above.
+        let payload = unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(SECTOR_BYTES), bytes) };
+        let mut at = 0;
+        for part in parts {
+            payload[at..][..part.len()].copy_from_slice(part);
+            at += part.len();
+        }
         true
+    }
+}
+
+impl Drop for EntryMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, and nobody else's.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), SECTOR_BYTES + self.payload_bytes) };
     }
 }
 
@@ -124,7 +143,7 @@ mod tests {
         let mut memory = EntryMemory::new(8192).expect("memory");
         let (mut bytes, mut arena) = (vec![7], Arena::new(1 << 16));
         for len in [8193, usize::MAX] {
-            assert!(!memory.read(len, &mut bytes) && memory.take(len, &mut arena).is_none() && bytes == [7]);
+            assert!(!memory.read(len, &mut bytes) && !memory.read_to_arena(len, &mut arena) && bytes == [7]);
         }
         assert!(memory.read(8192, &mut bytes) && bytes.len() == 8193);
         let large = vec![1; 8192];
@@ -141,20 +160,7 @@ mod tests {
         let head = memory.head();
         assert_eq!((&head.0[..16], head.payload_bytes()), (&[9; 16][..], 3));
         assert_eq!(head.0[272..276], 3u32.to_ne_bytes());
-        assert_eq!(memory.payload.as_slice()[..4], [1, 2, 3, 0]);
-    }
-
-    #[test]
-    fn a_payload_that_was_taken_is_what_it_was_whatever_comes_next() {
-        let (large, small) = (limits::FUSE_RING_MOVED_BYTES_MIN, 4096);
-        let (mut memory, mut arena) = (EntryMemory::new(2 * large).expect("memory"), Arena::new(1 << 20));
-        let mut taken = Vec::new();
-        for (number, len) in [small, large, large + 1, small, large].into_iter().enumerate() {
-            memory.payload.as_mut_slice().fill(number as u8);
-            taken.push((number, memory.take(len, &mut arena).expect("it fits")));
-        }
-        assert!(taken.iter().all(|(number, bytes)| bytes.iter().all(|byte| usize::from(*byte) == *number)));
-        assert!(taken.iter().all(|(_, bytes)| (bytes.as_ptr() as usize).is_multiple_of(SECTOR_BYTES)));
+        assert_eq!(memory.payload(4), Some(&[1, 2, 3, 0][..]));
     }
 
     #[test]

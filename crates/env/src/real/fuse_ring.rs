@@ -165,11 +165,10 @@ impl FuseRing {
         self.state.borrow().ours(place).is_some_and(|entry| entry.memory.read(len, to))
     }
 
-    /// The payload of the request in `place`, where it may stay. None if no request can be so long.
+    /// A copy of the payload of the request in `place`, where it may stay. None if no request can be so long.
     pub fn take(&self, place: usize, len: usize, arena: &mut Arena) -> Option<Bytes> {
-        let mut state = self.state.borrow_mut();
-        let entry = state.entries.get_mut(place).filter(|entry| entry.is_ours())?;
-        entry.memory.take(len, arena)
+        let state = self.state.borrow();
+        state.ours(place)?.memory.read_to_arena(len, arena).then(|| arena.take(len))
     }
 
     /// Answers the request in `place`. False if the mount is gone, or the answer is longer than any may be.

@@ -22,7 +22,6 @@ mod mem;
 mod net;
 mod open;
 mod plain;
-mod region;
 mod socket;
 #[cfg(test)]
 mod tests;
