@@ -53,6 +53,19 @@ impl<'a> Cluster<'a> {
         if found { Ok(()) } else { Err("the servers' and the mount's processes are not found".into()) }
     }
 
+    /// Mounts it at `more` other places; all of its mounts.
+    pub fn mount_more(&mut self, more: usize) -> Outcome<Vec<PathBuf>> {
+        let mut all = vec![self.mnt.clone()];
+        for number in 0..more {
+            let mnt = self.mnt.with_file_name(format!("mnt{number}"));
+            std::fs::create_dir_all(&mnt).map_err(|error| format!("cannot make {}: {error}", mnt.display()))?;
+            output(self.forebay.command(&["mount", &self.dir.to_string_lossy()]).arg(&mnt))?;
+            all.push(mnt);
+        }
+        self.mount = Pids::of("mount", &self.dir);
+        Ok(all)
+    }
+
     /// Stops both: what they remember is forgotten, their peaks begin anew.
     pub fn restart(&mut self) -> Outcome {
         let dir = self.dir.to_string_lossy().into_owned();

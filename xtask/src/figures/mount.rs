@@ -27,19 +27,23 @@ struct Rates {
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let raw_file = Raw::make(plan)?;
     let ext4 = Ext4::make(plan)?;
-    let cluster = Cluster::make(forebay, plan)?;
+    let mut cluster = Cluster::make(forebay, plan)?;
+    let mounts = cluster.mount_more(3)?;
     let block = plan.size("1GiB", "128MiB");
     let segments = plan.size("5711", "714");
     let own: Vec<&str> = vec!["-F", "-t", "1MiB", "-b", block];
     let shared: Vec<&str> = vec!["-t", ODD_BYTES, "-b", ODD_BYTES, "-s", segments];
     let mut raw = Rates::default();
-    let [mut own_ext4, mut own_ours, mut shared_ext4, mut shared_ours]: [Rates; 4] = Default::default();
+    let [mut own_ext4, mut own_ours, mut shared_ext4, mut shared_ours, mut shared_four]: [Rates; 5] =
+        Default::default();
+    let (one, ext4_mount) = (&mounts[..1], std::slice::from_ref(&ext4.mnt));
     for _ in 0..ROUNDS {
         raw_file.round(forebay, plan, &mut raw)?;
-        round(forebay, &own, &ext4.mnt, None, &mut own_ext4)?;
-        round(forebay, &own, &cluster.mnt, Some(&cluster), &mut own_ours)?;
-        round(forebay, &shared, &ext4.mnt, None, &mut shared_ext4)?;
-        round(forebay, &shared, &cluster.mnt, Some(&cluster), &mut shared_ours)?;
+        round(forebay, &own, ext4_mount, None, &mut own_ext4)?;
+        round(forebay, &own, one, Some(&cluster), &mut own_ours)?;
+        round(forebay, &shared, ext4_mount, None, &mut shared_ext4)?;
+        round(forebay, &shared, one, Some(&cluster), &mut shared_ours)?;
+        round(forebay, &shared, &mounts, Some(&cluster), &mut shared_four)?;
     }
     let rates = [
         rate_row("raw device, 1 MiB requests, 4 in flight, flush at the end", &raw, None),
@@ -47,12 +51,15 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
         rate_row("file per process, Forebay", &own_ours, Some(&own_ext4)),
         rate_row("shared file of 47,008 byte records, ext4", &shared_ext4, Some(&raw)),
         rate_row("shared file of 47,008 byte records, Forebay", &shared_ours, Some(&shared_ext4)),
+        rate_row("the same, % of file per process", &shared_ours, Some(&own_ours)),
+        rate_row("the same, a mount for each process", &shared_four, Some(&own_ours)),
     ];
     let cpu = [
         cpu_row("file per process, ext4", &own_ext4),
         cpu_row("file per process, Forebay", &own_ours),
         cpu_row("shared file, ext4", &shared_ext4),
         cpu_row("shared file, Forebay", &shared_ours),
+        cpu_row("shared file, four mounts", &shared_four),
     ];
     let typed = |args: &[&str]| format!("forebay bench ior {} -N 4 -e -w -k DIR; ... -r DIR", args.join(" "));
     let raw_typed = format!(
@@ -81,15 +88,16 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
 fn round(
     forebay: &Forebay,
     shape: &[&str],
-    dir: &std::path::Path,
+    dirs: &[PathBuf],
     cluster: Option<&Cluster<'_>>,
     rates: &mut Rates,
 ) -> Outcome {
-    let dir = dir.to_string_lossy();
+    let dirs: Vec<_> = dirs.iter().map(|dir| dir.to_string_lossy()).collect();
+    let dirs: Vec<&str> = dirs.iter().map(AsRef::as_ref).collect();
     for (phase, flags) in [("write", &["-w", "-k"][..]), ("read", &["-r"][..])] {
         let cpu = || cluster.map_or([0.0; 2], |c| [c.mount.cpu_seconds(), c.servers.cpu_seconds()]);
         let before = cpu();
-        let args: Vec<&str> = [&["ior"], shape, &["-N", "4", "-e"], flags, &[&dir]].concat();
+        let args: Vec<&str> = [&["ior"], shape, &["-N", "4", "-e"], flags, &dirs].concat();
         let measured = forebay.bench(&args)?;
         let after = cpu();
         let gib = single(&measured, phase, "MiB")? / 1024.0;
@@ -114,6 +122,8 @@ fn rate_row(name: &str, rates: &Rates, other: Option<&Rates>) -> Vec<String> {
         |ours: &Values, theirs: Option<&Values>| theirs.map_or(String::new(), |theirs| ours.percent_of(theirs).show(0));
     let with = if other.is_none() {
         ""
+    } else if name.starts_with("the same") {
+        "file per process, Forebay"
     } else if name.ends_with("Forebay") {
         "ext4"
     } else {
