@@ -2,10 +2,7 @@
 //! /dev/fuse, says so and does nothing where they are not; and the registry, when the programs are installed the first time.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 fn can_mount() -> bool {
     // SAFETY: asks for a number.
@@ -23,7 +20,8 @@ fn a_mount_passes_the_test_suites_of_others() {
         return;
     }
     let xtask = Path::new(env!("CARGO_BIN_EXE_xtask"));
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("suites-{}", std::process::id()));
+    // A short path: sockets are made in it, whose names have at most 107 bytes.
+    let dir = std::env::temp_dir().join(format!("forebay-suites-{}", std::process::id()));
     let mut run = Command::new(xtask);
     run.args(["suites", "--quick", "--only", "pjdfstest,fsx,fsx-two,fsx-mmap", "--operations", "3000", "--dir"])
         .arg(&dir);
