@@ -97,7 +97,7 @@ impl Client {
                     let _ = self.extend(file, end, 1, &osts).await;
                     return Err(Trouble::Failed(error));
                 }
-                done => return done,
+                done => return Ok(done?.bytes),
             }
             let now = file.state().snapshot();
             if now.object.truncate_epoch != at.object.truncate_epoch {

@@ -23,6 +23,14 @@ use crate::{
     tasks::{all, detached, worst},
 };
 
+/// What came of an attempt.
+pub(crate) struct Written {
+    /// So many bytes, from the first on, are there.
+    pub bytes: usize,
+    /// The next are not, for want of room.
+    pub full: bool,
+}
+
 impl Client {
     /// Writes `data` (its parts one after another) at `offset`; returns how many bytes: fewer than given only if the
     /// rest failed, which a call for the rest would report.
@@ -54,7 +62,13 @@ impl Client {
             let (offset, length, rest) = (offset + written as u64, length - written, data.skip(written));
             let once = async || self.write_once(file, &file.state().snapshot(), 0, offset, length, &rest).await;
             match self.roomy(file, once).await {
-                Ok(more) => written += more,
+                Ok(Written { bytes, full }) => {
+                    written += bytes;
+                    // Parts behind one that was lost are there, and others may have written over them since: not again.
+                    if !full {
+                        break;
+                    }
+                }
                 Err(error) if written == 0 => return Err(error),
                 Err(_) => break,
             }
@@ -81,7 +95,7 @@ impl Client {
         offset: u64,
         length: usize,
         data: &Payload,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<Written, Trouble> {
         let level = self.level(file.mode().sync);
         if let Some((offset, length)) = at.layout.first_gap(offset, length as u64) {
             return Err(Trouble::Bare(offset, length));
@@ -98,15 +112,16 @@ impl Client {
         if written == 0 && offset >= at.seen {
             full(offset, &requests, &results)?;
         }
-        match worst(results.into_iter().filter_map(Result::err)) {
+        let full = match worst(results.into_iter().filter_map(Result::err)) {
             Some(trouble) if written == 0 || matches!(trouble, Trouble::Stale(_)) => return Err(trouble),
-            _ => {}
-        }
+            Some(Trouble::Failed(error)) => error.errno == Errno::ENOSPC,
+            _ => false,
+        };
         if offset + written as u64 > raised {
             self.raise(file.state(), at, offset + written as u64, level).await?;
         }
         // Else it is done, in the epoch of `at`: a truncate that came since lies after it, and it must not be done again.
-        Ok(written)
+        Ok(Written { bytes: written, full })
     }
 
     /// One request. At the home it carries the size too.
