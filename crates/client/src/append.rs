@@ -29,7 +29,11 @@ impl Client {
             return Err(ClientError::new(Errno::EINVAL, "an append is at most 1 GiB long: it is one piece or nothing"));
         }
         let (client, file) = (self.clone(), file.clone());
-        detached(self.env(), async move { client.append_all(&file, &data).await }).await
+        detached(self.env(), async move {
+            client.send_kept(file.state()).await;
+            client.append_all(&file, &data).await
+        })
+        .await
     }
 
     async fn append_all(&self, file: &OpenFile, data: &Payload) -> ClientResult<u64> {

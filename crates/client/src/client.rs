@@ -15,7 +15,7 @@ use forebay_rpc::{Call, Called, RpcError};
 
 use crate::{
     MountOptions, errors::Trouble, fids::Fids, file::FileState, leases::Leases, open::Held, peers::Peers,
-    stats::Counters,
+    stats::Counters, write_back::WriteBack,
 };
 
 /// A mounted file system. Cheap to clone; belongs to one shard.
@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub locks: RefCell<BTreeMap<Fid, LockList<()>>>,
     pub next_handle: Cell<u64>,
     pub next_write: Cell<u64>,
+    /// What was written and not sent yet.
+    pub write_back: WriteBack,
     /// Acknowledged requests lost since the last `sync_all`.
     pub lost_requests: Cell<u64>,
     pub counters: Counters,

@@ -20,6 +20,9 @@ pub struct MountOptions {
     pub max_rpc_bytes: u32,
     /// Data requests in flight to one OST.
     pub rpcs_in_flight: usize,
+    /// Most bytes of small writes that are kept back for a moment to be sent together, where nobody else has the file open; 0:
+    /// every write is sent before it is acknowledged.
+    pub write_back_bytes: u64,
 }
 
 impl MountOptions {
@@ -32,6 +35,7 @@ impl MountOptions {
             pin_bytes: limits::PIN_BYTES,
             max_rpc_bytes: limits::RPC_BYTES,
             rpcs_in_flight: limits::RPCS_IN_FLIGHT,
+            write_back_bytes: limits::WRITE_BACK_BYTES,
         }
     }
 }

@@ -16,7 +16,9 @@ use forebay_proto::{
 };
 use forebay_rpc::{Call, Lost};
 
-use crate::{Client, ClientError, ClientResult, client::Inner, errors::Trouble, limits, size::KnownSize};
+use crate::{
+    Client, ClientError, ClientResult, client::Inner, errors::Trouble, limits, size::KnownSize, write_back::Kept,
+};
 
 /// A file with open handles.
 pub(crate) struct FileState {
@@ -30,14 +32,20 @@ pub(crate) struct FileState {
     raising: Mutex<()>,
     /// Transno of the last raise at stripe 0's target.
     raised_at: Cell<Transno>,
+    /// Handles that are open.
+    pub handles: Cell<usize>,
     in_flight: Cell<usize>,
     idle: Notify,
     /// This client has written beyond the end, or made a hole.
     sparse: Cell<bool>,
     /// Until then the OSTs that appends go to are known to have plenty of room.
     pub roomy_until: Cell<Time>,
+    /// What was written and not sent yet.
+    pub kept: RefCell<Kept>,
+    /// Something of it has arrived.
+    pub arrived: Notify,
     losses: Cell<u64>,
-    loss: RefCell<String>,
+    loss: RefCell<ClientError>,
     owner: Weak<Inner>,
 }
 
@@ -73,12 +81,15 @@ impl FileState {
             mtime: Cell::new((attr.attr_epoch, 0)),
             raising: Mutex::new(()),
             raised_at: Cell::new(Transno(0)),
+            handles: Cell::new(0),
             in_flight: Cell::new(0),
             idle: Notify::new(),
             sparse: Cell::new(false),
             roomy_until: Cell::new(Time(0)),
+            kept: RefCell::new(Kept::new(owner.options.max_rpc_bytes.into())),
+            arrived: Notify::new(),
             losses: Cell::new(0),
-            loss: RefCell::default(),
+            loss: RefCell::new(Errno::EIO.into()),
             owner: Rc::downgrade(owner),
         }
     }
@@ -150,8 +161,14 @@ impl FileState {
 
     /// Acknowledged changes are lost: every handle reports it once.
     pub fn lose(&self, reason: &str) {
+        self.lose_as(Errno::EIO, reason);
+    }
+
+    /// The same, for a reason that has an error of its own.
+    pub fn lose_as(&self, errno: Errno, reason: &str) {
         self.losses.set(self.losses.get() + 1);
-        *self.loss.borrow_mut() = format!("acknowledged changes of {} were lost: {reason}", self.fid);
+        let words = format!("acknowledged changes of {} were lost: {reason}", self.fid);
+        *self.loss.borrow_mut() = ClientError::new(errno, words);
     }
 
     pub fn losses(&self) -> u64 {
@@ -159,7 +176,7 @@ impl FileState {
     }
 
     pub fn loss(&self) -> ClientError {
-        ClientError::new(Errno::EIO, self.loss.borrow().clone())
+        self.loss.borrow().clone()
     }
 
     /// What decides whether a request is stale.
@@ -276,6 +293,7 @@ impl Inner {
         match target.kind {
             forebay_proto::TargetKind::Mdt => {
                 self.lose_leases();
+                self.leases.lose_data();
                 self.lose_locks();
                 self.reopen_all();
             }

@@ -1,6 +1,9 @@
 //! Durability: of one file, of everything.
 
-use forebay_proto::{Errno, Fid, message::Sync};
+use forebay_proto::{
+    Errno, Fid,
+    message::{SendKept, Sync},
+};
 use forebay_rpc::Call;
 
 use crate::{
@@ -15,6 +18,7 @@ impl Client {
     /// EIO if acknowledged changes were lost before they could be committed.
     pub async fn fsync(&self, file: &OpenFile, _datasync: bool) -> ClientResult<()> {
         file.check()?;
+        self.send_kept(file.state()).await;
         let (client, fid) = (self.clone(), file.fid());
         let request = Sync { fid: Some(fid) };
         let layout = file.layout();
@@ -45,6 +49,8 @@ impl Client {
     ///
     /// EIO if something acknowledged to this client was lost since the last `sync_all`.
     pub async fn sync_all(&self) -> ClientResult<()> {
+        // What others keep back is on no target yet.
+        self.mdt(Fid::ROOT, &SendKept {}).await?;
         let osts = try_all(self.env(), self.inner.peers.osts().into_iter().map(|ost| self.clone().begin(ost))).await;
         let synced = self.sync_started().await;
         osts.map(drop).and(synced)
@@ -57,6 +63,7 @@ impl Client {
 
     /// As [`Client::sync_all`], on the targets this client has talked to: all it was acknowledged is there.
     pub(crate) async fn sync_started(&self) -> ClientResult<()> {
+        self.send_everything_kept().await;
         let syncs = self.inner.peers.started().into_iter().map(|peer| async move {
             peer.call(&Sync { fid: None }, Call::default()).await?;
             ClientResult::Ok(())

@@ -14,7 +14,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
     time::Duration,
 };
@@ -24,7 +24,7 @@ use forebay_env::{Env, Time};
 use forebay_proto::{
     Fid, Transno,
     limits::{LEASE_CLIENT_TERM, NAME_BYTES},
-    message::{Attr, AwaitRecalls, EntryReply, OpenReply, attr_flags, lease_flags},
+    message::{Attr, AwaitRecalls, DataRecall, EntryReply, OpenReply, attr_flags, lease_flags},
 };
 
 use crate::limits;
@@ -71,6 +71,10 @@ struct State {
     acknowledged: u64,
     /// Leases that were given up and are to be returned.
     returned: Vec<Fid>,
+    /// Files whose data is leased.
+    data: BTreeSet<Fid>,
+    /// Recalls of data after which nothing is kept back any more, to be said.
+    flushed: Vec<DataRecall>,
     unheard: Vec<Dropped>,
 }
 
@@ -246,6 +250,54 @@ impl Leases {
         }
     }
 
+    // ---- data
+
+    /// A reply to what was `asked` brought a lease on the data of a file.
+    pub fn learn_data(&self, asked: Ticket, fid: Fid) {
+        let mut state = self.state.borrow_mut();
+        if state.nodes.get(&fid).map_or(state.forgotten, |node| node.recalled) <= asked.0 {
+            state.data.insert(fid);
+        }
+    }
+
+    /// The data of `fid` is leased.
+    pub fn holds_data(&self, fid: Fid) -> bool {
+        self.state.borrow().data.contains(&fid)
+    }
+
+    /// The same, and the MDT was heard lately: it has not given it to somebody else.
+    pub fn may_keep_data(&self, fid: Fid) -> bool {
+        self.holds_data(fid) && self.alive().is_some()
+    }
+
+    /// The lease on the data of `fid` is over.
+    pub fn end_data(&self, fid: Fid) {
+        self.state.borrow_mut().data.remove(&fid);
+    }
+
+    /// The MDT ended the session: all leases on data are over.
+    pub fn lose_data(&self) {
+        let mut state = self.state.borrow_mut();
+        state.data.clear();
+        state.flushed.clear();
+    }
+
+    /// The MDT wants a lease on data back: from now on nothing is kept back, nor under a lease that was asked for before.
+    pub fn data_recalled(&self, recall: &DataRecall) {
+        let mut state = self.state.borrow_mut();
+        state.sequence += 1;
+        let number = state.sequence;
+        state.node(recall.fid).recalled = number;
+        state.data.remove(&recall.fid);
+        drop(state);
+        self.bound();
+    }
+
+    /// What was kept back when that was recalled has been sent.
+    pub fn flushed(&self, recall: DataRecall) {
+        self.state.borrow_mut().flushed.push(recall);
+    }
+
     // ---- our own changes
 
     /// A change of the inode begins, or has ended.
@@ -327,9 +379,11 @@ impl Leases {
             self.give_up_all();
         }
         let mut state = self.state.borrow_mut();
-        if state.returned.is_empty() && !state.nodes.values().any(|node| node.leased) {
+        let nothing = state.returned.is_empty() && state.data.is_empty() && state.flushed.is_empty();
+        if nothing && !state.nodes.values().any(|node| node.leased) {
             return None;
         }
+        let flushed = std::mem::take(&mut state.flushed);
         let State { nodes, returned, .. } = &mut *state;
         returned.retain(|fid| !nodes.get(fid).is_some_and(|node| node.leased));
         let some = returned.len().min(limits::RETURNED);
@@ -345,11 +399,11 @@ impl Leases {
                 }
             }
         }
-        Some(AwaitRecalls { acknowledged: state.acknowledged, returned })
+        Some(AwaitRecalls { acknowledged: state.acknowledged, returned, flushed })
     }
 
     /// The MDT takes leases back. What nobody may have heard of yet is to be said again ([`Leases::tell`]) before that is
-    /// acknowledged.
+    /// acknowledged ([`Leases::acknowledge`]); if there is nothing, it is.
     pub fn recalled(&self, fids: &[Fid], sequence: u64) -> Vec<Dropped> {
         let mut unheard = Vec::new();
         for fid in fids {
@@ -364,11 +418,17 @@ impl Leases {
             };
             unheard.extend(self.tell(dropped));
         }
-        let mut state = self.state.borrow_mut();
-        state.acknowledged = state.acknowledged.max(sequence);
-        drop(state);
+        if unheard.is_empty() {
+            self.acknowledge(sequence);
+        }
         self.bound();
         unheard
+    }
+
+    /// Everything that was recalled up to `sequence` has been heard of.
+    pub fn acknowledge(&self, sequence: u64) {
+        let mut state = self.state.borrow_mut();
+        state.acknowledged = state.acknowledged.max(sequence);
     }
 
     /// The MDT restarted, or ended the session: it knows of no leases any more. As [`Leases::recalled`].

@@ -45,6 +45,7 @@ mod tasks;
 mod testing;
 mod waits;
 mod write;
+mod write_back;
 
 pub use allocate::Allocate;
 pub use attributes::{SetAttributes, SetTime};

@@ -28,6 +28,16 @@ pub const APPEND_SLACK_BYTES: u64 = 512 << 10;
 pub const ROOMY_BYTES: u64 = 1 << 30;
 /// See [`ROOMY_BYTES`]: what everybody together can write in this time.
 pub const ROOMY_FOR: Duration = Duration::from_millis(100);
+/// Bytes that are kept back, by default; writers wait beyond it.
+pub const WRITE_BACK_BYTES: u64 = 32 << 20;
+/// Longer writes are not kept back: they are worth a request of their own.
+pub const KEEP_BYTES: usize = 256 << 10;
+/// How long something is kept back.
+pub const KEEP_TERM: Duration = Duration::from_millis(50);
+/// Where something is kept back the OSTs have room for so many clients that do.
+pub const KEEP_ROOM: u64 = 8;
+/// How long close(2) waits for what was kept back; it may be on the way for longer.
+pub const FLUSH_TERM: Duration = Duration::from_secs(2);
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.
 pub const READ_ATTEMPTS: u32 = 2;
 /// Pause before a lock is asked for again, where the MDT keeps no more waiting requests.

@@ -15,6 +15,7 @@ use crate::{
     peers::{Peers, fetch_map},
     stats::Counters,
     tasks::{all, try_all},
+    write_back::WriteBack,
 };
 
 impl Client {
@@ -41,6 +42,7 @@ impl Client {
             locks: RefCell::default(),
             next_handle: Cell::new(1),
             next_write: Cell::new(1),
+            write_back: WriteBack::default(),
             lost_requests: Cell::new(0),
             counters,
         });

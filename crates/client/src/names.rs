@@ -64,6 +64,10 @@ impl Client {
             let (fid, handle) = (client.new_fid().await?, client.new_handle());
             let flags = open.flags();
             let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
+            if open.truncate && !open.exclusive {
+                // It may be one that is open here.
+                client.send_everything_kept().await;
+            }
             let asked = client.inner.leases.ticket();
             let reply = client.change_name(parent, &request.name, client.call_mdt(fid, &request)).await?.reply;
             if reply.created {
@@ -73,7 +77,7 @@ impl Client {
                 client.inner.leases.touch(reply.attr.fid);
             }
             let (attr, created) = (reply.attr.clone(), reply.created);
-            let file = client.opened(caller, reply, handle, open)?;
+            let file = client.opened(caller, asked, reply, handle, open)?;
             if created {
                 // Nobody can have written to it before this reply left the MDT.
                 return Ok((attr, file));
@@ -97,8 +101,9 @@ impl Client {
             let (fid, handle) = (client.new_fid().await?, client.new_handle());
             let (name, flags, layout) = (Bytes::new(), open.flags() | open_flags::NAMELESS, LayoutSpec::inherit());
             let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
+            let asked = client.inner.leases.ticket();
             let reply = client.mdt(fid, &request).await?;
-            Ok((reply.attr.clone(), client.opened(caller, reply, handle, open)?))
+            Ok((reply.attr.clone(), client.opened(caller, asked, reply, handle, open)?))
         })
         .await
     }

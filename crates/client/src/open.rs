@@ -7,10 +7,12 @@ use std::{
 
 use forebay_proto::{
     Errno, Fid, Layout,
-    message::{Close, Open, OpenHandle, OpenReply, Reclaim, open_flags},
+    message::{Close, Open, OpenHandle, OpenReply, Reclaim, lease_flags, open_flags},
 };
 
-use crate::{Caller, Client, ClientError, ClientResult, client::Inner, file::FileState, tasks::detached};
+use crate::{
+    Caller, Client, ClientError, ClientResult, client::Inner, file::FileState, leases::Ticket, limits, tasks::detached,
+};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,23 +179,29 @@ impl Client {
             let flags = mode.flags() & !open_flags::EXCLUSIVE;
             let request = Open { caller: caller.clone(), fid, flags, handle };
             let changes = mode.write || mode.truncate;
+            if mode.truncate {
+                client.send_kept_of(fid).await;
+            }
             if changes {
                 client.inner.leases.touch(fid);
             }
+            let asked = client.inner.leases.ticket();
             let reply = client.mdt(fid, &request).await?;
             if changes {
                 client.inner.leases.touch(fid);
             }
-            client.opened(caller, reply, handle, mode)
+            client.opened(caller, asked, reply, handle, mode)
         })
         .await
     }
 
-    /// close(2) of one descriptor: reports acknowledged writes that were lost. The handle stays open.
+    /// close(2) of one descriptor: sends what was kept back, reports acknowledged writes that were lost. The handle stays open.
     ///
-    /// Waits for no server: writes that have returned are with theirs, and exec(2) closes descriptors too, perhaps the very
-    /// exec that brings a server back.
-    pub fn flush(&self, file: &OpenFile) -> ClientResult<()> {
+    /// Does not wait for servers for long: exec(2) closes descriptors too, perhaps the very exec that brings a server back.
+    pub async fn flush(&self, file: &OpenFile) -> ClientResult<()> {
+        if !file.state().kept.borrow().is_clean() {
+            let _ = self.env().timeout(limits::FLUSH_TERM, self.send_kept(file.state())).await;
+        }
         file.check()
     }
 
@@ -213,19 +221,25 @@ impl Client {
         handle
     }
 
-    /// Takes over a file the MDT has opened as `handle`.
+    /// Takes over a file the MDT has opened as `handle`, as it was `asked` to.
     pub(crate) fn opened(
         &self,
         caller: Caller,
+        asked: Ticket,
         reply: OpenReply,
         handle: u64,
         mode: OpenMode,
     ) -> ClientResult<OpenFile> {
         let fid = reply.attr.fid;
+        if reply.leases & lease_flags::DATA != 0 {
+            self.inner.leases.learn_data(asked, fid);
+            self.inner.listen();
+        }
         let layout = reply.layout.ok_or_else(|| {
             ClientError::new(Errno::EIO, format!("the MDT opened {fid} without a layout: that is a bug, report it"))
         })?;
         let state = self.file_state(&reply.attr, layout);
+        state.handles.set(state.handles.get() + 1);
         let inner = Rc::new(OpenInner {
             client: self.clone(),
             caller,
@@ -246,7 +260,14 @@ impl Client {
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
     async fn end(self, file: Rc<FileState>, handle: u64, wrote: bool) -> ClientResult<()> {
+        self.send_kept(&file).await;
         file.idle().await;
+        file.handles.set(file.handles.get() - 1);
+        if file.handles.get() == 0 {
+            // With the last one the lease on the data ends, unless the MDT hears of another one first, whose reply brings it.
+            self.inner.leases.end_data(file.fid);
+            self.send_kept(&file).await;
+        }
         let size = *file.size.borrow();
         let (attr_epoch, mtime_ns) = file.time();
         let request = Close {
@@ -269,7 +290,13 @@ impl Client {
 impl Inner {
     /// What to bring back after a restart of the MDT, ordered.
     pub fn reclaim(&self) -> Reclaim {
-        let handles = self.handles.borrow().values().map(|held| held.open.clone()).collect();
+        let open = |held: &Held| {
+            let fid = held.open.fid;
+            let kept = self.leases.holds_data(fid) || self.file(fid).is_some_and(|file| !file.kept.borrow().is_clean());
+            let flag = if kept { open_flags::DATA_LEASE } else { 0 };
+            OpenHandle { flags: held.open.flags | flag, ..held.open.clone() }
+        };
+        let handles = self.handles.borrow().values().map(open).collect();
         Reclaim { handles, locks: self.locks_to_reclaim() }
     }
 

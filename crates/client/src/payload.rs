@@ -45,6 +45,11 @@ impl Payload {
         assert!(length == 0, "the plan asks for no more than there is");
     }
 
+    /// The parts, in order.
+    pub(crate) fn parts(&self) -> &[Bytes] {
+        &self.0
+    }
+
     /// The bytes of `ranges` of the file, if the payload begins at file offset `origin`.
     pub(crate) fn gather(&self, origin: u64, ranges: &[FileRange]) -> Vec<Bytes> {
         let mut parts = Vec::with_capacity(ranges.len());

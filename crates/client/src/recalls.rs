@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use forebay_proto::Fid;
+use forebay_proto::{
+    Fid,
+    message::{AwaitRecalls, DataRecall},
+};
 use forebay_rpc::{ClientSession, SessionState};
 
 use crate::{Attr, Client, Dropped, client::Inner, limits};
@@ -51,6 +54,24 @@ impl Inner {
         }
     }
 
+    /// The MDT wants a lease on data back: what was kept back is sent, then that is said, at once.
+    fn send_recalled(self: &Rc<Self>, recall: DataRecall, session: &ClientSession) {
+        self.leases.data_recalled(&recall);
+        let Some(file) = self.file(recall.fid).filter(|file| !file.kept.borrow().is_clean()) else {
+            return self.leases.flushed(recall);
+        };
+        let (client, session) = (Client { inner: self.clone() }, session.clone());
+        drop(self.env.spawn(async move {
+            client.send_kept(&file).await;
+            client.inner.leases.flushed(recall);
+            // The other question may be waiting for its answer just now.
+            if let Some(question) = client.inner.leases.question() {
+                pose(&Rc::downgrade(&client.inner), &session, question).await;
+            }
+            client.inner.listen();
+        }));
+    }
+
     async fn say_again(&self, mut unheard: Vec<Dropped>) {
         while !unheard.is_empty() {
             self.env.sleep(limits::HEARING_PAUSE).await;
@@ -67,21 +88,33 @@ async fn ask(owner: Weak<Inner>, session: ClientSession) {
             inner.leases.asking.set(false);
             return;
         };
-        inner.say_again(inner.leases.take_unheard()).await;
-        let (env, begun) = (inner.env.clone(), inner.env.now());
+        let env = inner.env.clone();
         drop(inner);
-        let answer = session.ask(&question).await;
-        let Some(inner) = owner.upgrade() else { return };
-        match answer {
-            Ok(recalls) => {
-                inner.leases.heard(begun);
-                let unheard = inner.leases.recalled(&recalls.fids, recalls.sequence);
-                inner.say_again(unheard).await;
-            }
-            Err(_) => {
-                drop(inner);
-                env.sleep(limits::RECALLS_PAUSE).await;
-            }
+        if !pose(&owner, &session, question).await {
+            env.sleep(limits::RECALLS_PAUSE).await;
         }
     }
+}
+
+/// Asks once, and does what the answer says. False if there was none.
+async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecalls) -> bool {
+    let Some(inner) = owner.upgrade() else { return false };
+    inner.say_again(inner.leases.take_unheard()).await;
+    let begun = inner.env.now();
+    drop(inner);
+    let answer = session.ask(&question).await;
+    let Some(inner) = owner.upgrade() else { return false };
+    let Ok(recalls) = answer else {
+        // Each is known by its number: it may be said twice.
+        question.flushed.into_iter().for_each(|recall| inner.leases.flushed(recall));
+        return false;
+    };
+    inner.leases.heard(begun);
+    recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));
+    let unheard = inner.leases.recalled(&recalls.fids, recalls.sequence);
+    if !unheard.is_empty() {
+        inner.say_again(unheard).await;
+        inner.leases.acknowledge(recalls.sequence);
+    }
+    true
 }

@@ -43,19 +43,38 @@ impl Client {
         if length == 0 {
             return Ok(0);
         }
+        if length == data.len() && self.keep_back(file, offset, &data).await {
+            return Ok(length);
+        }
         let (client, file) = (self.clone(), file.clone());
-        detached(self.env(), async move { client.write_all(&file, offset, length, &data).await }).await
+        detached(self.env(), async move {
+            client.send_kept(file.state()).await;
+            client.write_all(&file, offset, length, &data).await
+        })
+        .await
     }
 
-    /// Writes the first `length` bytes of `data`, again and again until the epoch was current.
-    ///
-    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale.
     async fn write_all(&self, file: &OpenFile, offset: u64, length: usize, data: &Payload) -> ClientResult<usize> {
         let _busy = file.state().busy();
         file.inner.wrote.set(true);
         if offset > file.state().size.borrow().seen() {
             file.state().make_sparse();
         }
+        let written = self.write_pieces(file, offset, length, data).await?;
+        self.wrote(file, written).await?;
+        Ok(written)
+    }
+
+    /// Writes the first `length` bytes of `data`, again and again until the epoch was current.
+    ///
+    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale.
+    pub(crate) async fn write_pieces(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        length: usize,
+        data: &Payload,
+    ) -> ClientResult<usize> {
         let mut written = 0;
         while written < length {
             // What an OST has no room for goes to another, if what came before it is there: asked for as a write of its own.
@@ -73,11 +92,10 @@ impl Client {
                 Err(_) => break,
             }
         }
-        self.wrote(file, written).await?;
         Ok(written)
     }
 
-    /// What is due when a write has been replied.
+    /// What is due when a write of `bytes` has been replied.
     pub(crate) async fn wrote(&self, file: &OpenFile, bytes: usize) -> ClientResult<()> {
         if file.mode().sync {
             self.make_name_durable(file).await?;

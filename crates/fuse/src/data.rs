@@ -67,7 +67,7 @@ impl Server {
     /// close(2) of one descriptor of the process `owner`, which takes its locks of the file along.
     pub async fn flush(&self, handle: FileHandle, owner: u64) -> ClientResult<()> {
         let open = self.file(handle)?;
-        let flushed = self.client.flush(&open.file);
+        let flushed = self.client.flush(&open.file).await;
         self.client.unlock_owner(&open.file, owner).await?;
         flushed
     }

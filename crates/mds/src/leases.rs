@@ -6,7 +6,8 @@
 //!
 //! Invariant: while a session holds a lease, nobody else changes the inode, and nobody else is shown a change that the
 //! session itself made: its own kernel may show the state before it until the reply is there.
-//! Invariant: a session that has not been heard for [`LEASE_TERM`] has none: it has stopped to believe them by itself.
+//! Invariant: a session that has not been heard for [`LEASE_TERM`] has none: it has stopped to believe them by itself. A
+//! lease on data (see [`DataLeases`]) does not end by that: its holder is evicted when it is in the way for too long.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -17,9 +18,10 @@ use forebay_env::{Time, sync::Notify};
 use forebay_proto::{
     Fid, Incarnation, SessionId,
     limits::{LEASE_TERM, RECALLS},
+    message::{AwaitRecalls, DataRecall},
 };
 
-use crate::limits;
+use crate::{data_leases::DataLeases, limits};
 
 /// How an operation looks at an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,15 +48,40 @@ struct Holder {
     seen: Time,
     fids: BTreeSet<Fid>,
     /// Recalls it has not acknowledged, numbered in their order.
-    queue: VecDeque<(u64, Fid)>,
+    queue: VecDeque<(u64, Recalled)>,
     /// There is a recall.
     recall: Rc<Notify>,
+}
+
+/// What a recall takes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recalled {
+    /// The lease on an inode.
+    Inode(Fid),
+    /// The lease on a file's data.
+    Data(Fid),
+}
+
+/// What a client is told of recalls.
+pub struct Told {
+    /// Inodes.
+    pub fids: Vec<Fid>,
+    /// Data.
+    pub data: Vec<DataRecall>,
+    /// Number of the last one; 0 if there is none.
+    pub sequence: u64,
+    /// Tells of the next.
+    pub next: Rc<Notify>,
 }
 
 /// All leases. See the module.
 #[derive(Default)]
 pub struct Leases {
     of: BTreeMap<Fid, Vec<Lease>>,
+    /// On data.
+    pub data: DataLeases,
+    /// Sessions that keep others waiting for data for too long, to be evicted.
+    overdue: BTreeSet<SessionId>,
     holders: BTreeMap<SessionId, Holder>,
     count: usize,
     /// Operations that wait for the end of leases on an inode: no new ones meanwhile.
@@ -78,10 +105,10 @@ impl Leases {
     pub fn heard(&mut self, session: SessionId, now: Time) {
         self.now = now;
         if let Some(holder) = self.holders.get_mut(&session) {
-            if now.since(holder.seen) >= LEASE_TERM {
-                self.forget(session);
-            } else {
-                holder.seen = now;
+            let late = now.since(holder.seen) >= LEASE_TERM;
+            holder.seen = now;
+            if late {
+                self.forget_inodes(session);
             }
         }
     }
@@ -108,6 +135,18 @@ impl Leases {
         self.granted += 1;
     }
 
+    /// Whether `session` can have a lease on the data of `fid`, which nobody else has open.
+    pub fn is_data_free(&self, session: SessionId, fid: Fid) -> bool {
+        self.is_free(session, fid) && self.data.is_free(session, fid)
+    }
+
+    /// `session` may keep back what it writes to `fid`.
+    pub fn grant_data(&mut self, session: SessionId, fid: Fid) {
+        self.data.grant(session, fid);
+        self.holder(session);
+        self.granted += 1;
+    }
+
     fn holder(&mut self, session: SessionId) -> &mut Holder {
         let seen = self.now;
         let new = || Holder { seen, fids: BTreeSet::new(), queue: VecDeque::new(), recall: Rc::new(Notify::new()) };
@@ -130,12 +169,13 @@ impl Leases {
 
     /// Somebody else's lease stands in the way of `session`.
     pub fn is_in_the_way(&self, session: SessionId, fid: Fid, wanted: Use) -> bool {
-        self.count > 0
-            && self.of.get(&fid).is_some_and(|leases| leases.iter().any(|lease| lease.hinders(session, wanted)))
+        let inode = self.count > 0
+            && self.of.get(&fid).is_some_and(|leases| leases.iter().any(|lease| lease.hinders(session, wanted)));
+        inode || self.data.is_in_the_way(session, fid)
     }
 
-    /// Recalls what stands in the way of `session`. When the first of these leases ends by itself; `None`: nothing stands
-    /// in the way (any more).
+    /// Recalls what stands in the way of `session`. When the first of these leases ends by itself, or its holder has had time
+    /// enough; `None`: nothing stands in the way (any more).
     pub fn recall(&mut self, session: SessionId, uses: &BTreeMap<Fid, Use>, now: Time) -> Option<Time> {
         self.now = now;
         let mut first: Option<Time> = None;
@@ -146,10 +186,14 @@ impl Leases {
             for other in self.of.get(fid).map(hindering).unwrap_or_default() {
                 let end = self.holders.get(&other).map_or(now, |holder| holder.seen + LEASE_TERM);
                 if end <= now {
-                    self.forget(other);
+                    self.forget_inodes(other);
                     continue;
                 }
                 self.ask(other, *fid);
+                first = Some(first.map_or(end, |first| first.min(end)));
+            }
+            for (other, asked) in self.data.others(session, *fid) {
+                let end = self.recall_data(other, *fid, asked, now);
                 first = Some(first.map_or(end, |first| first.min(end)));
             }
             let pause = if *wanted == Use::Changes { limits::CONTENDED } else { limits::SHOWN };
@@ -161,6 +205,32 @@ impl Leases {
         first
     }
 
+    /// Asks for data, once. Until when its holder has time: as long as it is heard.
+    fn recall_data(&mut self, holder: SessionId, fid: Fid, asked: Option<Time>, now: Time) -> Time {
+        let Some(asked) = asked else {
+            self.sequence += 1;
+            self.recalled += 1;
+            let number = self.sequence;
+            self.data.recall(holder, fid, number, now);
+            let holder = self.holder(holder);
+            holder.queue.push_back((number, Recalled::Data(fid)));
+            holder.recall.notify_waiters();
+            return now + limits::DATA_TERM;
+        };
+        let seen = self.holders.get(&holder).map_or(asked, |holder| holder.seen);
+        let end = asked.max(seen) + limits::DATA_TERM;
+        if end > now {
+            return end;
+        }
+        self.overdue.insert(holder);
+        now + limits::DATA_TERM
+    }
+
+    /// Sessions to be evicted.
+    pub fn take_overdue(&mut self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.overdue)
+    }
+
     /// Puts a recall into a session's queue, once.
     fn ask(&mut self, session: SessionId, fid: Fid) {
         let lease = self.of.get_mut(&fid).and_then(|leases| leases.iter_mut().find(|lease| lease.session == session));
@@ -168,7 +238,7 @@ impl Leases {
         lease.recalled = true;
         if let Some(holder) = self.holders.get_mut(&session) {
             self.sequence += 1;
-            holder.queue.push_back((self.sequence, fid));
+            holder.queue.push_back((self.sequence, Recalled::Inode(fid)));
             holder.recall.notify_waiters();
             self.recalled += 1;
         }
@@ -189,23 +259,30 @@ impl Leases {
         }
     }
 
-    /// `session` has dropped what was recalled up to `sequence`, and `returned`. True if a lease ended.
-    pub fn acknowledge(&mut self, session: SessionId, sequence: u64, returned: &[Fid]) -> bool {
-        let mut dropped = returned.to_vec();
+    /// `session` has dropped what was recalled, and returned some; what it kept back of data was sent. True if a lease ended.
+    pub fn acknowledge(&mut self, session: SessionId, said: &AwaitRecalls) -> bool {
+        let mut dropped = said.returned.clone();
         if let Some(holder) = self.holders.get_mut(&session) {
-            let acknowledged = holder.queue.partition_point(|(number, _)| *number <= sequence);
-            dropped.extend(holder.queue.drain(..acknowledged).map(|(_, fid)| fid));
+            let acknowledged = holder.queue.partition_point(|(number, _)| *number <= said.acknowledged);
+            let inode = |(_, what)| if let Recalled::Inode(fid) = what { Some(fid) } else { None };
+            dropped.extend(holder.queue.drain(..acknowledged).filter_map(inode));
         }
-        dropped.into_iter().filter(|fid| self.drop_lease(session, *fid)).count() > 0
+        let flushed = said.flushed.iter().filter(|it| self.data.flushed(session, it.fid, it.sequence)).count();
+        dropped.into_iter().filter(|fid| self.drop_lease(session, *fid)).count() + flushed > 0
     }
 
-    /// Recalls to be told to `session`, with the number of the last one (0 if there is none), and what tells of the next.
-    pub fn recalls(&mut self, session: SessionId) -> (Vec<Fid>, u64, Rc<Notify>) {
+    /// Recalls to be told to `session`.
+    pub fn recalls(&mut self, session: SessionId) -> Told {
         let holder = self.holder(session);
-        let told: Vec<(u64, Fid)> = holder.queue.iter().take(RECALLS).copied().collect();
-        let sequence = told.last().map(|(sequence, _)| *sequence);
-        let fids = told.into_iter().map(|(_, fid)| fid).collect();
-        (fids, sequence.unwrap_or_default(), holder.recall.clone())
+        let mut told = Told { fids: Vec::new(), data: Vec::new(), sequence: 0, next: holder.recall.clone() };
+        for (sequence, what) in holder.queue.iter().take(RECALLS) {
+            told.sequence = *sequence;
+            match *what {
+                Recalled::Inode(fid) => told.fids.push(fid),
+                Recalled::Data(fid) => told.data.push(DataRecall { fid, sequence: *sequence }),
+            }
+        }
+        told
     }
 
     fn drop_lease(&mut self, session: SessionId, fid: Fid) -> bool {
@@ -228,24 +305,33 @@ impl Leases {
         let silent = |holder: &Holder| now.since(holder.seen) >= LEASE_TERM;
         let over: Vec<SessionId> =
             self.holders.iter().filter(|(_, h)| silent(h)).map(|(session, _)| *session).collect();
-        over.iter().for_each(|session| self.forget(*session));
-        !over.is_empty()
+        over.into_iter().filter(|session| self.forget_inodes(*session)).count() > 0
     }
 
-    /// A session said goodbye: it has dropped everything.
+    /// A session said goodbye: it has dropped everything, and sent everything.
     pub fn forget(&mut self, session: SessionId) {
-        let Some(holder) = self.holders.get(&session) else { return };
+        self.data.end_session(session);
+        self.forget_inodes(session);
+    }
+
+    /// A session keeps nothing of inodes and names any more. True if it did.
+    fn forget_inodes(&mut self, session: SessionId) -> bool {
+        let Some(holder) = self.holders.get_mut(&session) else { return false };
         holder.recall.notify_waiters();
+        holder.queue.retain(|(_, what)| matches!(what, Recalled::Data(_)));
         let fids: Vec<Fid> = holder.fids.iter().copied().collect();
-        for fid in fids {
-            self.drop_lease(session, fid);
+        for fid in &fids {
+            self.drop_lease(session, *fid);
         }
-        self.holders.remove(&session);
+        if !self.data.has_any(session) {
+            self.holders.remove(&session);
+        }
+        !fids.is_empty()
     }
 
     /// Leases there are, were granted, were recalled.
     pub fn counters(&self) -> (usize, u64, u64) {
-        (self.count, self.granted, self.recalled)
+        (self.count + self.data.len(), self.granted, self.recalled)
     }
 }
 
@@ -276,8 +362,12 @@ mod tests {
     }
 
     fn told(leases: &mut Leases) -> (Vec<Fid>, u64) {
-        let (fids, sequence, _) = leases.recalls(A);
-        (fids, sequence)
+        let told = leases.recalls(A);
+        (told.fids, told.sequence)
+    }
+
+    fn said(acknowledged: u64, returned: &[Fid]) -> AwaitRecalls {
+        AwaitRecalls { acknowledged, returned: returned.to_vec(), flushed: Vec::new() }
     }
 
     fn held_by_a() -> Leases {
@@ -294,7 +384,7 @@ mod tests {
         assert!(!leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Changes));
         assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1100)), Some(at(3000)));
         assert_eq!(told(&mut leases), (vec![fid(5)], 1));
-        assert!(leases.acknowledge(A, 1, &[]));
+        assert!(leases.acknowledge(A, &said(1, &[])));
         assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1200)), None);
         assert_eq!(leases.counters(), (0, 1, 1));
     }
@@ -324,7 +414,7 @@ mod tests {
         leases.await_end(fid(5));
         assert!(!leases.is_free(B, fid(5)) && leases.is_free(B, fid(6)));
         leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
-        leases.acknowledge(A, 1, &[]);
+        leases.acknowledge(A, &said(1, &[]));
         leases.stop_awaiting(fid(5));
         assert!(!leases.is_free(B, fid(5)));
         leases.heard(B, at(1100) + limits::CONTENDED);
@@ -339,9 +429,40 @@ mod tests {
         leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
         leases.recall(B, &uses(fid(6), Use::Changes), at(1100));
         assert_eq!(told(&mut leases), (vec![fid(5), fid(6)], 2));
-        leases.acknowledge(A, 1, &[]);
+        leases.acknowledge(A, &said(1, &[]));
         assert_eq!(told(&mut leases), (vec![fid(6)], 2));
-        leases.acknowledge(A, 1, &[fid(6)]);
+        leases.acknowledge(A, &said(1, &[fid(6)]));
         assert_eq!(leases.counters().0, 0);
+    }
+
+    #[test]
+    fn data_is_waited_for_as_long_as_its_holder_is_heard() {
+        let mut leases = Leases::default();
+        leases.heard(A, at(1000));
+        leases.grant_data(A, fid(5));
+        let wanted = uses(fid(5), Use::Shows);
+        assert!(leases.is_in_the_way(B, fid(5), Use::Shows));
+        assert_eq!(leases.recall(B, &wanted, at(1100)), Some(at(1100) + limits::DATA_TERM));
+        let recall = leases.recalls(A).data[0].clone();
+        leases.acknowledge(A, &said(recall.sequence, &[]));
+        assert!(leases.is_in_the_way(B, fid(5), Use::Shows), "it was heard, and not yet done");
+        leases.heard(A, at(9000));
+        assert_eq!(leases.recall(B, &wanted, at(15_000)), Some(at(9000) + limits::DATA_TERM));
+        assert!(leases.take_overdue().is_empty());
+        leases.recall(B, &wanted, at(9000) + limits::DATA_TERM);
+        assert_eq!(leases.take_overdue(), BTreeSet::from([A]));
+        leases.acknowledge(A, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed: vec![recall] });
+        assert_eq!(leases.recall(B, &wanted, at(30_000)), None);
+    }
+
+    #[test]
+    fn silence_ends_what_is_kept_of_inodes_but_not_of_data() {
+        let mut leases = held_by_a();
+        leases.grant_data(A, fid(6));
+        assert!(leases.expire(at(9000)) && !leases.expire(at(9000)));
+        leases.heard(A, at(9001));
+        assert!(!leases.is_in_the_way(B, fid(5), Use::Changes) && leases.is_in_the_way(B, fid(6), Use::Shows));
+        leases.forget(A);
+        assert!(!leases.is_in_the_way(B, fid(6), Use::Shows) && leases.counters().0 == 0);
     }
 }

@@ -11,6 +11,7 @@
 mod acl;
 mod background;
 mod bootstrap;
+mod data_leases;
 mod directory;
 mod dirent;
 mod halt;

@@ -72,5 +72,7 @@ pub const CONTENDED: Duration = Duration::from_millis(500);
 pub const SHOWN: Duration = Duration::from_millis(50);
 /// Contended inodes remembered before those that are no more are forgotten.
 pub const CONTENDED_INODES: usize = 10_000;
+/// How long a client that holds up others with data it keeps back may be silent before it is evicted.
+pub const DATA_TERM: Duration = Duration::from_secs(10);
 /// How long a client's question for recalls waits for one: its answer also keeps the leases alive.
 pub const RECALL_WAIT: Duration = Duration::from_millis(600);

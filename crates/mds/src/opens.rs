@@ -44,6 +44,8 @@ pub struct OpenCount {
     pub writers: u32,
     /// The session of all that may write. `None` once two sessions had such handles, until none has.
     pub sole_writer: Option<SessionId>,
+    /// The same of all handles.
+    pub sole_holder: Option<SessionId>,
 }
 
 /// All open handles.
@@ -103,6 +105,19 @@ impl Opens {
         self.has_writer(fid) && lost.any(|session| self.of_session(*session).iter().any(writes))
     }
 
+    /// All that may write: session and file.
+    pub fn writers(&self) -> Vec<(SessionId, Fid)> {
+        let writes = |flags: &u32| flags & open_flags::WRITE != 0;
+        let writers = self.by_session.iter().filter(|(_, flags)| writes(flags));
+        writers.map(|((session, _, fid), _)| (*session, *fid)).collect()
+    }
+
+    /// No session but `session` has `fid` open.
+    pub fn is_sole_holder(&self, fid: Fid, session: SessionId) -> bool {
+        let count = self.count(fid);
+        count.handles == 0 || count.sole_holder == Some(session)
+    }
+
     /// Forgets whose a session was.
     pub fn forget_session(&mut self, session: SessionId) {
         self.clients.remove(&session);
@@ -129,6 +144,7 @@ impl Opens {
             return;
         }
         let count = self.counts.entry(fid).or_default();
+        count.sole_holder = Some(session).filter(|_| count.handles == 0 || count.sole_holder == Some(session));
         count.handles += 1;
         if flags & open_flags::WRITE != 0 {
             count.sole_writer = Some(session).filter(|_| count.writers == 0 || count.sole_writer == Some(session));
@@ -190,7 +206,10 @@ mod tests {
         opens.follow(open(5, 1, 1, open_flags::WRITE));
         opens.follow(open(5, 1, 1, open_flags::WRITE));
         opens.follow(open(5, 2, 1, open_flags::READ));
-        assert_eq!(opens.count(fid), OpenCount { handles: 2, writers: 1, sole_writer: Some(SessionId(1)) });
+        assert_eq!(
+            opens.count(fid),
+            OpenCount { handles: 2, writers: 1, sole_writer: Some(SessionId(1)), sole_holder: None }
+        );
         opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1 });
         assert!(!opens.has_writer(fid));
         opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1 });

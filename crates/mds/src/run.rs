@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
 };
 
-use forebay_proto::{ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno};
+use forebay_proto::{ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno, message::Empty};
 use forebay_store::{StoreError, StoreErrorKind, Txn};
 use forebay_target::{Answer, Context, store_error};
 
@@ -170,6 +170,7 @@ impl Mds {
                 self.follow(&effects);
                 self.note_changes(ctx.session(), &effects);
                 self.grant(ctx.session(), &effects.granted);
+                self.grant_data(ctx.session(), &effects);
             }
             self.settle(ctx, unsettled, &result).await?;
             let answer = result?;
@@ -263,14 +264,43 @@ impl Mds {
             let changed = self.changed();
             let now = self.env.now();
             let Some(end) = self.memory.borrow_mut().kept.recall(session, uses, now) else { return };
+            self.evict_overdue();
             // Either it comes back, or it has come to its end: no matter which.
             let _ = self.env.timeout(end.since(now), changed).await;
+        }
+    }
+
+    /// Answers when all others have sent what they kept back by now.
+    pub(crate) async fn send_kept(&self, session: SessionId) -> Answer {
+        let fids = self.memory.borrow().kept.data.of_others(session);
+        self.recall(session, &fids.into_iter().map(|fid| (fid, Use::Shows)).collect()).await;
+        Answer::read(&Empty {})
+    }
+
+    /// Who keeps others waiting for data, and is not heard, is evicted: its data is given free when it can write no more.
+    fn evict_overdue(&self) {
+        let overdue = self.memory.borrow_mut().kept.take_overdue();
+        for session in overdue {
+            let mds = self.strong();
+            self.env.spawn(async move {
+                if let Ok(target) = mds.target() {
+                    let words =
+                        format!("it held data that others wait for, and was silent for {:?}", limits::DATA_TERM);
+                    target.evict(session, &words).await;
+                }
+            });
         }
     }
 
     fn grant(&self, session: SessionId, fids: &[Fid]) {
         let kept = &mut self.memory.borrow_mut().kept;
         fids.iter().for_each(|fid| kept.grant(session, *fid));
+    }
+
+    fn grant_data(&self, session: SessionId, effects: &Effects) {
+        let kept = &mut self.memory.borrow_mut().kept;
+        effects.granted_data.iter().for_each(|fid| kept.grant_data(session, *fid));
+        effects.reclaimed.iter().for_each(|(fid, holds)| kept.data.reclaim(session, *fid, *holds));
     }
 
     /// What a client changed that it also keeps is not shown to others yet.

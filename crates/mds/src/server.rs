@@ -17,7 +17,16 @@ use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
-    inode::Inode, keys, leases::Leases, limits, load, memory::Memory, ops, osts::Osts, placement::OstSpace, tx::Effects,
+    inode::Inode,
+    keys,
+    leases::{Leases, Told},
+    limits, load,
+    memory::Memory,
+    opens::OpenChange,
+    ops,
+    osts::Osts,
+    placement::OstSpace,
+    tx::Effects,
 };
 
 /// How a metadata server is run.
@@ -73,6 +82,9 @@ impl Mds {
         let mut memory = load::memory(&store).await?;
         overlay(&mut memory.default_layout, &options.default_layout);
         memory.kept = Leases::new(store.incarnation());
+        for (session, fid) in memory.opens.writers() {
+            memory.kept.data.grant(session, fid);
+        }
         let description = store.identity().target.to_string();
         let mds = Rc::new(Self {
             env: env.clone(),
@@ -118,7 +130,18 @@ impl Mds {
     pub(crate) fn follow(&self, effects: &Effects) {
         let mut memory = self.memory.borrow_mut();
         memory.inodes = memory.inodes.saturating_add_signed(effects.inodes);
-        effects.opens.iter().for_each(|change| memory.opens.follow(*change));
+        let mut ended = false;
+        for change in &effects.opens {
+            memory.opens.follow(*change);
+            if let OpenChange::Closed { fid, .. } = *change
+                && memory.opens.count(fid).handles == 0
+            {
+                ended |= memory.kept.data.closed(fid);
+            }
+        }
+        if ended {
+            self.memory_changed();
+        }
         effects.locks.iter().for_each(|(session, fid, lock)| memory.locks.set(*session, *fid, lock));
         memory.truncating.extend(effects.truncate);
         memory.truncating.extend(effects.hidden);
@@ -202,6 +225,7 @@ impl Mds {
             Op::GetPools => Ok(Answer::read(&ops::pool::list(self.memory.borrow().placement.newest_table()))),
             Op::Lock => self.lock(&ctx, &body).await,
             Op::AwaitRecalls => self.await_recalls(&ctx, &body).await,
+            Op::SendKept => Ok(self.send_kept(ctx.session()).await),
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {
                 let message = format!("{} is not an operation of a metadata server", op.name());
@@ -212,17 +236,17 @@ impl Mds {
 
     /// Recalls for a client, which answers with the next such request; nothing, if there is none for a while.
     async fn await_recalls(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
-        let AwaitRecalls { acknowledged, returned } = Decode::from_bytes(body)?;
-        if self.memory.borrow_mut().kept.acknowledge(ctx.session(), acknowledged, &returned) {
+        let said: AwaitRecalls = Decode::from_bytes(body)?;
+        if self.memory.borrow_mut().kept.acknowledge(ctx.session(), &said) {
             self.memory_changed();
         }
         let until = self.env.now() + limits::RECALL_WAIT;
         loop {
-            let (fids, sequence, recall) = self.memory.borrow_mut().kept.recalls(ctx.session());
-            let next = recall.notified();
+            let Told { fids, data, sequence, next } = self.memory.borrow_mut().kept.recalls(ctx.session());
+            let next = next.notified();
             let left = until.since(self.env.now());
-            if !fids.is_empty() || left.is_zero() {
-                return Ok(Answer::read(&RecallsReply { fids, sequence: sequence.max(acknowledged) }));
+            if !fids.is_empty() || !data.is_empty() || left.is_zero() {
+                return Ok(Answer::read(&RecallsReply { fids, data, sequence: sequence.max(said.acknowledged) }));
             }
             let _ = self.env.timeout(left, next).await;
         }

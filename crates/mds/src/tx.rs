@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use forebay_proto::{
     ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno,
-    message::{Attr, LockSpec},
+    message::{Attr, LockSpec, lease_flags, open_flags},
 };
 use forebay_store::{StoreErrorKind, StoreResult, Txn};
 
@@ -110,6 +110,10 @@ pub struct Effects {
     pub opened: Option<Fid>,
     /// Leases given with the reply.
     pub granted: Vec<Fid>,
+    /// The same on data.
+    pub granted_data: Option<Fid>,
+    /// Whether the session holds leases on the data of files that it brings back.
+    pub reclaimed: Vec<(Fid, bool)>,
 }
 
 impl Effects {
@@ -184,6 +188,19 @@ impl<'a> Tx<'a> {
         }
         self.effects.granted.push(fid);
         flag
+    }
+
+    /// Leases the data of `fid` to the session with the reply, if it opens it for writing and nobody else has it open.
+    pub fn lease_data(&mut self, fid: Fid, flags: u32) -> u32 {
+        let origin = &self.origin;
+        let is_client = origin.session != SessionId(0) && !origin.is_replay;
+        let is_alone = self.memory.opens.is_sole_holder(fid, origin.session);
+        let writes = flags & open_flags::WRITE != 0;
+        if !is_client || !writes || !is_alone || !self.memory.kept.is_data_free(origin.session, fid) {
+            return 0;
+        }
+        self.effects.granted_data = Some(fid);
+        lease_flags::DATA
     }
 
     /// A directory as this operation leaves it, for a client that keeps it.

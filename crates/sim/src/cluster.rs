@@ -50,6 +50,8 @@ pub struct ClusterOptions {
     pub commit_interval: Duration,
     /// The MDT is kept twice.
     pub mdt_mirror: bool,
+    /// What each client keeps back of small writes at most.
+    pub write_back_bytes: u64,
 }
 
 impl Default for ClusterOptions {
@@ -65,6 +67,7 @@ impl Default for ClusterOptions {
             recovery_window: Duration::from_secs(20),
             commit_interval: Duration::from_millis(300),
             mdt_mirror: false,
+            write_back_bytes: 512 << 10,
         }
     }
 }
@@ -204,6 +207,7 @@ impl Cluster {
             description: format!("client {node:?}"),
             pin_bytes: 8 << 20,
             max_rpc_bytes: 128 << 10,
+            write_back_bytes: self.options.write_back_bytes,
             ..MountOptions::new(vec![self.servers[0].address.clone()])
         }
     }

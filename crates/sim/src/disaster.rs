@@ -287,7 +287,7 @@ impl Run {
         self.sim.crash(station.node);
         drop(station.client.take());
         for worker in &station.workers {
-            worker.borrow_mut().client_died(servers_have_all);
+            worker.borrow_mut().client_died(servers_have_all, self.setup.writes_through(&self.sim));
         }
         match servers {
             None => self.sim.sleep(faults::random_ms(cluster, 200)).await,

@@ -33,9 +33,17 @@ impl Setup {
         Excuses { eio: self.failing, full: self.small_osts || self.small_mdt }
     }
 
+    /// Clients keep nothing back: what was acknowledged is with the servers, whoever dies.
+    pub fn writes_through(&self, sim: &Sim) -> bool {
+        self.failing || self.small_osts || self.small_mdt || self.small_journals || sim.seed().is_multiple_of(3)
+    }
+
     /// The cluster.
     pub fn options(&self, sim: &Sim) -> ClusterOptions {
         let mut options = ClusterOptions::default();
+        if self.writes_through(sim) {
+            options.write_back_bytes = 0;
+        }
         if self.small_osts {
             options.ost_bytes = 13 << 20;
         }

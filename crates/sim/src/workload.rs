@@ -128,8 +128,9 @@ impl Worker {
     }
 
     /// The client died. `servers_have_all`: all servers live and have recovered, so what was acknowledged is with them; it
-    /// stays there unless one of them dies before it has committed it (see [`Worker::look_loosely`]).
-    pub fn client_died(&mut self, servers_have_all: bool) {
+    /// stays there unless one of them dies before it has committed it (see [`Worker::look_loosely`]). Unless it
+    /// `writes_through`, of what it wrote since the last sync some may have been kept back by it.
+    pub fn client_died(&mut self, servers_have_all: bool, writes_through: bool) {
         self.version += 1;
         let strict = !std::mem::replace(&mut self.in_doubt, true) && servers_have_all;
         // It died again before anybody had looked: whatever happened in between counts too.
@@ -144,7 +145,9 @@ impl Worker {
         let files = std::mem::replace(&mut self.files, before.1);
         self.loose = Some((names, files));
         self.names.sync();
-        self.files.values_mut().for_each(FileModel::sync);
+        if writes_through {
+            self.files.values_mut().for_each(FileModel::sync);
+        }
         self.settle_pending();
     }
 

@@ -1,10 +1,13 @@
 //! What a client that is gone leaves behind: open handles.
 //!
 //! Order: an evicted writer is fenced on the OSTs of its files; then the OSTs tell size and times; then the handle goes (and
-//! with the last one of an orphan, the file). So nothing is destroyed, and no size is believed, under a hand that still
+//! with the last one of an orphan, the file), and leases on data that stood in the way of others. So nothing is destroyed, and no size is believed, under a hand that still
 //! writes.
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 use forebay_proto::{
     ClientId, ErrorReply, Fid, Layout, SessionId,
@@ -57,14 +60,24 @@ impl Mds {
 
     async fn try_end_session(&self, mut ending: Ending) -> Result<(), ErrorReply> {
         let handles = self.memory.borrow().opens.of_session(ending.session);
-        for (handle, fid, flags) in handles {
-            let glimpse = match flags & open_flags::WRITE {
-                0 => Glimpse::default(),
-                _ => self.last_words(&mut ending, fid).await?,
-            };
-            self.end_handle(ending.session, handle, fid, &glimpse).await?;
+        let mut glimpses: BTreeMap<Fid, Glimpse> = BTreeMap::new();
+        for (_, fid, _) in handles.iter().filter(|(_, _, flags)| flags & open_flags::WRITE != 0) {
+            if !glimpses.contains_key(fid) {
+                glimpses.insert(*fid, self.last_words(&mut ending, *fid).await?);
+                // What it kept back will not come any more: not even its own handles could be closed before.
+                self.memory.borrow_mut().kept.data.end(ending.session, *fid);
+            }
         }
-        self.memory.borrow_mut().opens.forget_session(ending.session);
+        let nothing = Glimpse::default();
+        for (handle, fid, flags) in handles {
+            let written = glimpses.get(&fid).filter(|_| flags & open_flags::WRITE != 0);
+            self.end_handle(ending.session, handle, fid, written.unwrap_or(&nothing)).await?;
+        }
+        let mut memory = self.memory.borrow_mut();
+        memory.opens.forget_session(ending.session);
+        memory.kept.data.end_session(ending.session);
+        drop(memory);
+        self.memory_changed();
         self.end_locks(ending.session).await?;
         if ending.evicted { Ok(()) } else { self.give_up(&self.sequences_of(ending.client)).await }
     }

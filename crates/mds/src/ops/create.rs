@@ -40,10 +40,11 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     let new = new_file(tx, request, &dir)?;
     let writes = new.written;
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
+    let mut leases = tx.lease_anyway(request.fid, lease_flags::INODE);
     if request.handle != 0 {
         open::add_handle(tx, request.fid, request.handle, request.flags);
+        leases |= tx.lease_data(request.fid, request.flags);
     }
-    let leases = tx.lease_anyway(request.fid, lease_flags::INODE);
     let parent = tx.kept_parent(request.parent)?;
     Ok(OpenReply { leases, parent, ..tx.open_reply(request.fid, &inode, writes, true) })
 }
@@ -62,7 +63,8 @@ fn nameless(tx: &mut Tx<'_>, request: &Create, dir: &Inode) -> Step<OpenReply> {
     let writes = new.written;
     let inode = tx.add_nameless(dir, new, request.flags & open_flags::EXCLUSIVE == 0);
     open::add_handle(tx, request.fid, request.handle, request.flags);
-    Ok(tx.open_reply(request.fid, &inode, writes, true))
+    let leases = tx.lease_data(request.fid, request.flags);
+    Ok(OpenReply { leases, ..tx.open_reply(request.fid, &inode, writes, true) })
 }
 
 fn new_file<'a>(tx: &Tx<'_>, request: &'a Create, dir: &Inode) -> Step<NewInode<'a>> {

@@ -52,10 +52,12 @@ pub fn existing(
     if inode != before {
         tx.put_inode(fid, &mut inode);
     }
+    let mut leases = 0;
     if handle != 0 {
         add_handle(tx, fid, handle, flags);
+        leases = tx.lease_data(fid, flags);
     }
-    Ok(tx.open_reply(fid, &inode, writes, false))
+    Ok(OpenReply { leases, ..tx.open_reply(fid, &inode, writes, false) })
 }
 
 fn check(inode: &Inode, flags: u32, creating: bool) -> Result<(), Errno> {

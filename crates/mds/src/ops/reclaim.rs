@@ -3,7 +3,7 @@
 
 use forebay_proto::{
     Errno, ErrorReply,
-    message::{Empty, Reclaim},
+    message::{Empty, Reclaim, open_flags},
 };
 
 use crate::{halt::Step, keys, keys::Key, ops::open, tx::Tx};
@@ -16,6 +16,9 @@ pub fn keys(_request: &Reclaim) -> [Key; 0] {
 /// Errors: ESTALE if a file is gone. A handle whose row was lost with an uncommitted open is written again.
 pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
     for held in &request.handles {
+        if held.flags & open_flags::WRITE != 0 {
+            tx.effects.reclaimed.push((held.fid, held.flags & open_flags::DATA_LEASE != 0));
+        }
         if tx.memory.opens.flags(held.fid, tx.origin.session, held.handle).is_some() {
             continue;
         }
@@ -34,10 +37,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
 mod tests {
     use super::*;
     use crate::testing::World;
-    use forebay_proto::{
-        Fid,
-        message::{OpenHandle, open_flags},
-    };
+    use forebay_proto::{Fid, message::OpenHandle};
 
     fn reclaim(fid: Fid) -> Reclaim {
         Reclaim { handles: vec![OpenHandle { fid, handle: 4, flags: open_flags::READ }], locks: Vec::new() }

@@ -43,6 +43,8 @@ pub mod lease_flags {
     pub const INODE: u32 = 1;
     /// The same of the directory that the request named.
     pub const PARENT: u32 = 2;
+    /// The data of a file that was opened for writing: what is written may be kept back, until it is recalled.
+    pub const DATA: u32 = 4;
 }
 
 /// Bits of [`Open::flags`] and [`Create::flags`].
@@ -57,6 +59,8 @@ pub mod open_flags {
     pub const TRUNCATE: u32 = 8;
     /// Make a file without a name (Create; the name is empty). With [`EXCLUSIVE`] it never gets one.
     pub const NAMELESS: u32 = 16;
+    /// The session has a lease on the file's data, or something to send that it kept back (Reclaim).
+    pub const DATA_LEASE: u32 = 32;
 }
 
 /// Where the umask stands in [`Create::mode`] and [`Make::mode`]: it is applied unless the directory has a default access
@@ -219,6 +223,18 @@ wire_struct! {
         pub acknowledged: u64,
         /// Inodes the client keeps no more of its own accord.
         pub returned: Vec<Fid>,
+        /// Recalls of data after which everything was sent.
+        pub flushed: Vec<DataRecall>,
+    }
+}
+
+wire_struct! {
+    /// A lease on a file's data is recalled: send what was kept back, then say so.
+    pub struct DataRecall {
+        /// File.
+        pub fid: Fid,
+        /// Number of the recall.
+        pub sequence: u64,
     }
 }
 
@@ -227,9 +243,16 @@ wire_struct! {
     pub struct RecallsReply {
         /// Inodes, in the order of their recalls.
         pub fids: Vec<Fid>,
+        /// Data.
+        pub data: Vec<DataRecall>,
         /// Number of the last one; what was acknowledged before if there is none.
         pub sequence: u64,
     }
+}
+
+wire_struct! {
+    /// Has everything sent that other clients keep back of what was written (see [`lease_flags::DATA`]).
+    pub struct SendKept {}
 }
 
 wire_struct! {

@@ -137,6 +137,9 @@ operations! {
     /// Waits for leases that are recalled, and says which were dropped.
     AwaitRecalls = 54, Control, AwaitRecalls -> RecallsReply;
 
+    /// Answers when every other client has sent what it kept back so far.
+    SendKept = 65, Read, SendKept -> Empty;
+
     /// Chooses OSTs for parts of a file that have none, or none with room.
     ExtendLayout = 60, Modify, ExtendLayout -> Empty;
 

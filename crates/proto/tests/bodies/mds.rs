@@ -29,8 +29,12 @@ fn names(samples: &mut Samples) {
     samples.exchange(vec![Unlink { caller: caller(n), parent: n.fid(), name: n.name() }], changed());
     samples.exchange(vec![Rmdir { caller: caller(n), parent: n.fid(), name: n.name() }], changed());
     samples.exchange(vec![rename()], changed());
-    let waits = vec![AwaitRecalls { acknowledged: n.u64(), returned: vec![n.fid(), n.fid()] }];
-    samples.exchange(waits, vec![RecallsReply { fids: vec![n.fid()], sequence: n.u64() }]);
+    samples.exchange(vec![SendKept {}], vec![Empty {}]);
+    let recall = |n: &mut Numbers| DataRecall { fid: n.fid(), sequence: n.u64() };
+    let waits =
+        vec![AwaitRecalls { acknowledged: n.u64(), returned: vec![n.fid(), n.fid()], flushed: vec![recall(n)] }];
+    let reply = RecallsReply { fids: vec![n.fid()], data: vec![recall(n), recall(n)], sequence: n.u64() };
+    samples.exchange(waits, vec![reply]);
 
     let n = &mut Numbers::default();
     samples.exchange(vec![ReadLink { fid: n.fid() }], vec![ReadLinkReply { target: n.name() }]);

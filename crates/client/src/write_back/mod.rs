@@ -1,0 +1,280 @@
+//! Small writes under a lease on the file's data: acknowledged here, sent gathered.
+//!
+//! As long as this client alone has a file open (see the MDT's leases on data), nobody else can tell where its bytes are.
+//! They are sent as soon as a unit of requests is whole, when they have been here for [`limits::KEEP_TERM`], before anything
+//! else is done with the file, when the lease is recalled, and before the last close.
+//!
+//! Invariant: bytes for one place are sent one after another, in the order in which they were written.
+//! Invariant: what cannot be sent is a loss of the file: its handles report it (see `FileState::lose`).
+//! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by the room that the OSTs have.
+
+mod parts;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use forebay_env::{Time, sync::Notify};
+use forebay_proto::{
+    Errno, Fid,
+    message::{CommitLevel, OstStatFs},
+};
+use forebay_rpc::Call;
+
+use crate::{Client, OpenFile, errors::Trouble, file::FileState, limits, payload::Payload, tasks::try_all};
+use parts::{Parts, Run};
+
+/// What a client keeps back, of all files.
+#[derive(Default)]
+pub(crate) struct WriteBack {
+    /// Bytes kept, or on their way.
+    bytes: Cell<u64>,
+    /// There is room for more.
+    room: Notify,
+    /// Files of which something is kept.
+    files: RefCell<BTreeSet<Fid>>,
+    /// The task that looks after their age runs.
+    ageing: Cell<bool>,
+    /// Until when an OST is known to have room for all that is kept.
+    roomy_until: RefCell<BTreeMap<u32, Time>>,
+}
+
+/// What is kept of one file.
+pub(crate) struct Kept {
+    parts: Parts,
+    /// When the first of it came.
+    since: Time,
+    /// The handle it was written through last.
+    by: Option<OpenFile>,
+    /// On their way: where they begin and end, in the order of their numbers.
+    sending: BTreeMap<u64, (u64, u64)>,
+    next: u64,
+}
+
+impl Kept {
+    pub fn new(unit_bytes: u64) -> Self {
+        Self { parts: Parts::new(unit_bytes), since: Time(0), by: None, sending: BTreeMap::new(), next: 0 }
+    }
+
+    /// Nothing is kept, and nothing on its way.
+    pub fn is_clean(&self) -> bool {
+        self.parts.is_empty() && self.sending.is_empty()
+    }
+
+    /// Something for the same place was sent before `number`, and is not there yet.
+    fn has_to_wait(&self, number: u64) -> bool {
+        let Some((start, end)) = self.sending.get(&number) else { return false };
+        self.sending.range(..number).any(|(_, (other, other_end))| other < end && start < other_end)
+    }
+
+    /// Everything that was on its way before `next` has arrived.
+    fn has_sent(&self, next: u64) -> bool {
+        self.sending.first_key_value().is_none_or(|(number, _)| *number >= next)
+    }
+}
+
+/// What is to be done with a write.
+enum Keep {
+    /// It is kept: acknowledge it.
+    Kept,
+    /// Too much is kept already.
+    Wait,
+    /// It is not known whether these OSTs have room.
+    AskRoom(Vec<u32>),
+    /// It is sent.
+    Send,
+}
+
+impl Client {
+    /// Keeps a write back if that may be. False: it has to be sent.
+    pub(crate) async fn keep_back(&self, file: &OpenFile, offset: u64, data: &Payload) -> bool {
+        loop {
+            match self.try_keep(file, offset, data) {
+                Keep::Kept => return true,
+                Keep::Send => return false,
+                Keep::Wait => {
+                    let room = self.inner.write_back.room.notified();
+                    self.start_sending_everything();
+                    room.await;
+                }
+                Keep::AskRoom(osts) => {
+                    if !self.have_room(osts).await {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_keep(&self, file: &OpenFile, offset: u64, data: &Payload) -> Keep {
+        let (inner, state, length) = (&self.inner, file.state(), data.len());
+        let bound = inner.options.write_back_bytes;
+        let durable = file.mode().sync || inner.options.level == CommitLevel::Commit;
+        if durable || length > limits::KEEP_BYTES || length as u64 > bound || !inner.leases.may_keep_data(file.fid()) {
+            return Keep::Send;
+        }
+        let layout = state.layout();
+        if layout.first_gap(offset, length as u64).is_some() {
+            return Keep::Send;
+        }
+        let here = &inner.write_back;
+        if here.bytes.get() + length as u64 > bound {
+            return Keep::Wait;
+        }
+        let now = self.env().now();
+        let osts = || layout.components.iter().flat_map(|component| component.osts.iter().copied());
+        if !osts().all(|ost| here.roomy_until.borrow().get(&ost).is_some_and(|until| *until > now)) {
+            return Keep::AskRoom(osts().collect::<BTreeSet<u32>>().into_iter().collect());
+        }
+        file.inner.wrote.set(true);
+        let mut kept = state.kept.borrow_mut();
+        if offset > state.size.borrow().seen().max(kept.parts.end()) {
+            state.make_sparse();
+        }
+        if kept.parts.is_empty() {
+            kept.since = now;
+            here.files.borrow_mut().insert(file.fid());
+        }
+        kept.by = Some(file.clone());
+        let before = kept.parts.bytes();
+        let mut at = offset;
+        for part in data.parts() {
+            kept.parts.insert(at, part.clone());
+            at += part.len() as u64;
+        }
+        here.bytes.set(here.bytes.get() + kept.parts.bytes() as u64 - before as u64);
+        let whole: Vec<Run> = [offset, at - 1].into_iter().filter_map(|at| kept.parts.take_whole_unit(at)).collect();
+        drop(kept);
+        self.send_runs(state, whole);
+        inner.counters.written(length);
+        self.look_after_age();
+        Keep::Kept
+    }
+
+    /// Whether each of the OSTs has room for all that this client may keep, and for others who think so too.
+    async fn have_room(&self, osts: Vec<u32>) -> bool {
+        let asks =
+            osts.iter().map(|ost| {
+                let (client, ost) = (self.clone(), *ost);
+                async move {
+                    client.ost(ost, &OstStatFs {}, Call::default()).await.map(|called| called.reply.available_bytes)
+                }
+            });
+        let asked: Result<Vec<u64>, Trouble> = try_all(self.env(), asks).await;
+        let needed = self.inner.options.write_back_bytes * limits::KEEP_ROOM;
+        if !asked.is_ok_and(|rooms| rooms.iter().all(|room| *room >= needed)) {
+            return false;
+        }
+        let until = self.env().now() + limits::ROOMY_FOR;
+        self.inner.write_back.roomy_until.borrow_mut().extend(osts.into_iter().map(|ost| (ost, until)));
+        true
+    }
+
+    /// Sends everything that was written to the file before, and waits until it is there.
+    pub(crate) async fn send_kept(&self, file: &Rc<FileState>) {
+        if file.kept.borrow().is_clean() {
+            return;
+        }
+        self.start_sending(file);
+        let next = file.kept.borrow().next;
+        loop {
+            let arrived = file.arrived.notified();
+            if file.kept.borrow().has_sent(next) {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    /// The same of `fid`, if it is open here.
+    pub(crate) async fn send_kept_of(&self, fid: Fid) {
+        if let Some(file) = self.inner.file(fid) {
+            self.send_kept(&file).await;
+        }
+    }
+
+    /// The same of all files.
+    pub(crate) async fn send_everything_kept(&self) {
+        self.start_sending_everything();
+        for file in self.inner.open_files() {
+            self.send_kept(&file).await;
+        }
+    }
+
+    fn start_sending_everything(&self) {
+        let files: Vec<Fid> = self.inner.write_back.files.borrow().iter().copied().collect();
+        files.into_iter().filter_map(|fid| self.inner.file(fid)).for_each(|file| self.start_sending(&file));
+    }
+
+    fn start_sending(&self, file: &Rc<FileState>) {
+        let runs = file.kept.borrow_mut().parts.take_all();
+        self.send_runs(file, runs);
+    }
+
+    /// Sends what was taken out of the file's parts.
+    fn send_runs(&self, file: &Rc<FileState>, runs: Vec<Run>) {
+        let mut kept = file.kept.borrow_mut();
+        let by = if kept.parts.is_empty() { kept.by.take() } else { kept.by.clone() };
+        if kept.parts.is_empty() {
+            self.inner.write_back.files.borrow_mut().remove(&file.fid);
+        }
+        for run in runs {
+            let by = by.clone().expect("somebody has written it");
+            let number = kept.next;
+            kept.next += 1;
+            kept.sending.insert(number, (run.offset, run.end()));
+            let client = self.clone();
+            drop(self.env().spawn(async move { client.send_run(by, number, run).await }));
+        }
+        // Its last handle may go with it.
+        drop(kept);
+        drop(by);
+    }
+
+    async fn send_run(&self, by: OpenFile, number: u64, run: Run) {
+        let file = by.state().clone();
+        let _busy = file.busy();
+        loop {
+            let arrived = file.arrived.notified();
+            if !file.kept.borrow().has_to_wait(number) {
+                break;
+            }
+            arrived.await;
+        }
+        let length = run.len();
+        match self.write_pieces(&by, run.offset, length, &Payload::from(run.parts)).await {
+            Ok(written) if written == length => {}
+            Ok(written) => file.lose_as(Errno::ENOSPC, &format!("{} bytes could not be written", length - written)),
+            Err(error) => file.lose_as(error.errno, &error.to_string()),
+        }
+        file.kept.borrow_mut().sending.remove(&number);
+        let here = &self.inner.write_back;
+        here.bytes.set(here.bytes.get() - length as u64);
+        file.arrived.notify_waiters();
+        here.room.notify_waiters();
+    }
+
+    /// Sees to it that nothing is kept for longer than [`limits::KEEP_TERM`].
+    fn look_after_age(&self) {
+        if self.inner.write_back.ageing.replace(true) {
+            return;
+        }
+        let client = self.clone();
+        drop(self.env().spawn(async move {
+            let here = &client.inner.write_back;
+            while !here.files.borrow().is_empty() {
+                client.env().sleep(limits::KEEP_TERM / 2).await;
+                let now = client.env().now();
+                let files: Vec<Fid> = here.files.borrow().iter().copied().collect();
+                for file in files.into_iter().filter_map(|fid| client.inner.file(fid)) {
+                    if now.since(file.kept.borrow().since) >= limits::KEEP_TERM / 2 {
+                        client.start_sending(&file);
+                    }
+                }
+            }
+            here.ageing.set(false);
+        }));
+    }
+}

@@ -1,0 +1,156 @@
+//! Leases on the data of files: whoever holds one may keep back what was written, and send it in larger pieces.
+//!
+//! The only session that has a file open can have one. It ends when its holder has sent everything (after a recall, or before
+//! its last close), says goodbye, or was evicted and can reach none of the file's OSTs any more: never by time alone, as bytes
+//! that were acknowledged may be on their way.
+//!
+//! After a restart every session with a handle that writes is presumed to hold one, until it has said which it does, or is
+//! gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_env::Time;
+use forebay_proto::{Fid, SessionId};
+
+/// One session's lease on the data of one file.
+#[derive(Clone, Copy, Debug)]
+struct Holding {
+    session: SessionId,
+    /// Number of its recall, and when it was asked for.
+    recall: Option<(u64, Time)>,
+}
+
+/// All of them. See the module.
+#[derive(Default)]
+pub struct DataLeases {
+    of: BTreeMap<Fid, Vec<Holding>>,
+    by_session: BTreeMap<SessionId, BTreeSet<Fid>>,
+}
+
+impl DataLeases {
+    /// `session` holds one from now on.
+    pub fn grant(&mut self, session: SessionId, fid: Fid) {
+        if self.by_session.entry(session).or_default().insert(fid) {
+            self.of.entry(fid).or_default().push(Holding { session, recall: None });
+        }
+    }
+
+    /// A session other than `session` holds one.
+    pub fn is_in_the_way(&self, session: SessionId, fid: Fid) -> bool {
+        !self.of.is_empty() && self.of.get(&fid).is_some_and(|all| all.iter().any(|holding| holding.session != session))
+    }
+
+    /// `session` may have one: nobody else does, and its own is not being recalled.
+    pub fn is_free(&self, session: SessionId, fid: Fid) -> bool {
+        let free = |holding: &Holding| holding.session == session && holding.recall.is_none();
+        self.of.get(&fid).is_none_or(|all| all.iter().all(free))
+    }
+
+    /// Sessions other than `session` that hold one, with when it was asked back.
+    pub fn others(&self, session: SessionId, fid: Fid) -> Vec<(SessionId, Option<Time>)> {
+        let all = self.of.get(&fid).into_iter().flatten().filter(|holding| holding.session != session);
+        all.map(|holding| (holding.session, holding.recall.map(|(_, asked)| asked))).collect()
+    }
+
+    /// Files on whose data a session other than `session` holds one.
+    pub fn of_others(&self, session: SessionId) -> Vec<Fid> {
+        self.of.keys().copied().filter(|fid| self.is_in_the_way(session, *fid)).collect()
+    }
+
+    /// It is asked back, under `number`.
+    pub fn recall(&mut self, session: SessionId, fid: Fid, number: u64, now: Time) {
+        let holding = self.of.get_mut(&fid).and_then(|all| all.iter_mut().find(|holding| holding.session == session));
+        if let Some(holding) = holding {
+            holding.recall = Some((number, now));
+        }
+    }
+
+    /// The holder has sent everything, after the recall `number`. False if that was not the last word.
+    pub fn flushed(&mut self, session: SessionId, fid: Fid, number: u64) -> bool {
+        let asked = |holding: &Holding| holding.session == session && holding.recall.is_some_and(|(n, _)| n == number);
+        self.of.get(&fid).is_some_and(|all| all.iter().any(asked)) && self.end(session, fid)
+    }
+
+    /// Nobody has the file open any more. True if somebody held one.
+    pub fn closed(&mut self, fid: Fid) -> bool {
+        let sessions: Vec<SessionId> = self.of.get(&fid).into_iter().flatten().map(|holding| holding.session).collect();
+        sessions.into_iter().filter(|session| self.end(*session, fid)).count() > 0
+    }
+
+    /// After a restart `session` says whether it holds one on a file that it has open.
+    pub fn reclaim(&mut self, session: SessionId, fid: Fid, holds: bool) {
+        if holds {
+            self.grant(session, fid);
+        } else {
+            self.end(session, fid);
+        }
+    }
+
+    /// `session` can write to `fid` no more, or has said that it keeps nothing back. True if it held one.
+    pub fn end(&mut self, session: SessionId, fid: Fid) -> bool {
+        let Some(fids) = self.by_session.get_mut(&session) else { return false };
+        if !fids.remove(&fid) {
+            return false;
+        }
+        if fids.is_empty() {
+            self.by_session.remove(&session);
+        }
+        if let Some(all) = self.of.get_mut(&fid) {
+            all.retain(|holding| holding.session != session);
+            if all.is_empty() {
+                self.of.remove(&fid);
+            }
+        }
+        true
+    }
+
+    /// `session` can write nothing any more. True if it held any.
+    pub fn end_session(&mut self, session: SessionId) -> bool {
+        let fids = self.by_session.get(&session).cloned().unwrap_or_default();
+        fids.into_iter().filter(|fid| self.end(session, *fid)).count() > 0
+    }
+
+    /// `session` holds one, of whichever file.
+    pub fn has_any(&self, session: SessionId) -> bool {
+        self.by_session.contains_key(&session)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_session.values().map(BTreeSet::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+    const F: Fid = Fid { high: 0, low: 7 };
+
+    #[test]
+    fn only_the_answer_to_its_own_recall_ends_a_lease() {
+        let mut leases = DataLeases::default();
+        leases.grant(A, F);
+        assert!(leases.is_in_the_way(B, F) && !leases.is_in_the_way(A, F) && !leases.is_free(B, F));
+        leases.recall(A, F, 4, Time(0));
+        assert!(!leases.flushed(A, F, 3) && !leases.flushed(B, F, 4) && !leases.is_free(A, F));
+        assert!(leases.flushed(A, F, 4) && leases.len() == 0);
+        leases.grant(A, F);
+        assert!(!leases.flushed(A, F, 4), "that was another lease");
+    }
+
+    #[test]
+    fn what_is_presumed_after_a_restart_gives_way_to_what_is_said() {
+        let mut leases = DataLeases::default();
+        let other = Fid { low: 8, ..F };
+        [F, other].into_iter().for_each(|fid| leases.grant(A, fid));
+        leases.grant(B, F);
+        leases.reclaim(A, F, false);
+        leases.reclaim(A, other, true);
+        assert_eq!((leases.others(SessionId(0), F).len(), leases.others(SessionId(0), other).len()), (1, 1));
+        assert!(leases.end_session(B) && !leases.end_session(B) && leases.has_any(A));
+        assert!(leases.closed(other) && leases.len() == 0);
+    }
+}
