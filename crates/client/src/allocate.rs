@@ -59,7 +59,7 @@ impl Client {
         }
         let (client, file) = (self.clone(), file.clone());
         detached(self.env(), async move {
-            client.send_kept(file.state()).await;
+            client.send_kept_through(&file).await?;
             let _busy = file.state().busy();
             file.inner.wrote.set(true);
             file.state().make_sparse();

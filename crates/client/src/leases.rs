@@ -14,7 +14,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
@@ -71,8 +71,8 @@ struct State {
     acknowledged: u64,
     /// Leases that were given up and are to be returned.
     returned: Vec<Fid>,
-    /// Files whose data is leased.
-    data: BTreeSet<Fid>,
+    /// Files whose data the MDT may count as leased to us, and whether we do.
+    data: BTreeMap<Fid, bool>,
     /// Recalls of data after which nothing is kept back any more, to be said.
     flushed: Vec<DataRecall>,
     unheard: Vec<Dropped>,
@@ -255,14 +255,14 @@ impl Leases {
     /// A reply to what was `asked` brought a lease on the data of a file.
     pub fn learn_data(&self, asked: Ticket, fid: Fid) {
         let mut state = self.state.borrow_mut();
-        if state.nodes.get(&fid).map_or(state.forgotten, |node| node.recalled) <= asked.0 {
-            state.data.insert(fid);
-        }
+        let holds = state.nodes.get(&fid).map_or(state.forgotten, |node| node.recalled) <= asked.0;
+        // Even if it does not count here: the MDT may ask it back, and has to be heard.
+        *state.data.entry(fid).or_default() |= holds;
     }
 
     /// The data of `fid` is leased.
     pub fn holds_data(&self, fid: Fid) -> bool {
-        self.state.borrow().data.contains(&fid)
+        self.state.borrow().data.get(&fid) == Some(&true)
     }
 
     /// The same, and the MDT was heard lately: it has not given it to somebody else.

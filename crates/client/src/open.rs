@@ -180,7 +180,7 @@ impl Client {
             let request = Open { caller: caller.clone(), fid, flags, handle };
             let changes = mode.write || mode.truncate;
             if mode.truncate {
-                client.send_kept_of(fid).await;
+                client.send_kept_of(fid).await?;
             }
             if changes {
                 client.inner.leases.touch(fid);
@@ -260,13 +260,14 @@ impl Client {
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
     async fn end(self, file: Rc<FileState>, handle: u64, wrote: bool) -> ClientResult<()> {
-        self.send_kept(&file).await;
+        // What is lost of it, `close` reports.
+        let _ = self.send_kept(&file).await;
         file.idle().await;
         file.handles.set(file.handles.get() - 1);
         if file.handles.get() == 0 {
             // With the last one the lease on the data ends, unless the MDT hears of another one first, whose reply brings it.
             self.inner.leases.end_data(file.fid);
-            self.send_kept(&file).await;
+            let _ = self.send_kept(&file).await;
         }
         let size = *file.size.borrow();
         let (attr_epoch, mtime_ns) = file.time();

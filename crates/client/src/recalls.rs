@@ -62,7 +62,8 @@ impl Inner {
         };
         let (client, session) = (Client { inner: self.clone() }, session.clone());
         drop(self.env.spawn(async move {
-            client.send_kept(&file).await;
+            // Sent or lost, nothing of it comes later.
+            let _ = client.send_kept(&file).await;
             client.inner.leases.flushed(recall);
             // The other question may be waiting for its answer just now.
             if let Some(question) = client.inner.leases.question() {

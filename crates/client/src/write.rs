@@ -48,7 +48,7 @@ impl Client {
         }
         let (client, file) = (self.clone(), file.clone());
         detached(self.env(), async move {
-            client.send_kept(file.state()).await;
+            client.send_kept_through(&file).await?;
             client.write_all(&file, offset, length, &data).await
         })
         .await

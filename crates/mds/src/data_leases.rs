@@ -4,8 +4,8 @@
 //! its last close), says goodbye, or was evicted and can reach none of the file's OSTs any more: never by time alone, as bytes
 //! that were acknowledged may be on their way.
 //!
-//! After a restart every session with a handle that writes is presumed to hold one, until it has said which it does, or is
-//! gone.
+//! After a restart every session with a handle that writes is presumed to hold one, until it has come back and said which it
+//! does, or is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,8 @@ struct Holding {
     session: SessionId,
     /// Number of its recall, and when it was asked for.
     recall: Option<(u64, Time)>,
+    /// Nobody has said so since the restart.
+    presumed: bool,
 }
 
 /// All of them. See the module.
@@ -30,8 +32,31 @@ pub struct DataLeases {
 impl DataLeases {
     /// `session` holds one from now on.
     pub fn grant(&mut self, session: SessionId, fid: Fid) {
-        if self.by_session.entry(session).or_default().insert(fid) {
-            self.of.entry(fid).or_default().push(Holding { session, recall: None });
+        self.end(session, fid);
+        self.add(session, fid, false);
+    }
+
+    /// `session` may have held one before the restart.
+    pub fn presume(&mut self, session: SessionId, fid: Fid) {
+        if self.of.get(&fid).is_none_or(|all| all.iter().all(|holding| holding.session != session)) {
+            self.add(session, fid, true);
+        }
+    }
+
+    fn add(&mut self, session: SessionId, fid: Fid, presumed: bool) {
+        self.by_session.entry(session).or_default().insert(fid);
+        self.of.entry(fid).or_default().push(Holding { session, recall: None, presumed });
+    }
+
+    /// Everybody who came back has said what they hold; the others, for whom `is_back` is false, are on their way out.
+    pub fn recovered(&mut self, is_back: impl Fn(SessionId) -> bool) {
+        let presumed = |(fid, all): (&Fid, &Vec<Holding>)| -> Vec<(SessionId, Fid)> {
+            let over = all.iter().filter(|holding| holding.presumed && is_back(holding.session));
+            over.map(|holding| (holding.session, *fid)).collect()
+        };
+        let over: Vec<_> = self.of.iter().flat_map(presumed).collect();
+        for (session, fid) in over {
+            self.end(session, fid);
         }
     }
 
@@ -145,10 +170,13 @@ mod tests {
     fn what_is_presumed_after_a_restart_gives_way_to_what_is_said() {
         let mut leases = DataLeases::default();
         let other = Fid { low: 8, ..F };
-        [F, other].into_iter().for_each(|fid| leases.grant(A, fid));
-        leases.grant(B, F);
+        let third = Fid { low: 9, ..F };
+        [F, other, third].into_iter().for_each(|fid| leases.presume(A, fid));
+        leases.presume(B, F);
         leases.reclaim(A, F, false);
         leases.reclaim(A, other, true);
+        leases.recovered(|session| session == A);
+        assert_eq!(leases.others(SessionId(0), third).len(), 0, "it came back, and did not name it");
         assert_eq!((leases.others(SessionId(0), F).len(), leases.others(SessionId(0), other).len()), (1, 1));
         assert!(leases.end_session(B) && !leases.end_session(B) && leases.has_any(A));
         assert!(leases.closed(other) && leases.len() == 0);

@@ -230,7 +230,8 @@ impl Mds {
         let mut result = op(&mut tx);
         *effects = std::mem::take(&mut tx.effects);
         let mut kept = sharing.kept();
-        if result.is_ok() && !origin.is_replay {
+        // What is brought back after a restart was there before any lease that is.
+        if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() {
             let changes = effects.changes().filter(|fid| memory.kept.is_in_the_way(origin.session, *fid, Use::Changes));
             kept.extend(changes.map(|fid| (fid, Use::Changes)));
         }

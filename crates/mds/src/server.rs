@@ -83,7 +83,7 @@ impl Mds {
         overlay(&mut memory.default_layout, &options.default_layout);
         memory.kept = Leases::new(store.incarnation());
         for (session, fid) in memory.opens.writers() {
-            memory.kept.data.grant(session, fid);
+            memory.kept.data.presume(session, fid);
         }
         let description = store.identity().target.to_string();
         let mds = Rc::new(Self {
@@ -306,6 +306,9 @@ impl Service for Mds {
     }
 
     async fn recovered(self: Rc<Self>) {
+        if let Ok(target) = self.target() {
+            self.memory.borrow_mut().kept.data.recovered(|session| target.has_session(session));
+        }
         self.start_background().await;
     }
 

@@ -23,7 +23,9 @@ use forebay_proto::{
 };
 use forebay_rpc::Call;
 
-use crate::{Client, OpenFile, errors::Trouble, file::FileState, limits, payload::Payload, tasks::try_all};
+use crate::{
+    Client, ClientResult, OpenFile, errors::Trouble, file::FileState, limits, payload::Payload, tasks::try_all,
+};
 use parts::{Parts, Run};
 
 /// What a client keeps back, of all files.
@@ -172,34 +174,45 @@ impl Client {
         true
     }
 
-    /// Sends everything that was written to the file before, and waits until it is there.
-    pub(crate) async fn send_kept(&self, file: &Rc<FileState>) {
+    /// Sends everything that was written to the file before, and waits until it is there. Fails if meanwhile some was lost:
+    /// what comes next would not see it.
+    pub(crate) async fn send_kept(&self, file: &Rc<FileState>) -> ClientResult<()> {
         if file.kept.borrow().is_clean() {
-            return;
+            return Ok(());
         }
+        let losses = file.losses();
         self.start_sending(file);
         let next = file.kept.borrow().next;
         loop {
             let arrived = file.arrived.notified();
             if file.kept.borrow().has_sent(next) {
-                return;
+                break;
             }
             arrived.await;
         }
+        if file.losses() == losses { Ok(()) } else { Err(file.loss()) }
     }
 
     /// The same of `fid`, if it is open here.
-    pub(crate) async fn send_kept_of(&self, fid: Fid) {
-        if let Some(file) = self.inner.file(fid) {
-            self.send_kept(&file).await;
+    pub(crate) async fn send_kept_of(&self, fid: Fid) -> ClientResult<()> {
+        match self.inner.file(fid) {
+            Some(file) => self.send_kept(&file).await,
+            None => Ok(()),
         }
+    }
+
+    /// The same through a handle, which need not report the loss again.
+    pub(crate) async fn send_kept_through(&self, file: &OpenFile) -> ClientResult<()> {
+        let sent = self.send_kept(file.state()).await;
+        file.report().and(sent)
     }
 
     /// The same of all files.
     pub(crate) async fn send_everything_kept(&self) {
         self.start_sending_everything();
         for file in self.inner.open_files() {
-            self.send_kept(&file).await;
+            // Its handles report what was lost, and `sync_all`.
+            let _ = self.send_kept(&file).await;
         }
     }
 
@@ -244,10 +257,15 @@ impl Client {
             arrived.await;
         }
         let length = run.len();
-        match self.write_pieces(&by, run.offset, length, &Payload::from(run.parts)).await {
-            Ok(written) if written == length => {}
-            Ok(written) => file.lose_as(Errno::ENOSPC, &format!("{} bytes could not be written", length - written)),
-            Err(error) => file.lose_as(error.errno, &error.to_string()),
+        let lost = match self.write_pieces(&by, run.offset, length, &Payload::from(run.parts)).await {
+            Ok(written) if written == length => None,
+            Ok(written) => Some((Errno::ENOSPC, format!("{} bytes could not be written", length - written))),
+            Err(error) => Some((error.errno, error.to_string())),
+        };
+        if let Some((errno, reason)) = lost {
+            self.env().log(&format!("client: what was kept back of {} is lost: {reason}", file.fid));
+            self.inner.lost_requests.set(self.inner.lost_requests.get() + 1);
+            file.lose_as(errno, &reason);
         }
         file.kept.borrow_mut().sending.remove(&number);
         let here = &self.inner.write_back;
