@@ -37,7 +37,7 @@ pub struct MountArgs {
     /// Where: a directory
     #[arg(value_name = "MNT")]
     pub mnt: PathBuf,
-    /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, ro, suid,
+    /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, writeback=SIZE, ro, suid,
     /// dev, noexec, allow_other, transport=auto|dev|uring
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,

@@ -20,6 +20,8 @@ pub struct Options {
     pub rpc_bytes: Option<u32>,
     /// Data requests in flight to one OST.
     pub rpcs_in_flight: Option<usize>,
+    /// Most bytes of small writes that are kept back for a moment.
+    pub write_back_bytes: Option<u64>,
     /// No changes through this mount.
     pub read_only: bool,
     /// Device files are devices.
@@ -86,6 +88,7 @@ impl Options {
                 let count = count.parse().ok().filter(|count| (1..=64).contains(count));
                 self.rpcs_in_flight = Some(count.ok_or("give a number from 1 to 64")?);
             }
+            ("writeback", size) => self.write_back_bytes = Some(parse_write_back(size)?),
             ("transport", name) => self.transport = name.parse()?,
             ("ro", "") => self.read_only = true,
             ("dev", "") => self.devices = true,
@@ -106,6 +109,7 @@ impl Options {
         options.pin_bytes = self.pin_bytes.unwrap_or(options.pin_bytes);
         options.max_rpc_bytes = self.rpc_bytes.unwrap_or(options.max_rpc_bytes);
         options.rpcs_in_flight = self.rpcs_in_flight.unwrap_or(options.rpcs_in_flight);
+        options.write_back_bytes = self.write_back_bytes.unwrap_or(options.write_back_bytes);
         options.description = description;
         options
     }
@@ -127,6 +131,12 @@ fn parse_rpc_bytes(text: &str) -> Result<u32, String> {
     if fits { Ok(bytes as u32) } else { Err("use a multiple of 64KiB up to 4MiB".into()) }
 }
 
+fn parse_write_back(text: &str) -> Result<u64, String> {
+    let bytes = if text == "0" { 0 } else { parse_size(text)? };
+    let fits = bytes == 0 || (1 << 20..=4 << 30).contains(&bytes);
+    if fits { Ok(bytes) } else { Err("use 1MiB to 4GiB, or 0 to send every write at once".into()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,11 +147,12 @@ mod tests {
 
     #[test]
     fn options_of_fstab_are_understood() {
-        let options = parse("defaults,_netdev,commit=commit,pin=64MiB,rpc=1MiB,rpcs_in_flight=4,ro").expect("options");
+        let options = parse("defaults,_netdev,commit=commit,pin=64MiB,rpc=1MiB,rpcs_in_flight=4,writeback=0,ro")
+            .expect("options");
         assert_eq!(options.level, Some(CommitLevel::Commit));
         assert_eq!(
-            (options.pin_bytes, options.rpc_bytes, options.rpcs_in_flight),
-            (Some(64 << 20), Some(1 << 20), Some(4))
+            (options.pin_bytes, options.rpc_bytes, options.rpcs_in_flight, options.write_back_bytes),
+            (Some(64 << 20), Some(1 << 20), Some(4), Some(0))
         );
         assert!(options.read_only && !options.allow_other && options.devices && options.set_ids);
         assert!(parse("noexec,nosuid,x-systemd.automount").expect("options").no_exec);
@@ -158,6 +169,7 @@ mod tests {
             ("commit=soon", "memory, data or commit"),
             ("rpc=47008", "64KiB"),
             ("rpcs_in_flight=0", "1 to 64"),
+            ("writeback=1KiB", "1MiB to 4GiB"),
             ("pin=lots", "not a size"),
             ("transport=pigeon", "auto, dev or uring"),
             ("frobnicate", "no such option"),
