@@ -115,9 +115,9 @@ impl Core {
     fn store_status(&self) -> Value {
         let (stats, recovery) = (self.store.stats(), self.store.recovery());
         json!({
-            "commits": stats.commits,
-            "commit_us_mean": stats.commit_us.checked_div(stats.commits).unwrap_or(0),
-            "commit_us_max": stats.commit_us_max,
+            "commits": stats.commits(),
+            "commit_us_mean": stats.commit_us.sum().checked_div(stats.commits()).unwrap_or(0),
+            "commit_us_max": stats.commit_us.max(),
             "transactions": stats.transactions,
             "user_bytes": stats.user_bytes,
             "device_bytes": stats.device_bytes,
