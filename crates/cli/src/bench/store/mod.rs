@@ -7,7 +7,7 @@
 
 mod age;
 mod args;
-mod load;
+pub(super) mod load;
 mod raw;
 mod site;
 
