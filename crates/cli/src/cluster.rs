@@ -51,6 +51,12 @@ pub struct Description {
     /// When replies of the mount may leave: data, commit, memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// Where its processes serve metrics: this address, and the ports behind it. `None` = nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
+    /// Other machines may ask there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub metrics_public: bool,
     /// All targets.
     #[serde(rename = "target")]
     pub targets: Vec<TargetEntry>,
@@ -267,6 +273,8 @@ mod tests {
             separate: true,
             mount: None,
             commit: None,
+            metrics: Some("127.0.0.1:9870".into()),
+            metrics_public: false,
             targets: vec![target("OST0000", "tcp:127.0.0.1:7000"), target("MDT0000", "unix:run/MDT0000.sock")],
         };
         Cluster { dir: dir.into(), description }

@@ -14,6 +14,7 @@ mod format;
 mod fsck;
 mod fuse_mount;
 mod layout;
+mod metrics;
 mod mirror;
 mod mount;
 mod mount_options;

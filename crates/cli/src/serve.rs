@@ -8,6 +8,7 @@ use forebay_env::{Address, real};
 use crate::{
     cluster::Cluster,
     error::{CliError, CliResult, Doing},
+    metrics,
     server::{self, Ready, Serving},
     stop,
     units::parse_duration,
@@ -28,21 +29,44 @@ pub struct ServeArgs {
     /// After a restart, how long to wait for the clients of before
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub recovery_window: Option<Duration>,
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
+}
+
+/// Where to be asked for metrics.
+#[derive(Clone, Debug, Default, Args)]
+pub struct MetricsArgs {
+    /// Serve metrics (Prometheus, OpenMetrics) at http://HOST:PORT/metrics [default: not at all]
+    #[arg(long, value_parser = metrics::parse_address, value_name = "HOST:PORT")]
+    pub metrics: Option<Address>,
+    /// Other machines may ask for metrics: --metrics takes addresses beyond loopback
+    #[arg(long, requires = "metrics")]
+    pub metrics_public: bool,
+}
+
+impl MetricsArgs {
+    /// The place, if metrics are asked for. Errors: one that others could reach, without saying so.
+    pub fn place(&self) -> CliResult<Option<metrics::Place>> {
+        let place = self.metrics.clone().map(|address| metrics::Place { address, public: self.metrics_public });
+        place.iter().try_for_each(metrics::refuse_public)?;
+        Ok(place)
+    }
 }
 
 /// Serves until SIGTERM or Ctrl-C; says in one line when it is ready.
 pub fn run(args: &ServeArgs) -> CliResult {
     let stop = stop::requested();
-    let targets = plan(args)?;
-    real::run(|env| async move { server::serve_all(&env, targets, stop, announce).await })
+    let (targets, metrics) = (plan(args)?, args.metrics.place()?);
+    real::run(|env| async move { server::serve_all(&env, targets, metrics, stop, announce).await })
 }
 
-fn announce(ready: &[Ready]) {
+fn announce(ready: &[Ready], metrics: Option<&Address>) {
     let one = |ready: &Ready| {
         let addresses: Vec<String> = ready.addresses.iter().map(Address::to_string).collect();
         format!("{} at {}", ready.id, addresses.join(" and "))
     };
-    println!("serving {}", ready.iter().map(one).collect::<Vec<_>>().join(", "));
+    let metrics = metrics.map_or(String::new(), |address| format!("; metrics at {}", metrics::url(address)));
+    println!("serving {}{metrics}", ready.iter().map(one).collect::<Vec<_>>().join(", "));
 }
 
 /// Which directory listens where.
@@ -98,13 +122,17 @@ fn split_port(text: &str) -> CliResult<(&str, u16)> {
     Ok((host, port.parse().map_err(|_| wrong())?))
 }
 
-/// Whoever reaches a port is believed in this version, so nobody from outside may reach it.
-pub fn refuse_beyond_loopback(address: &Address) -> CliResult {
-    let Address::Tcp(text) = address else { return Ok(()) };
+/// True if only this machine reaches it. Errors: it is no address.
+pub fn is_loopback(address: &Address) -> CliResult<bool> {
+    let Address::Tcp(text) = address else { return Ok(true) };
     let (host, _) = split_port(text)?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    if is_loopback {
+    Ok(host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+}
+
+/// Whoever reaches a port is believed in this version, so nobody from outside may reach it.
+pub fn refuse_beyond_loopback(address: &Address) -> CliResult {
+    if is_loopback(address)? {
         return Ok(());
     }
     Err(CliError::usage(format!(

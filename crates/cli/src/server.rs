@@ -19,6 +19,7 @@ use forebay_target::{Target, TargetOptions};
 use crate::{
     error::{CliError, CliResult, Doing},
     format::utf8,
+    metrics::{self, Answerer},
     units::show_seconds,
 };
 
@@ -96,10 +97,17 @@ impl Drop for Starting {
 pub async fn serve_all(
     env: &Env,
     targets: Vec<Serving>,
+    metrics: Option<metrics::Place>,
     mut stop: watch::Receiver<bool>,
-    on_ready: impl FnOnce(&[Ready]),
+    on_ready: impl FnOnce(&[Ready], Option<&Address>),
 ) -> CliResult {
     let count = targets.len();
+    // Taken first: a port that is not free costs no target a start.
+    let door = match &metrics {
+        Some(place) => Some(metrics::listen(env, place).await?),
+        None => None,
+    };
+    let mut askers = Vec::new();
     let (sender, mut ready) = mpsc::unbounded_channel();
     let (stage, hears) = watch::channel(Stage::Serving);
     let (mdts, mut mdts_stopped) = mpsc::unbounded_channel();
@@ -107,8 +115,10 @@ pub async fn serve_all(
     let mut shards = Vec::new();
     for serving in targets {
         let line = line.clone();
+        let (asker, answerer) = metrics::line();
+        askers.push(asker);
         let name = serving.dir.file_name().map_or("target".into(), |name| name.to_string_lossy().into_owned());
-        let serve = move |env: Env| async move { serve_one(&env, &serving, line).await };
+        let serve = move |env: Env| async move { serve_one(&env, &serving, line, answerer).await };
         shards.push(env.spawn_shard(&name, serve));
     }
     drop(line);
@@ -122,8 +132,11 @@ pub async fn serve_all(
     }
     if listening.len() == count {
         listening.sort_by_key(|ready: &Ready| ready.id);
-        on_ready(&listening);
+        let address = door.as_ref().map(forebay_env::Listener::address);
+        let page = door.map(|door| env.spawn(metrics::serve(env.clone(), door, askers)));
+        on_ready(&listening, address.as_ref());
         wait_for_stop(env, &mut stop, ready).await;
+        page.inspect(forebay_env::Task::abort);
         stage.send_replace(Stage::Mdts);
         // Ends when the last of them has let go of its end.
         let _ = mdts_stopped.recv().await;
@@ -150,7 +163,7 @@ async fn wait_for_stop(
     }
 }
 
-async fn serve_one(env: &Env, serving: &Serving, line: Line) -> CliResult {
+async fn serve_one(env: &Env, serving: &Serving, line: Line, answerer: Answerer) -> CliResult {
     let Line { ready, mut stage, mdts } = line;
     let mut starting = Starting { ready, is_ready: false };
     let store = open_store(env, serving).await?;
@@ -166,7 +179,9 @@ async fn serve_one(env: &Env, serving: &Serving, line: Line) -> CliResult {
     let result = match served {
         Ok((server, addresses)) => {
             starting.done(Ready { id, addresses });
+            let answering = env.spawn(answerer.answer(server.target.clone()));
             let _ = stage.wait_for(|stage| *stage >= last).await;
+            answering.abort();
             server.close().await;
             Ok(())
         }

@@ -21,7 +21,7 @@ use crate::{
     down,
     error::{CliError, CliResult, Doing},
     format::{self, format_target},
-    mount, mounts,
+    metrics, mount, mounts,
     processes::{self, Background, PidFile, Starting},
     progress::{self, Counts},
     serve,
@@ -82,22 +82,35 @@ pub struct UpArgs {
     /// A process per target (first use only)
     #[arg(long)]
     pub separate: bool,
+    /// Serve metrics (Prometheus, OpenMetrics) at http://HOST:PORT/metrics, with --separate at the ports behind it too; or
+    /// `off` [default: as last time, else off]
+    #[arg(long, value_parser = metrics::of_cluster::parse, value_name = "HOST:PORT")]
+    pub metrics: Option<metrics::of_cluster::Asked>,
+    /// Other machines may ask for metrics: --metrics takes addresses beyond loopback
+    #[arg(long, requires = "metrics")]
+    pub metrics_public: bool,
 }
 
 /// Brings it up and says where it is.
 pub fn run(args: &UpArgs) -> CliResult {
+    let metrics = metrics::of_cluster::Wanted::of(args)?;
     let mut cluster = open(args)?;
     let _lock = Lock::take(&cluster)?;
     stop_stopped(&cluster)?;
+    metrics.iter().try_for_each(|wanted| wanted.set(&mut cluster))?;
     start_servers(&cluster)?;
+    let said = match &metrics::of_cluster::urls(&cluster)[..] {
+        [] => String::new(),
+        urls => format!("; metrics at {}", urls.join(", ")),
+    };
     if args.no_mount {
-        println!("serving {} and {} OSTs in {}", TargetId::mdt(0), cluster.ost_count(), cluster.dir.display());
+        println!("serving {} and {} OSTs in {}{said}", TargetId::mdt(0), cluster.ost_count(), cluster.dir.display());
         return Ok(());
     }
     let mnt = mount_point(args, &mut cluster)?;
     mount::ensure(&cluster, &mnt)?;
     println!(
-        "{} and {} OSTs in {}, mounted at {}",
+        "{} and {} OSTs in {}, mounted at {}{said}",
         TargetId::mdt(0),
         cluster.ost_count(),
         cluster.dir.display(),
@@ -192,6 +205,8 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
         separate: args.separate,
         mount: None,
         commit: args.commit.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned()),
+        metrics: None,
+        metrics_public: false,
         targets: ids.iter().zip(listen).map(entry).collect(),
     };
     let cluster = Cluster { dir, description };
@@ -370,6 +385,10 @@ pub fn server_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)
 pub fn start_server(cluster: &Cluster, name: &str, targets: &[cluster::Target]) -> CliResult<Starting> {
     let map = cluster.dir.join(cluster::FILE);
     let mut args = vec!["serve".to_owned(), "--map".to_owned(), format::utf8(&map)?];
+    if let Some(address) = metrics::of_cluster::address(cluster, name)? {
+        args.extend(["--metrics".to_owned(), metrics::plain(&address)]);
+        args.extend(cluster.description.metrics_public.then(|| "--metrics-public".to_owned()));
+    }
     for target in targets {
         args.push(format::utf8(&target.dir)?);
     }

@@ -215,3 +215,35 @@ fn cpu_costs_are_told_for_client_and_servers_and_leave_nothing_behind() {
     let text = std::fs::read_to_string(toml).expect("the file");
     assert!(text.contains("[message.write]") && text.contains("server_byte_ns"), "{text}");
 }
+
+#[test]
+fn obdfilter_survey_measures_every_layer() {
+    let scratch = Scratch::new("survey");
+    let dir = format!("{}/stores", scratch.path());
+    // Held while four ports behind it are looked at: they were free a moment ago.
+    let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = held.local_addr().expect("an address").port().min(65_000);
+    drop(held);
+    let listen = format!("127.0.0.1:{port}");
+    let flags = ["bench", "obdfilter-survey", &dir, "--size", "8MiB", "--thrhi", "4", "--listen", &listen];
+    let report = json(forebay().args(flags).args(["--rsz", "256KiB", "-i", "2", "--json"]));
+    assert_eq!((&report["bench"], &report["parameters"]["osts"]), (&"obdfilter-survey".into(), &2.into()));
+    let rows = report["rows"].as_array().expect("rows");
+    // (objects, threads): 1 and 1, 2, 4; 2 and 2, 4.
+    assert_eq!(rows.len(), 4 * 5 * 3, "{report}");
+    for (number, row) in rows.iter().enumerate() {
+        assert_eq!(row["case"], ["disk", "network", "netdisk", "striped"][number / 15]);
+        assert_eq!(row["phase"], ["write", "rewrite", "read"][number % 3]);
+        assert_eq!((row["unit"].as_str(), row["n"].as_u64()), (Some("MiB/s"), Some(2)));
+        assert!(row["value"].as_f64() > Some(0.0) && row["objects"].as_u64() <= row["threads"].as_u64(), "{row}");
+        assert_eq!(row["repetitions"][0]["MiB"], 16.0, "8 MiB to each of two OSTs");
+    }
+    assert_eq!(scratch.names(), Vec::<String>::new(), "nothing is left");
+    for (wrong, words) in
+        [(&["--rsz", "3000"][..], "--rsz"), (&["--size", "1MiB"], "--size"), (&["--case", "x"], "case")]
+    {
+        let output = forebay().args(["bench", "obdfilter-survey", &dir]).args(wrong).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(words), "{wrong:?}: {said}");
+    }
+}

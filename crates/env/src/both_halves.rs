@@ -70,6 +70,9 @@ fn a_disk_reads_what_was_written_whatever_the_parts() {
         disk.write(4096, vec![vec![2; 100].into(), vec![3; 3996].into(), aligned.clone()]).await.unwrap();
         disk.write_durable(16384, vec![aligned]).await.unwrap();
         disk.flush().await.unwrap();
+        let requests = disk.clone().requests();
+        assert_eq!((requests.writes.count(), requests.writes.sum(), requests.durable_writes), (2, 12288, 1));
+        assert_eq!((requests.reads.count(), requests.flushes), (0, 1));
         drop(disk);
         let disk = env.open_disk(&path, OpenDisk::default()).await.unwrap();
         let bytes = disk.read(0, 20480).await.unwrap();

@@ -3,14 +3,41 @@
 //! A write is durable only after a [`Disk::flush`] that began after the write completed. Until then a crash may keep
 //! it, lose it, or tear it at any sector. Writes in flight together may reach the medium in any order.
 
+use std::{cell::RefCell, rc::Rc};
+
 use bytes::Bytes;
+use forebay_proto::Histogram;
 
 use crate::{AlignedBuf, EnvError, EnvErrorKind, EnvResult, SECTOR_BYTES};
 
 /// An open disk. Clones share it; the last one closes it.
 #[derive(Clone)]
 pub struct Disk {
-    pub(crate) half: DiskHalf,
+    half: DiskHalf,
+    requests: Rc<RefCell<DiskRequests>>,
+}
+
+/// What was asked of a disk since it was opened: one count per request, of its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskRequests {
+    /// Reads.
+    pub reads: Histogram,
+    /// Writes, durable ones among them.
+    pub writes: Histogram,
+    /// Writes that were to be durable when they complete.
+    pub durable_writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+}
+
+impl DiskRequests {
+    /// Adds what was asked of another one.
+    pub fn add(&mut self, other: &Self) {
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
+        self.durable_writes += other.durable_writes;
+        self.flushes += other.flushes;
+    }
 }
 
 #[derive(Clone)]
@@ -39,6 +66,15 @@ pub struct DiskInfo {
 }
 
 impl Disk {
+    pub(crate) fn new(half: DiskHalf) -> Self {
+        Self { half, requests: Rc::default() }
+    }
+
+    /// What was asked of it so far, through all clones.
+    pub fn requests(&self) -> DiskRequests {
+        self.requests.borrow().clone()
+    }
+
     /// Size and the like.
     pub fn info(&self) -> DiskInfo {
         match &self.half {
@@ -49,6 +85,7 @@ impl Disk {
 
     /// Reads `len` bytes at `offset`; both are multiples of the sector. Errors: `Medium`, `InvalidInput` beyond the end.
     pub async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
+        self.requests.borrow_mut().reads.record(len as u64);
         match &self.half {
             DiskHalf::Real(d) => d.read(offset, len).await,
             DiskHalf::Sim(d) => d.read(offset, len).await,
@@ -62,6 +99,7 @@ impl Disk {
     /// future may be dropped without undoing it. Errors: `Medium`, `NoSpace`, `InvalidInput`.
     pub fn write(&self, offset: u64, parts: Vec<Bytes>) -> impl Future<Output = EnvResult<()>> + 'static {
         let disk = self.clone();
+        self.requests.borrow_mut().writes.record(bytes_of(&parts));
         let ticket = match &disk.half {
             DiskHalf::Real(d) => WriteTicket::Real(d.submit_write(offset, parts)),
             DiskHalf::Sim(d) => WriteTicket::Sim(d.submit_write(offset, parts)),
@@ -78,6 +116,7 @@ impl Disk {
     /// Makes every write that completed before this call durable. Errors: `FlushFailed`, which sticks: every later
     /// flush of this disk fails too.
     pub async fn flush(&self) -> EnvResult<()> {
+        self.requests.borrow_mut().flushes += 1;
         match &self.half {
             DiskHalf::Real(d) => d.flush().await,
             DiskHalf::Sim(d) => d.flush().await,
@@ -87,11 +126,20 @@ impl Disk {
     /// Writes, then makes durable this write (and perhaps others): the journal's commit in one request where the
     /// device can (RWF_DSYNC), else a write and a flush.
     pub async fn write_durable(&self, offset: u64, parts: Vec<Bytes>) -> EnvResult<()> {
+        {
+            let mut requests = self.requests.borrow_mut();
+            requests.writes.record(bytes_of(&parts));
+            requests.durable_writes += 1;
+        }
         match &self.half {
             DiskHalf::Real(d) => d.write_durable(offset, parts).await,
             DiskHalf::Sim(d) => d.write_durable(offset, parts).await,
         }
     }
+}
+
+fn bytes_of(parts: &[Bytes]) -> u64 {
+    parts.iter().map(|part| part.len() as u64).sum()
 }
 
 enum WriteTicket {

@@ -1,6 +1,6 @@
 //! Objects through sessions, on simulated machines: written, read, cut, destroyed, and the server killed in between.
 
-use std::{task::Poll, time::Duration};
+use std::{cell::RefCell, rc::Rc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use forebay_env::{
@@ -18,7 +18,7 @@ use forebay_proto::{
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
 use forebay_store::{FormatOptions, OpenOptions, Store};
-use forebay_target::TargetOptions;
+use forebay_target::{Target, TargetMetrics, TargetOptions};
 
 const CLUSTER: Uuid = Uuid([7; 16]);
 const FID: Fid = Fid { high: 0, low: 5 << 20 | 9 };
@@ -28,6 +28,8 @@ struct World {
     server: NodeId,
     session: ClientSession,
     writes: std::cell::Cell<u64>,
+    /// Of the last boot.
+    target: Rc<RefCell<Option<Target>>>,
 }
 
 fn address() -> Address {
@@ -56,22 +58,28 @@ impl World {
             pins: PinBudget::new(16 << 20),
         };
         let session = ClientSession::start(&sim.env(client), options);
-        let world = World { sim, server, session, writes: std::cell::Cell::new(0) };
+        let world = World { sim, server, session, writes: std::cell::Cell::new(0), target: Rc::default() };
         world.boot();
         world
     }
 
     fn boot(&self) {
+        let booted = self.target.clone();
         self.sim.start(self.server, |env| async move {
             let store = Store::open(&env, "/ost", &OpenOptions::default()).await.expect("opens");
             let listener = env.listen(&address()).await.expect("listens");
             let (_oss, target) = Oss::start(&env, store, TargetOptions::default()).await.expect("starts");
+            *booted.borrow_mut() = Some(target.clone());
             target.serve(listener).await;
         });
     }
 
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.sim.block_on(future)
+    }
+
+    fn metrics(&self) -> TargetMetrics {
+        self.target.borrow().as_ref().expect("it was booted").metrics()
     }
 
     fn object(&self, truncate_epoch: u64) -> ObjectRef {
@@ -324,5 +332,31 @@ fn room_that_is_set_aside_is_there_on_a_full_target_after_its_death_too() {
         for at in 0..30 {
             world.write(2, at << 20, &pattern(3, 1 << 20)).await.unwrap();
         }
+    });
+}
+
+#[test]
+fn sizes_that_were_asked_for_add_up_to_what_was_written_and_read() {
+    let world = World::new(31);
+    world.run(async {
+        let lengths = [1usize, 4096, 4096, 5000, 65_536, 300_000, 1 << 20];
+        let mut at = 0;
+        for length in lengths {
+            world.write(0, at, &vec![3; length]).await.expect("writes");
+            at += length as u64;
+        }
+        let refused = world.read(0, 0, u32::MAX).await;
+        assert!(refused.is_err(), "and is not counted");
+        world.read(0, 0, 4096).await.expect("reads");
+        world.read(0, 5000, 70_000).await.expect("reads");
+        let metrics = world.metrics();
+        let (writes, reads) = (&metrics.asked.writes, &metrics.asked.reads);
+        assert_eq!((writes.count(), writes.sum()), (7, at));
+        assert_eq!((writes.count_within(0, 4096), writes.count_within(1 << 19, 1 << 20)), (3, 1));
+        assert_eq!((reads.count(), reads.sum(), reads.max()), (2, 74_096, 70_000));
+        assert_eq!(metrics.store.user_bytes, at, "the store placed the same bytes");
+        let data = &metrics.devices[0];
+        assert!(data.part == "data" && data.requests.writes.sum() >= at && data.requests.reads.sum() >= 74_096);
+        assert!(metrics.pinned_bytes >= at, "nothing is committed yet");
     });
 }

@@ -5,6 +5,7 @@
 pub mod codec;
 pub mod crc;
 pub mod error;
+pub mod histogram;
 pub mod ids;
 pub mod layout;
 pub mod limits;
@@ -14,6 +15,7 @@ pub mod uuid;
 
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};
 pub use error::{Errno, ErrorReply};
+pub use histogram::Histogram;
 pub use ids::{ClientId, Fid, FidSequence, Incarnation, SessionId, TargetId, TargetKind, Transno, WriteId};
 pub use layout::{Component, FOR_EVER, Layout, StripePiece};
 pub use locks::LockList;

@@ -80,8 +80,8 @@ async fn append(env: &Env, dir: &str, mib: u64, depth: u64, payload: &Bytes) -> 
         "  {} runs, {:.3} device bytes per byte, {} commits of {} us on average, {} checkpoints",
         stats.runs,
         stats.device_bytes as f64 / stats.user_bytes as f64,
-        stats.commits,
-        stats.commit_us / stats.commits.max(1),
+        stats.commits(),
+        stats.commit_us.sum() / stats.commits().max(1),
         stats.checkpoints
     );
     let fid = Fid { high: 0, low: 9 };
@@ -136,7 +136,7 @@ async fn commits(env: &Env, dir: &str) {
         "200000 rows applied at {:.0}/s; {} checkpoints, {} commits",
         200_000.0 / applied.as_secs_f64(),
         stats.checkpoints,
-        stats.commits
+        stats.commits()
     );
     store.close().await.expect("close");
 }

@@ -12,7 +12,7 @@ use forebay_proto::{Fid, Transno, WriteId, crc::crc64};
 
 use crate::{
     StoreResult,
-    commit::BegunCheckpoint,
+    commit::{BegunCheckpoint, Close},
     core::{Core, location_place},
     journal::RootLocation,
     limits,
@@ -83,7 +83,7 @@ impl Core {
         if self.checkpoints.get().wanted == self.checkpoints.get().finished {
             self.want_checkpoint();
         }
-        self.demand_commit();
+        self.demand_commit(Close::Size);
         let begun = self.until(|| self.commit.borrow_mut().snapshot.take()).await?;
         let root = self.write_pages().await?;
         let known = self.alloc.borrow().known_now();

@@ -48,11 +48,23 @@ impl Running {
     }
 }
 
+/// Why a group closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// Its first change was old enough.
+    Time,
+    /// The journal, the index in memory or the free slabs ran short.
+    Size,
+    /// Somebody waits for it.
+    Demand,
+}
+
 /// Where commits stand.
 pub(crate) struct CommitState {
     pub running: Running,
     pub committed: Group,
-    pub demanded: bool,
+    /// Closing is asked for: by whom first.
+    pub demanded: Option<Close>,
     /// Highest transno appended to the journal.
     pub appended_transno: Transno,
     /// Where a checkpoint begins, left by the commit that made it.
@@ -75,7 +87,7 @@ impl CommitState {
         Self {
             running: Running::new(1),
             committed: 0,
-            demanded: false,
+            demanded: None,
             appended_transno: transno,
             snapshot: None,
             unattested: true,
@@ -102,13 +114,13 @@ impl Core {
         if !self.journal_crowded() {
             return Ok(());
         }
-        self.demand_commit();
+        self.demand_commit(Close::Size);
         self.until(|| (!self.journal_crowded()).then_some(())).await
     }
 
     /// Closes the running group as soon as the one before is committed.
-    pub(crate) fn demand_commit(&self) {
-        self.commit.borrow_mut().demanded = true;
+    pub(crate) fn demand_commit(&self, why: Close) {
+        self.commit.borrow_mut().demanded.get_or_insert(why);
         self.wake_commit.notify_one();
     }
 
@@ -124,7 +136,7 @@ impl Core {
             if commit.running.is_empty() { commit.running.number - 1 } else { commit.running.number }
         };
         if group > self.committed_group() {
-            self.demand_commit();
+            self.demand_commit(Close::Demand);
         }
         self.committed(group).await
     }
@@ -132,11 +144,11 @@ impl Core {
     /// The commit task: one group after another, until the store stops.
     pub(crate) async fn commit_loop(self: Rc<Self>) {
         loop {
-            self.wait_for_reason().await;
+            let why = self.wait_for_reason().await;
             if self.check_running().is_err() {
                 return;
             }
-            let outcome = self.commit_group().await;
+            let outcome = self.commit_group(why).await;
             if self.stop_on_error(outcome).is_err() {
                 return;
             }
@@ -144,12 +156,16 @@ impl Core {
         }
     }
 
-    async fn wait_for_reason(&self) {
+    /// Returns why the running group is to close; anything once the store has stopped.
+    async fn wait_for_reason(&self) -> Close {
         loop {
             let wake = self.wake_commit.notified();
             self.evict();
-            if self.check_running().is_err() || self.reason_to_close() {
-                return;
+            if self.check_running().is_err() {
+                return Close::Demand;
+            }
+            if let Some(why) = self.reason_to_close() {
+                return why;
             }
             let (wait, idle) = match self.commit.borrow().running.first_at {
                 Some(first) => (Some(self.time_left(first)), false),
@@ -168,13 +184,14 @@ impl Core {
         }
     }
 
-    fn reason_to_close(&self) -> bool {
+    fn reason_to_close(&self) -> Option<Close> {
         let mut commit = self.commit.borrow_mut();
-        if std::mem::take(&mut commit.demanded) {
+        if let Some(why) = commit.demanded.take() {
             let checkpoint = self.checkpoints.get().wanted > self.checkpoints.get().begun;
-            return checkpoint || !commit.running.is_empty() || self.writer.has_retired();
+            let needed = checkpoint || !commit.running.is_empty() || self.writer.has_retired();
+            return needed.then_some(why);
         }
-        commit.running.first_at.is_some_and(|first| self.time_left(first).is_zero())
+        commit.running.first_at.is_some_and(|first| self.time_left(first).is_zero()).then_some(Close::Time)
     }
 
     fn time_left(&self, first: Time) -> Duration {
@@ -196,7 +213,7 @@ impl Core {
         }
     }
 
-    async fn commit_group(&self) -> StoreResult<()> {
+    async fn commit_group(&self, why: Close) -> StoreResult<()> {
         let began = self.env.now();
         self.note_retired_slabs().await?;
         // From its append to its durability the record must not be written by anybody else: its data comes first.
@@ -214,7 +231,7 @@ impl Core {
         if closed.transno > *self.last_committed.borrow() {
             self.last_committed.send_replace(closed.transno);
         }
-        self.note_commit_time(began);
+        self.note_commit(why, began);
         Ok(())
     }
 
@@ -272,12 +289,15 @@ impl Core {
         BegunCheckpoint { at: self.journal.position(), group, slabs }
     }
 
-    fn note_commit_time(&self, began: Time) {
+    fn note_commit(&self, why: Close, began: Time) {
         let us = self.env.now().since(began).as_micros() as u64;
         let mut stats = self.stats.borrow_mut();
-        stats.commits += 1;
-        stats.commit_us += us;
-        stats.commit_us_max = stats.commit_us_max.max(us);
+        stats.commit_us.record(us);
+        match why {
+            Close::Time => stats.closed_by_time += 1,
+            Close::Size => stats.closed_by_size += 1,
+            Close::Demand => stats.closed_on_demand += 1,
+        }
     }
 
     fn after_commit(&self) {

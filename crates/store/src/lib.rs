@@ -42,6 +42,6 @@ pub use identity::{Features, Identity};
 pub use mirror::{CopyState, CopyStatus, MirrorPlace, MirrorStatus, PartStatus};
 pub use place::Placed;
 pub use space::{Reservation, SlabCounts, Space};
-pub use stats::StoreStats;
+pub use stats::{DeviceStats, StoreStats};
 pub use store::{CommitPoint, Fragment, RecoveryReport, Segment, SegmentBody, Store};
 pub use txn::Txn;

@@ -11,7 +11,7 @@ use std::{cell::Cell, rc::Rc};
 use forebay_env::sync::{Mutex, select};
 use forebay_proto::limits::BLOCK_BYTES;
 
-use crate::{StoreError, StoreErrorKind, StoreResult, core::Core, limits};
+use crate::{StoreError, StoreErrorKind, StoreResult, commit::Close, core::Core, limits};
 
 /// Slabs by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -231,7 +231,7 @@ impl Core {
 
     fn demand_commit_if_it_frees(&self) {
         if self.alloc.borrow().awaits_commit(self.committed_group()) {
-            self.demand_commit();
+            self.demand_commit(Close::Size);
         }
     }
 }

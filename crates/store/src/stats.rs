@@ -1,5 +1,8 @@
 //! What the store counts.
 
+use forebay_env::DiskRequests;
+use forebay_proto::Histogram;
+
 /// Counters since the store was opened, and a few gauges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
@@ -15,14 +18,22 @@ pub struct StoreStats {
     pub device_bytes: u64,
     /// Transactions applied.
     pub transactions: u64,
-    /// Groups committed.
-    pub commits: u64,
-    /// Sum of the times from closing a group to its durability, in microseconds.
-    pub commit_us: u64,
-    /// The longest of them.
-    pub commit_us_max: u64,
+    /// Groups committed, by the time from closing each to its durability, in microseconds.
+    pub commit_us: Histogram,
+    /// Of them, those that closed because their first change was old enough.
+    pub closed_by_time: u64,
+    /// Those that closed because the journal, the index in memory or the free slabs ran short.
+    pub closed_by_size: u64,
+    /// Those that closed because somebody waited for them.
+    pub closed_on_demand: u64,
     /// Payload bytes given to the journal.
     pub journal_bytes: u64,
+    /// Bytes of the journal's ring.
+    pub journal_ring_bytes: u64,
+    /// Bytes of it since the last checkpoint.
+    pub journal_used_bytes: u64,
+    /// Bytes of it that transactions may take before the next one. A part of the ring is kept for restarts.
+    pub journal_free_bytes: u64,
     /// Times the journal's end passed the end of its ring.
     pub journal_wraps: u64,
     /// Checkpoints finished.
@@ -49,4 +60,22 @@ pub struct StoreStats {
     pub table_fixed_bytes: u64,
     /// Tombstones written.
     pub tombstones: u64,
+}
+
+impl StoreStats {
+    /// Groups committed.
+    pub fn commits(&self) -> u64 {
+        self.commit_us.count()
+    }
+}
+
+/// A disk of a store, and what was asked of it since it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceStats {
+    /// `data` or `journal`.
+    pub part: &'static str,
+    /// Which copy of a mirrored store; 0 if there is one only.
+    pub copy: usize,
+    /// Counts of requests.
+    pub requests: DiskRequests,
 }

@@ -7,8 +7,9 @@ use forebay_env::{Env, sync::watch};
 use forebay_proto::{Fid, Incarnation, Transno, WriteId};
 
 use crate::{
-    FormatOptions, Identity, MirrorPlace, MirrorStatus, OpenOptions, Placed, Reservation, Space, StoreError,
-    StoreErrorKind, StoreResult, StoreStats, Txn, core::Core, format, mirror, recovery, table::Row, txn::check_key,
+    DeviceStats, FormatOptions, Identity, MirrorPlace, MirrorStatus, OpenOptions, Placed, Reservation, Space,
+    StoreError, StoreErrorKind, StoreResult, StoreStats, Txn, commit::Close, core::Core, format, mirror, recovery,
+    table::Row, txn::check_key,
 };
 
 /// What opening the store found.
@@ -247,9 +248,14 @@ impl Store {
         self.core.committed(point.0).await
     }
 
+    /// True if `point` is durable.
+    pub fn is_committed(&self, point: CommitPoint) -> bool {
+        self.core.committed_group() >= point.0
+    }
+
     /// Closes the running group of transactions now. Many demands share one commit.
     pub fn commit_soon(&self) {
-        self.core.demand_commit();
+        self.core.demand_commit(Close::Demand);
     }
 
     /// Highest durable transno.
@@ -303,6 +309,20 @@ impl Store {
         stats.table_resident_bytes = table.resident_bytes() as u64;
         stats.table_dirty_bytes = table.dirty_bytes() as u64;
         stats.table_fixed_bytes = table.fixed_bytes() as u64;
+        let journal = &self.core.journal;
+        stats.journal_ring_bytes = journal.ring_bytes();
+        stats.journal_used_bytes = journal.used_bytes();
+        stats.journal_free_bytes = journal.free_bytes();
         stats
+    }
+
+    /// What was asked of its disks, copy by copy, those in use now. Where data and journal share a disk, each has its own count.
+    pub fn devices(&self) -> Vec<DeviceStats> {
+        let parts = [("data", &self.core.data), ("journal", self.core.journal.device())];
+        let of = |(part, device): (&'static str, &mirror::Device)| {
+            let requests = device.requests().into_iter();
+            requests.map(|(copy, requests)| DeviceStats { part, copy, requests }).collect::<Vec<_>>()
+        };
+        parts.into_iter().flat_map(of).collect()
     }
 }

@@ -10,6 +10,7 @@ use forebay_proto::{Fid, Transno, WriteId};
 
 use crate::{
     CommitPoint, Placed, StoreError, StoreErrorKind, StoreResult,
+    commit::Close,
     core::Core,
     extent::{self, Change, Extent},
     limits,
@@ -284,7 +285,7 @@ impl Core {
         if total <= self.journal.ring_bytes() * 3 / 8 && self.journal.room_for(total + limits::OWN_ROWS_BYTES) {
             return Ok(());
         }
-        self.demand_commit();
+        self.demand_commit(Close::Size);
         Err(StoreError::new(StoreErrorKind::Busy, "too much waits to be committed: try again after the next commit"))
     }
 
@@ -321,7 +322,7 @@ impl Core {
         self.stats.borrow_mut().transactions += transactions;
         // The commit task sets its clock by the first change, and goes at once by size.
         if bytes >= self.group_bytes_max() {
-            self.demand_commit();
+            self.demand_commit(Close::Size);
         } else {
             self.wake_commit.notify_one();
         }

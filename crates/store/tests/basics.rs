@@ -148,3 +148,72 @@ fn a_bounded_cache_serves_a_table_larger_than_it() {
         assert_eq!(rows.len(), 10);
     });
 }
+
+/// Requests of a part, over its one copy.
+fn requests(store: &Store, part: &str) -> forebay_env::DiskRequests {
+    let device = store.devices().into_iter().find(|device| device.part == part);
+    device.expect("every store has it").requests
+}
+
+#[test]
+fn what_is_counted_adds_up_and_every_commit_has_its_reason() {
+    let (sim, node) = simulated(21);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = fresh(&env, &tiny(), &quick()).await;
+        let (before, first) = (store.stats(), requests(&store, "data"));
+        let mut user_bytes = 0;
+        for number in 1..=40 {
+            let length = 1000 + number as usize * 777;
+            write(&store, fid(number % 3), number * 50_000, length, number).await.unwrap();
+            user_bytes += length as u64;
+        }
+        store.sync().await.unwrap();
+        let after = store.stats();
+        assert!(after.closed_on_demand > before.closed_on_demand, "somebody waited for it");
+        assert_eq!(after.user_bytes, user_bytes);
+        let (data, journal) = (requests(&store, "data"), requests(&store, "journal"));
+        assert_eq!(data.writes.sum() - first.writes.sum(), after.device_bytes - before.device_bytes);
+        assert!(data.writes.count() - first.writes.count() >= after.runs - before.runs);
+        assert!(journal.durable_writes >= after.commits() && journal.writes.sum() >= after.journal_bytes);
+        for stats in [&before, &after] {
+            let reasons = stats.closed_by_time + stats.closed_by_size + stats.closed_on_demand;
+            assert_eq!(stats.commits(), reasons, "each commit has one reason");
+            assert_eq!(stats.commit_us.buckets().map(|(_, count)| count).sum::<u64>(), reasons);
+            assert!(stats.journal_used_bytes + stats.journal_free_bytes <= stats.journal_ring_bytes);
+        }
+        let length = 32 << 10;
+        read(&store, fid(1), 50_000..50_000 + length).await.unwrap();
+        assert!(requests(&store, "data").reads.sum() > data.reads.sum());
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_group_closes_by_time_when_nobody_asks_and_by_size_when_the_journal_fills() {
+    let (sim, node) = simulated(22);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = fresh(&env, &tiny(), &quick()).await;
+        store.prefetch(&[b"\x20key"]).await.unwrap();
+        let mut txn = store.begin();
+        txn.put(b"\x20key", "value");
+        let point = txn.apply().unwrap();
+        assert!(!store.is_committed(point));
+        env.sleep(std::time::Duration::from_millis(200)).await;
+        let stats = store.stats();
+        assert!(store.is_committed(point));
+        assert_eq!((stats.closed_by_time, stats.closed_on_demand), (1, 0), "{stats:?}");
+        let by_size = stats.closed_by_size;
+        for number in 0..200u64 {
+            let key = [&b"\x20row"[..], &number.to_be_bytes()].concat();
+            store.prefetch(&[&key]).await.unwrap();
+            let mut txn = store.begin();
+            txn.put(&key, vec![7; 4000]);
+            txn.apply().unwrap();
+        }
+        let stats = store.stats();
+        assert!(stats.closed_by_size > by_size, "800 KB went through a journal of 256 KiB: {stats:?}");
+        store.close().await.unwrap();
+    });
+}

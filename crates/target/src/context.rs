@@ -175,9 +175,12 @@ impl Context {
         let body = Bytes::from(change(&mut txn, transno)?.to_bytes());
         self.keep_reply(&mut txn, transno, &body)?;
         txn.set_transno(transno);
-        core.apply(txn)?;
+        let point = core.apply(txn)?;
         core.order.applied(transno);
         self.note_applied(transno, &body);
+        let header = self.header();
+        let bytes = u64::from(header.body_bytes) + u64::from(header.bulk_bytes);
+        self.inner.session.pinned.note(&core.store, point, bytes);
         Ok(Answer { body, bulk: Vec::new(), transno })
     }
 

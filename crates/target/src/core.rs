@@ -19,7 +19,7 @@ use forebay_rpc::{
 use forebay_store::{CommitPoint, Store, StoreError, StoreErrorKind, Txn};
 
 use crate::{
-    Target, TargetOptions, TargetState,
+    Asked, Target, TargetOptions, TargetState,
     dirty::Dirty,
     limits,
     order::Order,
@@ -51,6 +51,9 @@ pub fn store_error(error: StoreError) -> ErrorReply {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub requests: u64,
+    /// Sent again, after a lost connection or a restart.
+    pub resends: u64,
+    /// Of them, those that had been executed, and were answered from what was kept.
     pub resends_answered: u64,
     pub evictions: u64,
     pub reruns: u64,
@@ -87,6 +90,7 @@ pub(crate) struct Core {
     pub gate: Rc<BulkGate>,
     pub closed: Rc<Latch>,
     pub counters: Cell<Counters>,
+    pub asked: RefCell<Asked>,
     pub this: Weak<Core>,
 }
 

@@ -81,6 +81,9 @@ impl Core {
 
     fn session_request(&self, connection: &Rc<Connection>, session: Rc<Session>, op: Op, request: Request) {
         let header = &request.header;
+        if header.flags & frame_flags::RESEND != 0 {
+            self.count(|c| c.resends += 1);
+        }
         match op {
             Op::Ping => self.ping(connection, session, request),
             Op::Disconnect if self.state.get() == TargetState::Serving => self.goodbye(connection, session, request),

@@ -18,7 +18,7 @@ use forebay_proto::{
 use forebay_rpc::server::Connection;
 use forebay_store::CommitPoint;
 
-use crate::rows::ReplyRow;
+use crate::{pinned::Pinned, rows::ReplyRow};
 
 /// What a slot's last request came to.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +89,8 @@ pub struct Session {
     pub ended: Cell<bool>,
     /// Highest transno replayed in this incarnation.
     pub replayed: Cell<Transno>,
+    /// What its client keeps in memory for us.
+    pub pinned: Pinned,
     slots: RefCell<Vec<Slot>>,
     outgoing: RefCell<VecDeque<Outgoing>>,
 }
@@ -105,6 +107,7 @@ impl Session {
             last_seen: Cell::new(now),
             ended: Cell::new(false),
             replayed: Cell::new(Transno(0)),
+            pinned: Pinned::default(),
             slots: RefCell::default(),
             outgoing: RefCell::default(),
         })

@@ -1,7 +1,8 @@
 //! What `forebay status` shows of a target, and the cluster's map.
 
+use forebay_env::DiskRequests;
 use forebay_proto::{
-    Errno, ErrorReply,
+    Errno, ErrorReply, Histogram,
     message::{FrameHeader, StatusReply},
 };
 use forebay_rpc::server::Connection;
@@ -45,6 +46,11 @@ impl Core {
         status.insert("recovery".into(), self.recovery_status());
         status.insert("space".into(), self.space_status());
         status.insert("requests".into(), self.request_status());
+        status.insert("pinned_bytes".into(), self.pinned_bytes().into());
+        status.insert("asked".into(), self.asked_status());
+        status.insert("devices".into(), self.devices_status());
+        status.insert("journal".into(), self.journal_status());
+        status.insert("commits".into(), self.commits_status());
         status.insert("store".into(), self.store_status());
         if let Some(mirror) = self.store.mirror() {
             status.insert("mirror".into(), mirror_status(&mirror));
@@ -66,6 +72,7 @@ impl Core {
                 "connected": session.is_connected(),
                 "idle_ms": now.since(session.last_seen.get()).as_millis() as u64,
                 "under_way": session.under_way(),
+                "pinned_bytes": session.pinned.bytes(&self.store),
             })
         });
         shown.collect()
@@ -101,7 +108,9 @@ impl Core {
         let counters = self.counters.get();
         json!({
             "served": counters.requests,
+            "resends": counters.resends,
             "answered_again": counters.resends_answered,
+            "replays": self.recovery.borrow().replayed,
             "run_again": counters.reruns,
             "evictions": counters.evictions,
             "fenced": self.fenced.borrow().len(),
@@ -112,12 +121,51 @@ impl Core {
         })
     }
 
+    /// What clients asked for.
+    fn asked_status(&self) -> Value {
+        let asked = self.asked();
+        json!({ "reads": sizes(&asked.reads), "writes": sizes(&asked.writes) })
+    }
+
+    /// What reached the devices.
+    fn devices_status(&self) -> Value {
+        let devices = self.store.devices().into_iter().map(|device| {
+            let DiskRequests { reads, writes, durable_writes, flushes } = &device.requests;
+            json!({
+                "device": device.part, "copy": device.copy,
+                "reads": sizes(reads), "writes": sizes(writes), "durable_writes": durable_writes, "flushes": flushes,
+            })
+        });
+        devices.collect()
+    }
+
+    fn journal_status(&self) -> Value {
+        let stats = self.store.stats();
+        json!({
+            "ring_bytes": stats.journal_ring_bytes,
+            "used_bytes": stats.journal_used_bytes,
+            "free_bytes": stats.journal_free_bytes,
+            "written_bytes": stats.journal_bytes,
+            "wraps": stats.journal_wraps,
+        })
+    }
+
+    fn commits_status(&self) -> Value {
+        let stats = self.store.stats();
+        let us = |percent| stats.commit_us.percentile(percent);
+        json!({
+            "count": stats.commits(),
+            "closed_by": { "time": stats.closed_by_time, "size": stats.closed_by_size, "demand": stats.closed_on_demand },
+            "latency_us": { "p50": us(50.0), "p99": us(99.0), "max": stats.commit_us.max() },
+        })
+    }
+
     fn store_status(&self) -> Value {
         let (stats, recovery) = (self.store.stats(), self.store.recovery());
         json!({
-            "commits": stats.commits,
-            "commit_us_mean": stats.commit_us.checked_div(stats.commits).unwrap_or(0),
-            "commit_us_max": stats.commit_us_max,
+            "commits": stats.commits(),
+            "commit_us_mean": stats.commit_us.sum().checked_div(stats.commits()).unwrap_or(0),
+            "commit_us_max": stats.commit_us.max(),
             "transactions": stats.transactions,
             "user_bytes": stats.user_bytes,
             "device_bytes": stats.device_bytes,
@@ -134,6 +182,16 @@ impl Core {
             "clean_stop": recovery.clean,
         })
     }
+}
+
+/// Requests by size: those of each bucket are larger than the bound before and at most `up_to`. Empty buckets are left out.
+fn sizes(histogram: &Histogram) -> Value {
+    let filled = histogram.buckets().filter(|(_, count)| *count > 0);
+    let buckets = filled.map(|(bound, count)| json!({ "up_to": bound, "count": count }));
+    json!({
+        "count": histogram.count(), "bytes": histogram.sum(), "max": histogram.max(),
+        "sizes": buckets.collect::<Vec<Value>>(),
+    })
 }
 
 fn mirror_status(mirror: &MirrorStatus) -> Value {

@@ -82,6 +82,7 @@ impl Target {
             last_point: Cell::new(None),
             closed: Rc::new(Latch::default()),
             counters: Cell::default(),
+            asked: RefCell::default(),
             this: this.clone(),
         });
         load(&core).await?;

@@ -44,7 +44,9 @@ fn lost_connections_repeat_no_request_and_lose_none() {
             world.sim.reset_connections(world.server, victim);
         }
         finish(&world, tasks, &format!("seed {seed}"));
-        assert!(a.session.stats().resends + b.session.stats().resends > 0, "seed {seed}: nothing was resent");
+        let (sent, came) = (a.session.stats().resends + b.session.stats().resends, world.target().metrics().resends);
+        assert!(sent > 0, "seed {seed}: nothing was resent");
+        assert!(0 < came && came <= sent, "seed {seed}: {came} of {sent} are counted");
         seen.check(&format!("seed {seed}"));
         assert_eq!(seen.count(), 800);
     }
@@ -127,6 +129,7 @@ fn replied_writes_come_back_with_their_bytes() {
     world.sim.block_on(async {
         client.add(2).await.unwrap();
         assert!(client.session.stats().replays >= 42);
+        assert_eq!(world.target().metrics().replays, 42, "all were lost, and each came once");
         let segments = world.target().store().read(fid(1), 0..40 * 65536).await.unwrap();
         let mut bytes = Vec::new();
         for segment in segments {

@@ -212,3 +212,34 @@ fn an_error_reply_changes_nothing_and_is_passed_on() {
         assert_eq!(client.session.pinned_bytes(), 0);
     });
 }
+
+#[test]
+fn what_clients_keep_is_known_and_gone_with_the_commit() {
+    let world = World::new(14, Setup { tickets: true, commit_interval: Duration::from_secs(3600), ..Setup::default() });
+    let (one, other) = (world.client("one"), world.client("other"));
+    world.sim.block_on(async {
+        // A session that begins is committed, and all before it.
+        one.session.ready().await.unwrap();
+        other.session.ready().await.unwrap();
+        let mut last = Transno(0);
+        for i in 0..10u64 {
+            last = one.write(1, i * 65536, Bytes::from(vec![7; 65536])).await.unwrap().transno;
+        }
+        other.add(2).await.unwrap();
+        let pinned = world.target().metrics().pinned_bytes;
+        assert!((655_360..700_000).contains(&pinned), "{pinned}");
+        assert!(pinned <= one.session.pinned_bytes() + other.session.pinned_bytes(), "a client keeps a little more");
+        let status = forebay_rpc::ask(&one.env, &[address()], &Status {}).await.unwrap();
+        let status: serde_json::Value = serde_json::from_str(&status.json).unwrap();
+        let of = |name: &str| {
+            let clients = status["clients"].as_array().unwrap();
+            clients.iter().find(|client| client["description"] == name).unwrap()["pinned_bytes"].as_u64().unwrap()
+        };
+        assert!(of("one") >= 655_360 && (1..1000).contains(&of("other")), "{status}");
+        assert_eq!(of("one") + of("other"), pinned);
+        one.session.committed(last).await.unwrap();
+        other.session.commit_soon();
+        world.sim.env(one.node).sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.target().metrics().pinned_bytes, 0);
+    });
+}

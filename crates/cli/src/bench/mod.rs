@@ -13,6 +13,7 @@ mod mdtest;
 mod metarates;
 pub mod names;
 mod namespace;
+mod obdfilter_survey;
 mod report;
 mod store;
 mod xdd;
@@ -35,6 +36,8 @@ pub enum BenchCommand {
     Metarates(metarates::MetaratesArgs),
     /// Throughput of devices, files or directories, as XDD measures it
     Xdd(xdd::XddArgs),
+    /// Sequential I/O of many threads on many objects: the stores alone, the network alone, both, and files over several OSTs
+    ObdfilterSurvey(obdfilter_survey::SurveyArgs),
     /// The store alone, without RPC, against the raw device under it
     Store(store::StoreArgs),
     /// Millions of files on a metadata server: memory, rates, restarts
@@ -52,6 +55,7 @@ pub fn run(command: &BenchCommand) -> CliResult {
         BenchCommand::Mdtest(args) => mdtest::run(args),
         BenchCommand::Metarates(args) => metarates::run(args),
         BenchCommand::Xdd(args) => xdd::run(args),
+        BenchCommand::ObdfilterSurvey(args) => obdfilter_survey::run(args),
         BenchCommand::Store(args) => store::run(args),
         BenchCommand::Namespace(args) => namespace::run(args),
         BenchCommand::FuseFloor(args) => fuse_floor::run(args),

@@ -77,6 +77,8 @@ impl Site {
             listen: None,
             commit: None,
             separate: true,
+            metrics: None,
+            metrics_public: false,
         };
         let mut cluster = up::open(&args)?;
         let mnt = mount::prepare_point(&base.dir.join("mnt"))?;

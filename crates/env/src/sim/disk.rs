@@ -45,7 +45,7 @@ impl World {
         };
         let read_only = options.read_only;
         let disk = SimDisk { world: self.clone(), node, life, device, read_only, flush_failed: Rc::default() };
-        Ok(Disk { half: DiskHalf::Sim(Rc::new(disk)) })
+        Ok(Disk::new(DiskHalf::Sim(Rc::new(disk))))
     }
 
     /// Makes a disk, or replaces the contents of one.

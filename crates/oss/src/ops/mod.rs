@@ -17,7 +17,10 @@ mod write;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use forebay_proto::{Decode, Errno, ErrorReply, message::Op};
+use forebay_proto::{
+    Decode, Errno, ErrorReply,
+    message::{Op, ReadObject},
+};
 use forebay_target::{Answer, Context};
 
 use crate::Oss;
@@ -25,8 +28,19 @@ use crate::Oss;
 /// Decodes a request and runs its operation.
 pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: Bytes) -> Result<Answer, ErrorReply> {
     match op {
-        Op::Write => write::run(oss, ctx, Decode::from_bytes(body)?, bulk).await,
-        Op::Read => read::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::Write => {
+            let bytes = bulk.len() as u64;
+            let answer = write::run(oss, ctx, Decode::from_bytes(body)?, bulk).await?;
+            ctx.target().note_write(bytes);
+            Ok(answer)
+        }
+        Op::Read => {
+            let request: ReadObject = Decode::from_bytes(body)?;
+            let bytes = u64::from(request.length);
+            let answer = read::run(oss, ctx, request).await?;
+            ctx.target().note_read(bytes);
+            Ok(answer)
+        }
         Op::RaiseSize => raise_size::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::AppendReserve => append::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::TruncateObject => truncate::run(oss, ctx, Decode::from_bytes(body)?).await,

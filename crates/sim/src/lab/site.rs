@@ -180,7 +180,7 @@ impl Site {
 
     fn look(&self, meter: &Meter) -> (u64, u64, TierStats, u64) {
         let tiers = self.osts.iter().fold(TierStats::default(), |sum, ost| sum.plus(&ost.tier.stats()));
-        let commits = self.osts.iter().map(|ost| ost.store.stats().commits).sum();
+        let commits = self.osts.iter().map(|ost| ost.store.stats().commits()).sum();
         (meter.bytes.get(), meter.writes.get(), tiers, commits)
     }
 }

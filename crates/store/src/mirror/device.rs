@@ -6,7 +6,7 @@
 use std::{ops::Range, rc::Rc};
 
 use bytes::Bytes;
-use forebay_env::{AlignedBuf, Disk, EnvResult};
+use forebay_env::{AlignedBuf, Disk, DiskRequests, EnvResult};
 
 use super::mirror::Mirror;
 
@@ -117,6 +117,14 @@ impl Device {
         match self {
             Self::Plain(_) => Ok(()),
             Self::Mirrored(mirror) => mirror.mend(range, from).await,
+        }
+    }
+
+    /// What was asked of each disk that is in use.
+    pub(crate) fn requests(&self) -> Vec<(usize, DiskRequests)> {
+        match self {
+            Self::Plain(disk) => vec![(0, disk.requests())],
+            Self::Mirrored(mirror) => mirror.requests(),
         }
     }
 

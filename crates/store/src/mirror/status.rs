@@ -1,5 +1,7 @@
 //! What is told of a pair.
 
+use forebay_env::DiskRequests;
+
 use super::mirror::{Mirror, Role};
 
 /// How a mirrored store stands.
@@ -58,6 +60,13 @@ impl MirrorStatus {
 }
 
 impl Mirror {
+    /// What was asked of the disk of each copy that is in use.
+    pub(crate) fn requests(&self) -> Vec<(usize, DiskRequests)> {
+        let state = self.state.borrow();
+        let disks = state.copies.iter().enumerate();
+        disks.filter_map(|(copy, of)| Some((copy, of.disk.as_ref()?.requests()))).collect()
+    }
+
     pub(crate) fn status(&self) -> PartStatus {
         let state = self.state.borrow();
         let copy = |number: usize| {

@@ -19,7 +19,8 @@ use clap::Args;
 use forebay_env::real;
 use serde_json::json;
 
-use self::{costs::Costs, load::Measured, servers::Servers};
+pub(super) use self::servers::Servers;
+use self::{costs::Costs, load::Measured};
 use super::report::{Report, Row, Sample};
 use crate::{
     error::{CliError, CliResult, Doing},
@@ -63,7 +64,7 @@ pub fn run(args: &CpuCostsArgs) -> CliResult {
     if args.bytes < 64 << 20 {
         return Err(CliError::usage("--bytes: less than 64MiB measures nothing"));
     }
-    let servers = Servers::start(&args.dir, &args.listen, args.bytes)?;
+    let servers = Servers::start(&args.dir, &args.listen, 1, args.bytes * 4)?;
     let bar = progress::bar("measuring", u64::from(args.repetitions), progress::Counts::Things);
     let mut rounds = Vec::new();
     for round in 0..args.repetitions {

@@ -1,4 +1,4 @@
-//! The measured cluster: one MDT and one OST, a process each, started and stopped as `up` and `down` do.
+//! The measured cluster: one MDT and some OSTs, a process each, started and stopped as `up` and `down` do.
 //!
 //! Invariant: dropping it leaves no process and no directory behind.
 
@@ -8,6 +8,7 @@ use std::{
 };
 
 use forebay_env::Address;
+use forebay_proto::{TargetId, TargetKind};
 
 use crate::{
     cluster::Cluster,
@@ -25,15 +26,15 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Formats and starts them in `dir`, with room for `bytes` of data several times over.
-    pub fn start(dir: &Path, listen: &str, bytes: u64) -> CliResult<Self> {
+    /// Formats and starts them in `dir`, with `ost_bytes` for the data of each OST.
+    pub fn start(dir: &Path, listen: &str, osts: u32, ost_bytes: u64) -> CliResult<Self> {
         let shown = dir.display().to_string();
         if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(CliError::failed(format!("{shown} is not empty; give a new directory")));
         }
-        let ost_bytes = (bytes * 4).to_string();
+        let (osts, ost_bytes) = (osts.to_string(), ost_bytes.to_string());
         let mut up = this_program();
-        up.arg("up").arg(dir).args(["--separate", "--no-mount", "--osts", "1", "--ost-size", &ost_bytes]);
+        up.arg("up").arg(dir).args(["--separate", "--no-mount", "--osts", &osts, "--ost-size", &ost_bytes]);
         up.args(["--mdt-size", "512MiB", "--listen", listen]).stdout(Stdio::null());
         let status = up.status().doing(|| "cannot start the cluster".into())?;
         if !status.success() {
@@ -47,6 +48,12 @@ impl Servers {
     /// Where MDT0000 can be reached.
     pub fn mgs(&self) -> Vec<Address> {
         self.cluster.mgs()
+    }
+
+    /// The OSTs, and where each can be reached.
+    pub fn osts(&self) -> Vec<(TargetId, Vec<Address>)> {
+        let osts = self.cluster.targets().into_iter().filter(|target| target.id.kind == TargetKind::Ost);
+        osts.map(|target| (target.id, target.addresses)).collect()
     }
 
     /// CPU seconds of all servers so far.

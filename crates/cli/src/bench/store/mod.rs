@@ -7,7 +7,7 @@
 
 mod age;
 mod args;
-mod load;
+pub(super) mod load;
 mod raw;
 mod site;
 
@@ -261,8 +261,8 @@ impl Meter {
                 ("live_MiB", live_bytes as f64 / MIB),
                 ("space_amplification", space.used_bytes as f64 / live_bytes as f64),
                 ("slabs_amplification", slabs as f64 / live_bytes as f64),
-                ("commits", stats.commits as f64),
-                ("commit_ms_max", stats.commit_us_max as f64 / 1e3),
+                ("commits", stats.commits() as f64),
+                ("commit_ms_max", stats.commit_us.max() as f64 / 1e3),
             ]);
         }
         Sample { value: bytes as f64 / MIB / seconds, details }

@@ -1,4 +1,7 @@
-//! `forebay status CLUSTER`: targets, space, sessions, recovery, background work.
+//! `forebay status CLUSTER`: targets, space, sessions, recovery, background work, commits, sizes of requests.
+
+mod commits;
+mod sizes;
 
 use std::path::Path;
 
@@ -12,9 +15,9 @@ use crate::{
     bench::align,
     cluster::{Cluster, ClusterArg},
     error::{CliError, CliResult},
-    mounts,
+    metrics, mounts,
     processes::PidFile,
-    units::show_bytes,
+    units::{show_bytes, show_count},
     up::server_processes,
 };
 
@@ -24,7 +27,10 @@ pub struct StatusArgs {
     /// The DIR of `forebay up`, a mount, or HOST:PORT[,HOST:PORT] of the MGS
     #[arg(value_name = "CLUSTER")]
     pub cluster: String,
-    /// Print JSON
+    /// Sizes of requests of each target and device, instead of all together
+    #[arg(long)]
+    pub devices: bool,
+    /// Print JSON, which has all of it
     #[arg(long)]
     pub json: bool,
 }
@@ -36,7 +42,7 @@ pub fn run(args: &StatusArgs) -> CliResult {
     if args.json {
         println!("{report}");
     } else {
-        print!("{}", table(&report));
+        print!("{}", table(&report, args.devices));
     }
     refuse_silence(&report)
 }
@@ -70,8 +76,12 @@ pub async fn gather(env: &Env, cluster: &ClusterArg) -> CliResult<Value> {
         targets.iter_mut().for_each(|target| add_place(target, cluster));
     }
     let clients = targets.first().and_then(|mdt| mdt.get("clients")).cloned().filter(Value::is_array);
+    let metrics = match cluster {
+        ClusterArg::Described(cluster) => metrics::of_cluster::urls(cluster),
+        ClusterArg::Addresses(_) => Vec::new(),
+    };
     Ok(json!({
-        "cluster": map.cluster.to_string(), "epoch": map.epoch,
+        "cluster": map.cluster.to_string(), "epoch": map.epoch, "metrics": metrics,
         "targets": targets, "clients": clients.unwrap_or_else(|| json!([])), "waiting_mounts": waiting_mounts(cluster),
     }))
 }
@@ -109,7 +119,7 @@ fn targets(report: &Value) -> impl Iterator<Item = &Value> {
     report["targets"].as_array().into_iter().flatten()
 }
 
-fn table(report: &Value) -> String {
+fn table(report: &Value, devices: bool) -> String {
     let heads = ["target", "state", "pid", "used", "available", "durable up to", "sessions", "where"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(targets(report).map(row));
@@ -123,6 +133,9 @@ fn table(report: &Value) -> String {
     lines.extend(targets(report).filter_map(bad_places));
     lines.extend(report["waiting_mounts"].as_array().into_iter().flatten().map(waiting_mount));
     lines.extend(targets(report).flat_map(mirror));
+    lines.extend(targets(report).filter_map(repeated));
+    lines.extend(commits::table(targets(report)));
+    lines.extend(sizes::table(targets(report), devices));
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
     lines.push(String::new());
     lines.push(match clients.len() {
@@ -131,9 +144,37 @@ fn table(report: &Value) -> String {
     });
     lines.extend(clients.iter().map(|client| {
         let away = if client["connected"] == false { "  (away)" } else { "" };
-        format!("  {}{away}", client["description"].as_str().unwrap_or("?"))
+        let keeps = match pinned_bytes(report, client) {
+            0 => String::new(),
+            bytes => format!("  keeps {} until it is committed", show_bytes(bytes)),
+        };
+        format!("  {}{away}{keeps}", client["description"].as_str().unwrap_or("?"))
     }));
+    lines.extend(
+        report["metrics"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|url| Some(format!("metrics at {}", url.as_str()?))),
+    );
     lines.join("\n") + "\n"
+}
+
+/// What a client keeps in memory for all targets.
+fn pinned_bytes(report: &Value, client: &Value) -> u64 {
+    let sessions = targets(report).flat_map(|target| target["clients"].as_array().into_iter().flatten());
+    let own = sessions.filter(|session| session["client"] == client["client"]);
+    own.filter_map(|session| session["pinned_bytes"].as_u64()).sum()
+}
+
+/// What clients had to ask again since the target was started.
+fn repeated(target: &Value) -> Option<String> {
+    let count = |key: &str| target["requests"][key].as_u64().unwrap_or(0);
+    let (replays, resends) = (count("replays"), count("resends"));
+    let words = |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", show_count(count)));
+    let both: Vec<String> = [words(replays, "replayed"), words(resends, "sent again")].into_iter().flatten().collect();
+    let name = target["name"].as_str().filter(|_| !both.is_empty())?;
+    Some(format!("{name}: requests of clients since its start: {}", both.join(", ")))
 }
 
 fn row(target: &Value) -> Vec<String> {
@@ -275,7 +316,7 @@ mod tests {
             "waiting_mounts": [{"mount": "/mnt", "requests": 3, "longest_s": 12,
                 "awaited": [{"target": "OST0000", "trouble": "does not answer", "requests": 2}]}],
         });
-        let table = table(&report);
+        let table = table(&report, false);
         for words in [
             "MDT0000     serving",
             "OST0002  recovering",

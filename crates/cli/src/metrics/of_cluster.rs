@@ -1,0 +1,86 @@
+//! Where the processes of a cluster of `up` serve metrics: remembered in its description.
+
+use forebay_env::Address;
+
+use super::{Place, parse_address, plain, refuse_public, url};
+use crate::{
+    cluster::Cluster,
+    error::{CliError, CliResult},
+    processes::PidFile,
+    serve,
+    up::{UpArgs, server_processes},
+};
+
+/// What `up --metrics` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// None any more.
+    Off,
+    /// At this address.
+    At(Address),
+}
+
+/// For arguments: `HOST:PORT` or `off`.
+pub fn parse(text: &str) -> Result<Asked, String> {
+    if text == "off" {
+        return Ok(Asked::Off);
+    }
+    match parse_address(text)? {
+        address if text.ends_with(":0") => Err(format!("{}: give a port, so that it can be found", plain(&address))),
+        address => Ok(Asked::At(address)),
+    }
+}
+
+/// What the description is to say from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    metrics: Option<String>,
+    public: bool,
+}
+
+impl Wanted {
+    /// None: as it was. Errors: an address that others could reach, without saying so.
+    pub fn of(args: &UpArgs) -> CliResult<Option<Self>> {
+        match &args.metrics {
+            None => Ok(None),
+            Some(Asked::Off) => Ok(Some(Self { metrics: None, public: false })),
+            Some(Asked::At(address)) => {
+                refuse_public(&Place { address: address.clone(), public: args.metrics_public })?;
+                Ok(Some(Self { metrics: Some(plain(address)), public: args.metrics_public }))
+            }
+        }
+    }
+
+    /// Remembers it. Errors: servers run, and only their start would change it.
+    pub fn set(&self, cluster: &mut Cluster) -> CliResult {
+        let description = &mut cluster.description;
+        if (&self.metrics, self.public) == (&description.metrics, description.metrics_public) {
+            return Ok(());
+        }
+        let was = description.metrics.clone();
+        let mut processes = server_processes(cluster).into_iter();
+        if processes.any(|(name, _)| PidFile::of(&cluster.run_dir(), &name).running().is_some()) {
+            let (was, dir) = (was.as_deref().unwrap_or("off"), cluster.dir.display());
+            return Err(CliError::failed(format!(
+                "--metrics: the servers run with `{was}`, and only a start changes it: `forebay down {dir}` first"
+            )));
+        }
+        (cluster.description.metrics, cluster.description.metrics_public) = (self.metrics.clone(), self.public);
+        cluster.save()
+    }
+}
+
+/// Where the process of this name serves metrics, if it does: the first takes the address, each other one the next port.
+pub fn address(cluster: &Cluster, name: &str) -> CliResult<Option<Address>> {
+    let number = server_processes(cluster).iter().position(|(process, _)| process == name);
+    let (Some(text), Some(number)) = (&cluster.description.metrics, number) else { return Ok(None) };
+    let first = parse_address(text).map_err(CliError::usage)?;
+    serve::nth(&first, number).map(Some)
+}
+
+/// Where all processes serve metrics.
+pub fn urls(cluster: &Cluster) -> Vec<String> {
+    let processes = server_processes(cluster);
+    let addresses = processes.iter().filter_map(|(name, _)| address(cluster, name).ok().flatten());
+    addresses.map(|address| url(&address)).collect()
+}

@@ -1,0 +1,99 @@
+//! What a target counts, as plain values that may leave its shard: for `status` and for whoever watches it.
+
+use std::cell::Ref;
+
+use forebay_proto::{Histogram, TargetId};
+use forebay_store::{DeviceStats, Space, StoreStats};
+
+use crate::{Target, TargetState, core::Core};
+
+/// What clients asked for: one count per executed request, of its bytes of file data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Reads.
+    pub reads: Histogram,
+    /// Writes, replayed ones among them.
+    pub writes: Histogram,
+}
+
+/// Counters of a target since it was started, and its gauges.
+#[derive(Clone, Debug)]
+pub struct TargetMetrics {
+    /// Which.
+    pub target: TargetId,
+    /// Where it stands.
+    pub state: TargetState,
+    /// Requests executed, replays apart.
+    pub requests: u64,
+    /// Requests that clients sent again, after a lost connection or a restart.
+    pub resends: u64,
+    /// Requests run again because a row was not in memory or the journal was full.
+    pub reruns: u64,
+    /// Requests replayed by clients of before the start.
+    pub replays: u64,
+    /// Clients evicted.
+    pub evictions: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Those whose client is connected.
+    pub sessions_connected: u64,
+    /// Bytes that clients keep in memory until they are committed here.
+    pub pinned_bytes: u64,
+    /// Bytes of requests in memory now, and their bound.
+    pub bulk_bytes: (u64, u64),
+    /// Sizes of requests for file data.
+    pub asked: Asked,
+    /// Sizes of requests to the devices.
+    pub devices: Vec<DeviceStats>,
+    /// Space by use.
+    pub space: Space,
+    /// What the store counts: commits, journal.
+    pub store: StoreStats,
+}
+
+impl Core {
+    pub(crate) fn asked(&self) -> Ref<'_, Asked> {
+        self.asked.borrow()
+    }
+
+    /// Over all sessions.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.sessions.borrow().values().map(|session| session.pinned.bytes(&self.store)).sum()
+    }
+}
+
+impl Target {
+    /// A read of `bytes` was executed for a client.
+    pub fn note_read(&self, bytes: u64) {
+        self.core().asked.borrow_mut().reads.record(bytes);
+    }
+
+    /// A write of `bytes` was executed for a client.
+    pub fn note_write(&self, bytes: u64) {
+        self.core().asked.borrow_mut().writes.record(bytes);
+    }
+
+    /// All it counts, now.
+    pub fn metrics(&self) -> TargetMetrics {
+        let core = self.core();
+        let counters = core.counters.get();
+        let sessions = core.sessions.borrow();
+        TargetMetrics {
+            target: self.id(),
+            state: self.state(),
+            requests: counters.requests,
+            resends: counters.resends,
+            reruns: counters.reruns,
+            replays: core.recovery.borrow().replayed,
+            evictions: counters.evictions,
+            sessions: sessions.len() as u64,
+            sessions_connected: sessions.values().filter(|session| session.is_connected()).count() as u64,
+            pinned_bytes: core.pinned_bytes(),
+            bulk_bytes: (core.gate.used_bytes(), core.gate.limit_bytes()),
+            asked: core.asked().clone(),
+            devices: core.store.devices(),
+            space: core.store.space(),
+            store: core.store.stats(),
+        }
+    }
+}
