@@ -4,11 +4,12 @@ use std::{ops::Range, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_env::{Env, sync::watch};
-use forebay_proto::{Fid, Incarnation, Transno, WriteId};
+use forebay_proto::{Fid, Incarnation, Transno, Uuid, WriteId};
 
 use crate::{
-    FormatOptions, Identity, MirrorPlace, MirrorStatus, OpenOptions, Placed, Reservation, Space, StoreError,
-    StoreErrorKind, StoreResult, StoreStats, Txn, core::Core, format, mirror, recovery, table::Row, txn::check_key,
+    FormatOptions, Identity, JournalSlot, MirrorPlace, MirrorStatus, MovedJournal, OpenOptions, Placed, Reservation,
+    Space, StoreError, StoreErrorKind, StoreResult, StoreStats, Txn, core::Core, format, mirror, recovery, slots,
+    table::Row, txn::check_key,
 };
 
 /// What opening the store found.
@@ -130,6 +131,22 @@ impl Store {
     /// Declares the copy of a mirrored store that is not here lost for good. Errors: `Invalid`, in words; `Busy`.
     pub async fn mirror_alone(env: &Env, dir: &str) -> StoreResult<()> {
         mirror::alone(env, dir).await
+    }
+
+    /// Moves the journal of the cleanly stopped store in `dir` to `to`: a slot if that device is shared, or blank with room
+    /// for one; else all of it. What a crash leaves, the same call finishes. Errors: in words; the store is as it was.
+    pub async fn move_journal(env: &Env, dir: &str, to: &str) -> StoreResult<MovedJournal> {
+        slots::relocate(env, dir, to).await
+    }
+
+    /// Whose journals lie where on a shared device. Errors: `Foreign` if it is none.
+    pub async fn journal_slots(env: &Env, path: &str) -> StoreResult<Vec<JournalSlot>> {
+        slots::list(env, path).await
+    }
+
+    /// Frees the slot of a store that is gone. Errors: `Invalid` if it has none there, `Busy` while it is open.
+    pub async fn free_journal_slot(env: &Env, path: &str, target: Uuid) -> StoreResult<()> {
+        slots::free(env, path, target).await
     }
 
     /// How the copies stand. None: the store is not mirrored.

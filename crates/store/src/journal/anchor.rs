@@ -95,6 +95,13 @@ impl Anchor {
     }
 }
 
+/// Whose anchor this is, if it is an intact one.
+pub(super) fn owner(sector: &[u8]) -> Option<Uuid> {
+    let intact =
+        sector.len() == SECTOR_BYTES && sector[8..16] == MAGIC && crc64(&sector[8..]).to_le_bytes() == sector[..8];
+    intact.then(|| Uuid(sector[24..40].try_into().expect("16 bytes")))
+}
+
 /// What `sector`, read from the place of anchors with the parity of `seq_parity`, holds for this owner.
 pub(super) fn read_slot(sector: &[u8], seq_parity: u64, target: Uuid, generation: u32) -> Slot {
     if sector.iter().all(|byte| *byte == 0) {
