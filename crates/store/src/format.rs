@@ -230,7 +230,7 @@ pub(crate) async fn open_devices(env: &Env, dir: &str, identity: &Identity) -> S
 pub(crate) async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> StoreResult<Disk> {
     let path = part_path(env, dir, Part::Journal);
     let options = slots::resolve(env, &path, identity.uuid, OpenDisk::default()).await?;
-    env.open_disk(&path, options).await.map_err(|error| match error.kind {
+    slots::open(env, &path, options).await.map_err(|error| match error.kind {
         EnvErrorKind::NotFound => {
             let words = format!(
                 "the journal of {} is not at {path}. If its device is away, bring it back (or name its place in \

@@ -42,7 +42,7 @@ pub use error::{StoreError, StoreErrorKind, StoreResult};
 pub use identity::{Features, Identity};
 pub use mirror::{CopyState, CopyStatus, MirrorPlace, MirrorStatus, PartStatus};
 pub use place::Placed;
-pub use slots::{JournalSlot, MovedJournal};
+pub use slots::{JournalSlot, MovedJournal, NewJournal};
 pub use space::{Reservation, SlabCounts, Space};
 pub use stats::StoreStats;
 pub use store::{CommitPoint, Fragment, RecoveryReport, Segment, SegmentBody, Store};

@@ -129,5 +129,7 @@ pub const SLOTS_MAX: usize = 63;
 pub const SLOTS_WAIT: Duration = Duration::from_secs(30);
 /// How often it is tried meanwhile.
 pub const SLOTS_RETRY: Duration = Duration::from_millis(20);
+/// So long an opening waits for a slot that is locked: what a killed process had in flight ends after it does.
+pub const SLOT_WAIT: Duration = Duration::from_secs(3);
 /// What is copied at a time when a journal moves.
 pub const JOURNAL_COPY_BYTES: u64 = 4 << 20;

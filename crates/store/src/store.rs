@@ -7,9 +7,9 @@ use forebay_env::{Env, sync::watch};
 use forebay_proto::{Fid, Incarnation, Transno, Uuid, WriteId};
 
 use crate::{
-    FormatOptions, Identity, JournalSlot, MirrorPlace, MirrorStatus, MovedJournal, OpenOptions, Placed, Reservation,
-    Space, StoreError, StoreErrorKind, StoreResult, StoreStats, Txn, core::Core, format, mirror, recovery, slots,
-    table::Row, txn::check_key,
+    FormatOptions, Identity, JournalSlot, MirrorPlace, MirrorStatus, MovedJournal, NewJournal, OpenOptions, Placed,
+    Reservation, Space, StoreError, StoreErrorKind, StoreResult, StoreStats, Txn, core::Core, format, mirror, recovery,
+    slots, table::Row, txn::check_key,
 };
 
 /// What opening the store found.
@@ -137,6 +137,17 @@ impl Store {
     /// for one; else all of it. What a crash leaves, the same call finishes. Errors: in words; the store is as it was.
     pub async fn move_journal(env: &Env, dir: &str, to: &str) -> StoreResult<MovedJournal> {
         slots::relocate(env, dir, to).await
+    }
+
+    /// Gives the store in `dir`, whose journal is lost, an empty place for another one, as [`Store::move_journal`] would
+    /// choose it. Not a store before a journal is made in it. Errors: in words; nothing has changed.
+    pub async fn new_journal(env: &Env, dir: &str, to: &str) -> StoreResult<NewJournal> {
+        slots::anew(env, dir, to).await
+    }
+
+    /// Takes back [`Store::new_journal`].
+    pub async fn no_new_journal(env: &Env, dir: &str, new: &NewJournal) -> StoreResult<()> {
+        new.undo(env, dir).await
     }
 
     /// Whose journals lie where on a shared device. Errors: `Foreign` if it is none.

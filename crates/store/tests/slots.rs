@@ -11,7 +11,7 @@ use forebay_env::{
     sim::{DiskImage, Fault, NodeId, Sim},
 };
 use forebay_proto::TargetId;
-use forebay_store::{FormatOptions, Identity, Store, StoreErrorKind, StoreResult};
+use forebay_store::{FormatOptions, Identity, MirrorPlace, Store, StoreErrorKind, StoreResult};
 
 const DEVICE: &str = "/dev/fast";
 const OTHER: &str = "/dev/faster";
@@ -382,6 +382,44 @@ fn one_copy_of_the_directory_may_rot_and_not_both() {
             assert!(sim.disk_image(node, DEVICE) == before);
         });
     }
+}
+
+#[test]
+fn a_mirrored_target_has_a_slot_on_each_of_two_devices() {
+    let (sim, node) = simulated(8);
+    let env = sim.env(node);
+    sim.block_on(async {
+        settled(&env, 0, DEVICE).await;
+        let place = |device: &str| MirrorPlace {
+            dir: MIRROR.into(),
+            journal_path: Some(device.to_owned()),
+            ..MirrorPlace::default()
+        };
+        // Two copies on one device are none.
+        let both = FormatOptions { mirror: Some(place(DEVICE)), ..slotted(1, DEVICE) };
+        assert_eq!(kind(Store::format(&env, DIR, &both).await), Some(StoreErrorKind::Busy));
+        assert_eq!(slots(&env, DEVICE).await.len(), 1);
+        let two = FormatOptions { mirror: Some(place(OTHER)), ..slotted(1, DEVICE) };
+        Store::format(&env, DIR, &two).await.unwrap();
+        let store = Store::open(&env, DIR, &quick()).await.unwrap();
+        put(&store, 1, 1).await;
+        assert!(!store.mirror().expect("it is mirrored").is_degraded());
+        let moved = Store::move_journal(&env, MIRROR, OTHER).await;
+        assert_eq!(kind(moved), Some(StoreErrorKind::Busy));
+    });
+    sim.power_cut(node);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = Store::open(&env, DIR, &quick()).await.unwrap();
+        assert!(!store.mirror().expect("it is mirrored").is_degraded());
+        holds(&store, 1, 1).await;
+        holds(&open(&env, 0).await, 0, 1).await;
+        let of = async |device| slots(&env, device).await.iter().map(|slot| slot.2).collect::<Vec<_>>();
+        assert_eq!(
+            (of(DEVICE).await, of(OTHER).await),
+            (vec![256 << 10, (256 << 10) + 8192], vec![(256 << 10) + 8192])
+        );
+    });
 }
 
 #[test]

@@ -152,12 +152,10 @@ pub(super) fn choose(slots: [Slot; 2]) -> JournalResult<(Anchor, Owner, Geometry
     if slots.iter().any(|slot| matches!(slot, Slot::Unreadable(_))) {
         return refuse(
             Medium,
-            format!(
-                "no anchor can be read ({found}); `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)"
-            ),
+            format!("no anchor can be read ({found}): bring back a copy on another device; `forebay fsck` tells more"),
         );
     }
-    let advice = "if this is the right device, `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)";
+    let advice = "if this is the right device, bring back a copy of its content; `forebay fsck` tells more";
     refuse(Corrupt, format!("no intact anchor ({found}); {advice}"))
 }
 

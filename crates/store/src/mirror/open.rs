@@ -218,7 +218,7 @@ async fn look_at(env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Loo
             Err(error) => return nothing(error.message),
         },
     };
-    let disk = match env.open_disk(path, options).await {
+    let disk = match slots::open(env, path, options).await {
         Ok(disk) => disk,
         Err(error) if error.kind == EnvErrorKind::NotFound => return nothing(format!("{path} does not exist")),
         Err(error) => return nothing(error.message),

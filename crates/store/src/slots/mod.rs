@@ -8,19 +8,22 @@
 //! unless it was being prepared and nobody has it open any more.
 //! Invariant: no device that holds anything is written to unless the operator said so.
 
+mod anew;
 mod directory;
 mod look;
 mod operate;
 mod relocate;
 
-use forebay_env::{Disk, DiskPart, Env, EnvErrorKind, OpenDisk};
+use forebay_env::{Disk, DiskPart, Env, EnvErrorKind, EnvResult, OpenDisk};
 use forebay_proto::{TargetId, Uuid};
 
 use crate::{
     StoreError, StoreErrorKind, StoreResult,
-    limits::{SECTOR, SLOTS_MAX, SLOTS_RETRY, SLOTS_START, SLOTS_WAIT},
+    limits::{SECTOR, SLOT_WAIT, SLOTS_MAX, SLOTS_RETRY, SLOTS_START, SLOTS_WAIT},
 };
 
+pub use anew::NewJournal;
+pub(crate) use anew::anew;
 use directory::{Directory, Slot, SlotState};
 pub(crate) use look::{Found, look};
 pub use operate::JournalSlot;
@@ -64,6 +67,23 @@ pub(crate) async fn resolve(env: &Env, path: &str, target: Uuid, options: OpenDi
                 directory.slots.len()
             ),
         )),
+    }
+}
+
+/// As [`Env::open_disk`]; waits a moment for a slot that is locked.
+pub(crate) async fn open(env: &Env, path: &str, options: OpenDisk) -> EnvResult<Disk> {
+    let began = env.now();
+    loop {
+        match env.open_disk(path, options).await {
+            Err(error)
+                if error.kind == EnvErrorKind::InUse
+                    && options.part.is_some()
+                    && env.now().since(began) < SLOT_WAIT =>
+            {
+                env.sleep(SLOTS_RETRY).await;
+            }
+            opened => return opened,
+        }
     }
 }
 

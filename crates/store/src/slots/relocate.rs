@@ -63,10 +63,10 @@ pub(crate) async fn relocate(env: &Env, dir: &str, to: &str) -> StoreResult<Move
     Ok(MovedJournal { from: here, to: to.to_owned(), left_behind })
 }
 
-struct Moving<'a> {
-    env: &'a Env,
-    dir: &'a str,
-    identity: Identity,
+pub(super) struct Moving<'a> {
+    pub(super) env: &'a Env,
+    pub(super) dir: &'a str,
+    pub(super) identity: Identity,
 }
 
 impl Moving<'_> {
@@ -108,7 +108,7 @@ impl Moving<'_> {
     }
 
     /// What the new place is good for; what the same move left there before may be written over.
-    async fn place(&self, to: &str, again: bool) -> StoreResult<Found> {
+    pub(super) async fn place(&self, to: &str, again: bool) -> StoreResult<Found> {
         let found = look(self.env, to).await?;
         let bytes = self.identity.journal_bytes;
         match found {
@@ -127,7 +127,7 @@ impl Moving<'_> {
         journal::owner(&sectors) == Some(self.identity.uuid) || sectors.iter().all(|byte| *byte == 0)
     }
 
-    async fn make(&self, to: &str, place: &Found) -> StoreResult<(Disk, Option<Claim>)> {
+    pub(super) async fn make(&self, to: &str, place: &Found) -> StoreResult<(Disk, Option<Claim>)> {
         let Identity { uuid, cluster, target, journal_bytes, .. } = self.identity;
         let who = Who { target: uuid, cluster, name: target };
         // A device with room for more is shared, as the journal keeps its size.
@@ -207,7 +207,7 @@ async fn device_of(env: &Env, path: &str) -> StoreResult<Option<Uuid>> {
 }
 
 /// Bytes of the slot of `target` at `path`.
-async fn own_slot(env: &Env, path: &str, target: Uuid) -> StoreResult<Option<u64>> {
+pub(super) async fn own_slot(env: &Env, path: &str, target: Uuid) -> StoreResult<Option<u64>> {
     let Some(sectors) = first_sectors(env, path).await else { return Ok(None) };
     let directory = Directory::newest(&sectors, path)?;
     Ok(directory.and_then(|directory| directory.of(target).map(|slot| slot.part.bytes)))
