@@ -225,7 +225,7 @@ mod tests {
         let sector = directory().encode();
         let words = |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().unwrap());
         let halves = |at: usize| u32::from_le_bytes(sector[at..at + 4].try_into().unwrap());
-        assert_eq!((sector.len(), words(0), &sector[8..16]), (4096, 0xf8a0_0b5a_4ff2_b8d4, &b"FBYSLOTS"[..]));
+        assert_eq!((sector.len(), words(0), &sector[8..16]), (4096, 0xa714_d97e_6d0b_5666, &b"FBYSLOTS"[..]));
         assert_eq!((halves(16), halves(20), &sector[24..40], words(40)), (1, 2, &[7; 16][..], 5));
         assert_eq!((&sector[64..80], &sector[80..96]), (&[1; 16][..], &[9; 16][..]));
         assert_eq!((halves(96), halves(100), halves(104), halves(108)), (2, 1, 2, 0));
