@@ -94,7 +94,7 @@ fn the_newest_anchor_gone_is_corruption_and_the_older_one_is_not() {
     let mut image = image;
     image.disks[1].write(0, &[0; 8192]);
     world.set_image(&image);
-    assert_finds(&world.check(ALL), Kind::Anchor, "both gone");
+    assert_finds(&world.check(ALL), Kind::JournalLost, "both gone");
 }
 
 #[test]

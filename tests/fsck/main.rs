@@ -10,6 +10,7 @@ mod clean;
 mod cluster;
 mod crash;
 mod damage;
+mod lost_journal;
 mod mdt;
 mod mended;
 mod mirror;

@@ -94,7 +94,7 @@ fn repair_mends_both_copies() {
             let store = Store::open(&env, DIR, &quick()).await.unwrap();
             delete(&store, &object_key(fid(2))).await;
             store.close().await.unwrap();
-            let options = RepairOptions { check: ALL, remove_leaks: true };
+            let options = RepairOptions { check: ALL, remove_leaks: true, mdt: None };
             env.sleep(std::time::Duration::from_millis(1)).await;
             let report = forebay_fsck::repair(&env, DIR, options).await.unwrap();
             assert_eq!(report.exit_code(), exit::REPAIRED, "{}", report.to_text(Severity::Info));

@@ -78,7 +78,7 @@ impl World {
 
     pub fn repair(&self, remove_leaks: bool) -> FsckResult<Report> {
         let env = self.env();
-        self.sim.block_on(forebay_fsck::repair(&env, DIR, RepairOptions { check: ALL, remove_leaks }))
+        self.sim.block_on(forebay_fsck::repair(&env, DIR, RepairOptions { check: ALL, remove_leaks, mdt: None }))
     }
 
     /// Opens the store as a server would, and uses it.

@@ -45,12 +45,16 @@ pub struct FormatArgs {
     /// Block device or file for the data, instead of DIR/data
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Block device or file for the journal, instead of DIR/journal
+    /// Block device or file for the journal, instead of DIR/journal: all of it, or, with --journal-size, a part of it that
+    /// other targets may have parts of too
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
-    /// Bytes of the journal [default: 1/64 of the data, 16MiB to 1GiB]
+    /// Bytes of the journal [default: 1/64 of the data, 16MiB to 1GiB; a block device's own size]
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub journal_size: Option<u64>,
+    /// What the journal's device holds is of no worth: take it all the same (parts of other targets stay theirs)
+    #[arg(long, requires = "journal")]
+    pub overwrite_journal: bool,
     /// Bytes of a slab [default: up to 16MiB]
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub slab_size: Option<u64>,
@@ -149,7 +153,9 @@ impl FormatArgs {
         let defaults = FormatOptions::new(cluster, target, size);
         Ok(FormatOptions {
             data_path: self.data.as_deref().map(utf8).transpose()?,
-            journal_path: self.journal.as_deref().map(utf8).transpose()?,
+            journal_path: self.journal.as_deref().map(absolute).transpose()?,
+            journal_shared: self.journal_size.is_some(),
+            journal_overwrite: self.overwrite_journal,
             journal_bytes: self.journal_size.unwrap_or(defaults.journal_bytes),
             slab_bytes: self.slab_size.unwrap_or(defaults.slab_bytes),
             stripe_bytes: self.full_stripe.unwrap_or(defaults.stripe_bytes),

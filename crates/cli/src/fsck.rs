@@ -6,13 +6,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use forebay_env::{Env, real};
-use forebay_fsck::{CheckOptions, ClusterOptions, RepairOptions, Report, Severity, check, check_cluster, exit, repair};
+use forebay_fsck::{
+    CheckOptions, ClusterOptions, FsckErrorKind, Kind, RepairOptions, Report, Severity, check, check_cluster, exit,
+    repair,
+};
+use forebay_proto::TargetKind;
+use forebay_store::{NewJournal, Store};
 use serde_json::json;
 
 use crate::{
     cluster::Cluster,
-    error::{CliError, CliResult},
-    format::utf8,
+    error::{CliError, CliResult, Doing},
+    format::{absolute, utf8},
     progress::{self, Counts},
 };
 
@@ -28,6 +33,9 @@ pub struct FsckArgs {
     /// With --repair: free space that belongs to no file (its bytes are gone)
     #[arg(long, requires = "repair")]
     pub remove_leaks: bool,
+    /// With --repair of an OST that has lost its journal: make the new one here, instead of where the lost one was
+    #[arg(long, requires = "repair", value_name = "PATH")]
+    pub journal: Option<PathBuf>,
     /// Read all file data and compare it with its checksums
     #[arg(long)]
     pub verify_data: bool,
@@ -42,7 +50,14 @@ pub struct FsckArgs {
 /// Checks, says what is wrong, ends with fsck(8)'s exit code.
 pub fn run(args: &FsckArgs) -> CliResult {
     let dirs = target_dirs(&args.dirs)?;
-    let (reports, failures) = real::run(|env| async move { examine(&env, &dirs, args).await });
+    let (reports, failures) = real::run(|env| async move {
+        let osts = dirs.iter().filter(|dir| dir.to_str().is_some_and(|dir| kind(&env, dir) == Some(TargetKind::Ost)));
+        if args.journal.is_some() && osts.count() != 1 {
+            let words = "--journal is for one target: give the directory of one OST (and the MDT's)";
+            return (Vec::new(), vec![words.to_owned()]);
+        }
+        examine(&env, &dirs, args).await
+    });
     let code = reports.iter().fold(exit::CLEAN, |code, report| code | report.exit_code());
     let code = if failures.is_empty() { code } else { code | exit::OPERATIONAL };
     if args.json {
@@ -88,8 +103,9 @@ fn target_dirs(dirs: &[PathBuf]) -> CliResult<Vec<PathBuf>> {
 async fn examine(env: &Env, dirs: &[PathBuf], args: &FsckArgs) -> (Vec<Report>, Vec<String>) {
     let bar = progress::bar("checking", dirs.len() as u64, Counts::Things);
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
+    let mdt = mdt_dir(env, dirs);
     for dir in dirs {
-        match examine_one(env, dir, args).await {
+        match examine_one(env, dir, mdt.as_deref(), args).await {
             Ok(report) => reports.push(report),
             Err(error) => failures.push(named(dir, &error.message)),
         }
@@ -107,15 +123,57 @@ fn named(dir: &Path, words: &str) -> String {
     if words.starts_with(&dir) { words.to_owned() } else { format!("{dir}: {words}") }
 }
 
-async fn examine_one(env: &Env, dir: &Path, args: &FsckArgs) -> CliResult<Report> {
+async fn examine_one(env: &Env, dir: &Path, mdt: Option<&str>, args: &FsckArgs) -> CliResult<Report> {
     let options = CheckOptions { verify_data: args.verify_data, ..CheckOptions::default() };
     let dir = utf8(dir)?;
-    let result = if args.repair {
-        repair(env, &dir, RepairOptions { check: options, remove_leaks: args.remove_leaks }).await
-    } else {
-        check(env, &dir, options).await
+    if !args.repair {
+        return check(env, &dir, options).await.map_err(|error| CliError::failed(error.to_string()));
+    }
+    let new = match &args.journal {
+        Some(place) if kind(env, &dir) == Some(TargetKind::Ost) => Some(new_journal(env, &dir, place).await?),
+        _ => None,
     };
+    let remove_leaks = args.remove_leaks;
+    let result = repair(env, &dir, RepairOptions { check: options, remove_leaks, mdt: mdt.map(str::to_owned) }).await;
+    if let (Some(new), Err(_)) = (new, &result) {
+        Store::no_new_journal(env, &dir, &new)
+            .await
+            .doing(|| format!("{dir} names a new journal that was not made"))?;
+    }
     result.map_err(|error| CliError::failed(error.to_string()))
+}
+
+/// An empty place for the journal that an OST has lost.
+async fn new_journal(env: &Env, dir: &str, place: &Path) -> CliResult<NewJournal> {
+    let found = check(env, dir, CheckOptions::default()).await;
+    // What cannot be looked at at all is lost if the operator says so, unless somebody serves it.
+    match found {
+        Ok(report) if report.count_of(Kind::JournalLost) == 0 => {
+            return Err(CliError::usage(format!(
+                "{dir} has its journal: `forebay journal move {dir} PATH` puts it elsewhere"
+            )));
+        }
+        Err(error) if error.kind == FsckErrorKind::InUse => return Err(CliError::failed(error.to_string())),
+        _ => {}
+    }
+    let place = absolute(place)?;
+    Store::new_journal(env, dir, &place).await.doing(|| format!("no new journal can be made in {place}"))
+}
+
+fn kind(env: &Env, dir: &str) -> Option<TargetKind> {
+    Store::peek_identity(env, dir).ok().map(|identity| identity.target.kind)
+}
+
+/// The MDT among the targets, or that of the cluster whose directory they are in.
+fn mdt_dir(env: &Env, dirs: &[PathBuf]) -> Option<String> {
+    let is_mdt = |dir: &&PathBuf| dir.to_str().is_some_and(|dir| kind(env, dir) == Some(TargetKind::Mdt));
+    if let Some(given) = dirs.iter().find(is_mdt) {
+        return utf8(given).ok();
+    }
+    let above = dirs.first()?.canonicalize().ok()?.parent()?.to_owned();
+    let cluster = Cluster::exists(&above).then(|| Cluster::load(&above).ok()).flatten()?;
+    let mdt = cluster.targets().into_iter().find(|target| target.id.kind == TargetKind::Mdt)?;
+    utf8(&mdt.dir).ok()
 }
 
 /// The targets compared with each other.
@@ -129,6 +187,7 @@ pub fn check_stopped(cluster: &Cluster) -> CliResult {
         dirs: vec![cluster.dir.clone()],
         repair: false,
         remove_leaks: false,
+        journal: None,
         verify_data: true,
         verbose: false,
         json: false,

@@ -13,6 +13,7 @@ mod error;
 mod format;
 mod fsck;
 mod fuse_mount;
+mod journal;
 mod layout;
 mod metrics;
 mod mirror;
@@ -92,6 +93,9 @@ enum Command {
     /// A metadata target kept twice: replace a copy, or go on with one
     #[command(subcommand)]
     Mirror(mirror::MirrorCommand),
+    /// Journals on devices of their own: move one, see and free the parts of a shared device
+    #[command(subcommand)]
+    Journal(journal::JournalCommand),
     /// Serve targets in the foreground
     Serve(serve::ServeArgs),
     /// Check targets that are not served; with --repair mend them
@@ -154,6 +158,7 @@ fn run(command: &Command) -> CliResult {
         Command::PoolList(args) => pool::list(args),
         Command::Format(args) => format::run(args),
         Command::Mirror(command) => mirror::run(command),
+        Command::Journal(command) => journal::run(command),
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(args),
         Command::Bench(command) => bench::run(command),

@@ -155,3 +155,35 @@ fn small_files_are_replaced_whole_and_locked_by_one() {
         env.lock_file(&format!("{sub}/lock")).unwrap();
     });
 }
+
+#[test]
+fn parts_of_a_device_are_devices_of_their_own_and_each_is_open_once() {
+    on_both(|env| async move {
+        let dir = scratch_dir(&env);
+        let path = format!("{dir}/shared");
+        let make = OpenDisk { create_bytes: Some(64 << 10), ..OpenDisk::default() };
+        drop(env.open_disk(&path, make).await.unwrap());
+        let part = |offset, bytes| OpenDisk { part: Some(crate::DiskPart { offset, bytes }), ..OpenDisk::default() };
+        let (one, two) = (part(8192, 8192), part(16_384, 4096));
+        let first = env.open_disk(&path, one).await.unwrap();
+        let second = env.open_disk(&path, two).await.unwrap();
+        assert_eq!((first.info().bytes, second.info().bytes), (8192, 4096));
+        assert_eq!(env.open_disk(&path, one).await.err().unwrap().kind, EnvErrorKind::InUse);
+        first.write(4096, vec![AlignedBuf::padded_copy(&[1; 4096]).freeze()]).await.unwrap();
+        second.write_durable(0, vec![AlignedBuf::padded_copy(&[2; 4096]).freeze()]).await.unwrap();
+        for beyond in [8192, 4097, u64::MAX - 4095] {
+            let sector = || vec![AlignedBuf::zeroed(4096).freeze()];
+            assert_eq!(first.write(beyond, sector()).await.unwrap_err().kind, EnvErrorKind::InvalidInput);
+            assert_eq!(first.write_durable(beyond, sector()).await.unwrap_err().kind, EnvErrorKind::InvalidInput);
+            assert_eq!(first.read(beyond, 4096).await.err().unwrap().kind, EnvErrorKind::InvalidInput);
+        }
+        let read_only = env.open_disk(&path, OpenDisk { read_only: true, ..one }).await.unwrap();
+        assert_eq!(read_only.read(4096, 4096).await.unwrap()[..], [1; 4096]);
+        drop((first, read_only));
+        drop(env.open_disk(&path, one).await.unwrap());
+        let whole = env.open_disk(&path, OpenDisk { read_only: true, ..OpenDisk::default() }).await.unwrap();
+        let bytes = whole.read(8192, 12_288).await.unwrap();
+        assert_eq!([bytes[0], bytes[4096], bytes[8192]], [0, 1, 2]);
+        assert_eq!(env.open_disk(&path, part(60 << 10, 8192)).await.err().unwrap().kind, EnvErrorKind::InvalidInput);
+    });
+}

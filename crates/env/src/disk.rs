@@ -2,6 +2,9 @@
 //!
 //! A write is durable only after a [`Disk::flush`] that began after the write completed. Until then a crash may keep
 //! it, lose it, or tear it at any sector. Writes in flight together may reach the medium in any order.
+//!
+//! A disk may be a [`DiskPart`] of a device that others have other parts of: it is locked as long as the disk is open, and
+//! looks like a device of its own.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -14,6 +17,8 @@ use crate::{AlignedBuf, EnvError, EnvErrorKind, EnvResult, SECTOR_BYTES};
 #[derive(Clone)]
 pub struct Disk {
     half: DiskHalf,
+    /// Which bytes of the device it is; none: all.
+    part: Option<DiskPart>,
     requests: Rc<RefCell<DiskRequests>>,
 }
 
@@ -56,6 +61,18 @@ pub struct OpenDisk {
     pub prewrite: bool,
     /// Refuse writes.
     pub read_only: bool,
+    /// Only these bytes, as if they were a device. Others may have other parts of it open at the same time; who opens one
+    /// that is open for writing already is refused (`InUse`), unless it is only read.
+    pub part: Option<DiskPart>,
+}
+
+/// A range of a device: whole sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskPart {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: u64,
 }
 
 /// What is known of an open disk.
@@ -66,8 +83,8 @@ pub struct DiskInfo {
 }
 
 impl Disk {
-    pub(crate) fn new(half: DiskHalf) -> Self {
-        Self { half, requests: Rc::default() }
+    pub(crate) fn new(half: DiskHalf, part: Option<DiskPart>) -> Self {
+        Self { half, part, requests: Rc::default() }
     }
 
     /// What was asked of it so far, through all clones.
@@ -77,15 +94,17 @@ impl Disk {
 
     /// Size and the like.
     pub fn info(&self) -> DiskInfo {
-        match &self.half {
-            DiskHalf::Real(d) => d.info(),
-            DiskHalf::Sim(d) => d.info(),
+        match (&self.part, &self.half) {
+            (Some(part), _) => DiskInfo { bytes: part.bytes },
+            (None, DiskHalf::Real(d)) => d.info(),
+            (None, DiskHalf::Sim(d)) => d.info(),
         }
     }
 
     /// Reads `len` bytes at `offset`; both are multiples of the sector. Errors: `Medium`, `InvalidInput` beyond the end.
     pub async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
         self.requests.borrow_mut().reads.record(len as u64);
+        let offset = self.device_offset(offset, len)?;
         match &self.half {
             DiskHalf::Real(d) => d.read(offset, len).await,
             DiskHalf::Sim(d) => d.read(offset, len).await,
@@ -100,13 +119,16 @@ impl Disk {
     pub fn write(&self, offset: u64, parts: Vec<Bytes>) -> impl Future<Output = EnvResult<()>> + 'static {
         let disk = self.clone();
         self.requests.borrow_mut().writes.record(bytes_of(&parts));
-        let ticket = match &disk.half {
-            DiskHalf::Real(d) => WriteTicket::Real(d.submit_write(offset, parts)),
-            DiskHalf::Sim(d) => WriteTicket::Sim(d.submit_write(offset, parts)),
+        let offset = self.device_offset(offset, parts.iter().map(Bytes::len).sum());
+        let ticket = match (offset, &disk.half) {
+            (Err(error), _) => WriteTicket::Refused(error),
+            (Ok(offset), DiskHalf::Real(d)) => WriteTicket::Real(d.submit_write(offset, parts)),
+            (Ok(offset), DiskHalf::Sim(d)) => WriteTicket::Sim(d.submit_write(offset, parts)),
         };
         async move {
             let _keeps_open = disk;
             match ticket {
+                WriteTicket::Refused(error) => Err(error),
                 WriteTicket::Real(t) => t.wait().await,
                 WriteTicket::Sim(t) => t.wait().await,
             }
@@ -131,10 +153,41 @@ impl Disk {
             requests.writes.record(bytes_of(&parts));
             requests.durable_writes += 1;
         }
+        let offset = self.device_offset(offset, parts.iter().map(Bytes::len).sum())?;
         match &self.half {
             DiskHalf::Real(d) => d.write_durable(offset, parts).await,
             DiskHalf::Sim(d) => d.write_durable(offset, parts).await,
         }
+    }
+
+    /// Where on the device these bytes lie. What does not lie in the part never reaches the device.
+    fn device_offset(&self, offset: u64, len: usize) -> EnvResult<u64> {
+        let Some(part) = self.part else { return Ok(offset) };
+        check_range("its part of the device", part.bytes, offset, len)?;
+        Ok(part.offset + offset)
+    }
+}
+
+impl DiskPart {
+    /// A part must be whole sectors within the device.
+    pub(crate) fn check(self, path: &str, device_bytes: u64) -> EnvResult<()> {
+        let sector = SECTOR_BYTES as u64;
+        let end = self.offset.checked_add(self.bytes).filter(|end| *end <= device_bytes);
+        if end.is_some() && self.bytes > 0 && self.offset.is_multiple_of(sector) && self.bytes.is_multiple_of(sector) {
+            return Ok(());
+        }
+        let message = format!(
+            "{} bytes at {} do not lie within the {device_bytes} bytes of {path}: cut short, or the wrong device?",
+            self.bytes, self.offset
+        );
+        Err(EnvError::new(EnvErrorKind::InvalidInput, message))
+    }
+
+    /// Who else has it open.
+    pub(crate) fn in_use(self, path: &str) -> EnvError {
+        let message =
+            format!("{} bytes at {} of {path} are in use by another process; stop it first", self.bytes, self.offset);
+        EnvError::new(EnvErrorKind::InUse, message)
     }
 }
 
@@ -143,6 +196,7 @@ fn bytes_of(parts: &[Bytes]) -> u64 {
 }
 
 enum WriteTicket {
+    Refused(EnvError),
     Real(crate::real::RealWriteTicket),
     Sim(crate::sim::SimWriteTicket),
 }

@@ -29,7 +29,7 @@ pub use address::Address;
 pub use aligned::{AlignedBuf, SECTOR_BYTES, is_aligned};
 pub use arena::Arena;
 pub use clock::{Elapsed, Time, UnixTime};
-pub use disk::{Disk, DiskInfo, DiskRequests, OpenDisk};
+pub use disk::{Disk, DiskInfo, DiskPart, DiskRequests, OpenDisk};
 pub use env::{Env, Side};
 pub use error::{EnvError, EnvErrorKind, EnvResult};
 pub use files::FileLock;

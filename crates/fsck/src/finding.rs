@@ -66,12 +66,16 @@ kinds! {
     Mirror = "mirror", "serve the target: what is bad in one copy is mended when it is read, and a copy that was left behind is filled; `forebay mirror` tells how to replace one";
     /// The device cannot read a place.
     Unreadable = "unreadable", "replace the device; what lies there is lost unless it is redundant";
-    /// An anchor of the journal is damaged, or none is left.
-    Anchor = "anchor", "do not serve the target: the checkpoint is lost; rebuilding from the slabs is not possible yet";
+    /// The journal is not there, or nothing is left of its anchors.
+    JournalLost = "journal-lost", "if its device is away, bring it back. Only if it is lost for good: `forebay fsck --repair` with this directory and the MDT's (or that of the whole cluster) makes a new one from what the slabs hold, with --journal PATH in another place";
+    /// What a rebuilt journal cannot vouch for.
+    MayBeMissing = "may-be-missing", "nothing more can be found here: compare the file with what wrote it";
+    /// The journal's anchors do not belong to the target as it is.
+    Anchor = "anchor", "do not serve the target: bring back the journal that belongs to it. Only if that is lost for good: take this one away, then see journal-lost";
     /// The other anchor is damaged, which a crash may do.
     SpareAnchor = "spare-anchor", "nothing: the next checkpoint writes it anew";
     /// A record of the journal that was durable is gone.
-    Journal = "journal", "do not serve the target: committed changes are lost; rebuilding from the slabs is not possible yet";
+    Journal = "journal", "do not serve the target: committed changes are damaged. Bring back an older state of journal and data together; or take the damaged journal away, then see journal-lost";
     /// The journal ends in a torn record, which a crash may do.
     TornTail = "torn-tail", "nothing: what was not durable is dropped when the target starts";
     /// A transaction in the journal cannot be understood.
@@ -326,7 +330,8 @@ impl Findings {
     pub(crate) fn add(&mut self, finding: Finding) {
         *self.counts.entry((finding.kind, finding.severity)).or_default() += 1;
         let kept = self.kept.entry(finding.kind).or_default();
-        if *kept < limits::FINDINGS_OF_A_KIND {
+        // Of what may be missing the list is all there is.
+        if *kept < limits::FINDINGS_OF_A_KIND || finding.kind == Kind::MayBeMissing {
             *kept += 1;
             self.list.push(finding);
         }

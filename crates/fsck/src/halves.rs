@@ -15,7 +15,7 @@ use crate::{
         label::{self, Label, Standing},
     },
     limits::SECTOR,
-    media::{Media, join, part_path, take_lock},
+    media::{Media, join, part_path, resolve_journal, take_lock},
 };
 
 /// Where one copy of a part should lie.
@@ -142,7 +142,10 @@ async fn look(
     identity: &Identity,
     writable: bool,
 ) -> Result<(Disk, Label), String> {
-    let options = OpenDisk { read_only: !writable, ..OpenDisk::default() };
+    let mut options = OpenDisk { read_only: !writable, ..OpenDisk::default() };
+    if part == "journal" {
+        options = resolve_journal(env, path, identity.uuid, options).await.map_err(|error| error.message)?;
+    }
     let disk = env.open_disk(path, options).await.map_err(|error| match error.kind {
         EnvErrorKind::NotFound => "it does not exist".to_owned(),
         _ => error.message,

@@ -2,11 +2,11 @@
 //!
 //! It shares no code with the store: decoders, recovery and rules are written a second time, so that one is a check of the
 //! other. [`check`] looks at one target (from its directory, read-only), [`check_cluster`] compares several, [`repair`] mends
-//! what can be mended safely.
+//! what can be mended safely, and makes a lost journal anew.
 //!
 //! Invariant: nothing on disk makes it panic, or take memory or time without bound; damage is a [`Finding`].
 //! Invariant: what it checks is what recovery would have: the last checkpoint and the journal's redo.
-//! Not here: rebuilding a lost journal from the slabs (to come).
+//! Not here: rebuilding a table from the slabs (to come).
 
 mod check;
 mod cluster;
@@ -17,6 +17,7 @@ mod halves;
 mod journal;
 pub mod limits;
 mod media;
+mod rebuild;
 mod repair;
 mod report;
 pub mod rows;

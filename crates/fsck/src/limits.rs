@@ -41,5 +41,11 @@ pub const EXTENT_BYTES: u64 = 4 << 20;
 pub const EXTENT_OVERHEAD_BYTES: u64 = 96;
 /// Smallest and largest slab. (format)
 pub const SLAB_BYTES: std::ops::RangeInclusive<u64> = (128 << 10)..=(1 << 30);
+/// Where the first slot of a shared journal device may begin. (format)
+pub const SLOTS_START: u64 = 1 << 20;
+/// Slots of one device. (format)
+pub const SLOTS: usize = 63;
+/// A rebuilt journal's incarnation is so far above all that the slabs name: starts that wrote no slab are among them.
+pub const INCARNATIONS_UNSEEN: u32 = 1 << 10;
 /// Collision numbers of one name hash lie below. (format)
 pub const COLLISIONS: u64 = (1 << 15) - 1;

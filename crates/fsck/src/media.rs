@@ -2,8 +2,14 @@
 
 use bytes::Bytes;
 use forebay_env::{Disk, Env, EnvErrorKind, FileLock, OpenDisk};
+use forebay_proto::Uuid;
 
-use crate::{FsckError, FsckErrorKind, FsckResult, finding::Device, limits::SECTOR};
+use crate::{
+    FsckError, FsckErrorKind, FsckResult,
+    finding::Device,
+    format::slots::{self, Slots},
+    limits::SECTOR,
+};
 
 /// The open devices of a target.
 pub(crate) struct Media {
@@ -55,13 +61,46 @@ pub(crate) fn take_lock(env: &Env, dir: &str, writable: bool) -> FsckResult<Opti
     }
 }
 
+/// How to open the journal of `target` at `path`: its slot, if that is a device which targets share.
+pub(crate) async fn resolve_journal(env: &Env, path: &str, target: Uuid, options: OpenDisk) -> FsckResult<OpenDisk> {
+    let read_only = OpenDisk { read_only: true, ..OpenDisk::default() };
+    // Why it cannot be opened or read is told by whoever opens it.
+    let Ok(disk) = env.open_disk(path, read_only).await else { return Ok(options) };
+    let mut sectors = Vec::new();
+    for at in [0, SECTOR] {
+        let sector = disk.read(at, SECTOR as usize).await;
+        sectors.extend(sector.map_or(vec![0; SECTOR as usize], |sector| sector.to_vec()));
+    }
+    let words = match slots::decode(&sectors) {
+        Slots::None => return Ok(options),
+        Slots::Newer(version) => {
+            let words =
+                format!("{path}: its directory of slots is of version {version}, by a newer forebay; use that one");
+            return Err(FsckError::new(FsckErrorKind::Unsupported, words));
+        }
+        Slots::Damaged => "both copies of its directory of slots are damaged",
+        Slots::Intact(slots) => match slots.iter().find(|(owner, _)| *owner == target) {
+            Some((_, part)) => return Ok(OpenDisk { part: Some(*part), create_bytes: None, ..options }),
+            None => "it holds journals of other targets, and none of this one: the wrong device?",
+        },
+    };
+    let words = format!(
+        "{path}: {words} Bring back the right one; if the journal is lost, say where the new one is to be: `forebay fsck \
+         --repair --journal PATH DIR`"
+    );
+    Err(FsckError::new(FsckErrorKind::Io, words))
+}
+
 impl Media {
     /// Opens the devices; takes the target's lock, so that nobody serves it meanwhile.
-    pub(crate) async fn open(env: &Env, dir: &str, writable: bool) -> FsckResult<Self> {
+    pub(crate) async fn open(env: &Env, dir: &str, target: Uuid, writable: bool) -> FsckResult<Self> {
         let locks = Vec::from_iter(take_lock(env, dir, writable)?);
         let open = async |part: &str| {
             let path = part_path(env, dir, part);
-            let options = OpenDisk { read_only: !writable, ..OpenDisk::default() };
+            let mut options = OpenDisk { read_only: !writable, ..OpenDisk::default() };
+            if part == "journal" {
+                options = resolve_journal(env, &path, target, options).await?;
+            }
             env.open_disk(&path, options).await.map_err(|error| {
                 FsckError::new(FsckErrorKind::Io, format!("{part} of {dir} ({path}): {}", error.message))
             })

@@ -29,18 +29,21 @@ use crate::{
     journal::{JournalView, Overlay},
     limits::{self, SECTOR},
     media::{Media, join},
+    rebuild,
     rows::mdt::Inode,
     slabs::Slabs,
     table::{Source, Walk},
 };
 
 /// What is mended beside the usual.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RepairOptions {
     /// How it is checked.
     pub check: CheckOptions,
     /// Free extents that belong to no object. Their bytes are gone afterwards.
     pub remove_leaks: bool,
+    /// Directory of the cluster's MDT, which an OST that lost its journal is rebuilt with.
+    pub mdt: Option<String>,
 }
 
 /// Kinds of errors that say that the table, or what it rests on, cannot be trusted: nothing is changed on top of these.
@@ -65,8 +68,11 @@ const FOUNDATIONS: &[Kind] = &[
 ///
 /// Errors: as [`crate::check`], and `CannotRepair` if the damage lies deeper than repair reaches yet: nothing was changed.
 pub async fn repair(env: &Env, dir: &str, options: RepairOptions) -> FsckResult<Report> {
+    if let Some(lost) = rebuild::lost(env, dir).await? {
+        return rebuild::rebuild(env, dir, &options, lost).await;
+    }
     let mut examined = check::examine(env, dir, &options.check, true).await?;
-    let fixes = chosen(std::mem::take(&mut examined.fixes), options);
+    let fixes = chosen(std::mem::take(&mut examined.fixes), &options);
     if fixes.is_empty() {
         return Ok(examined.report);
     }
@@ -95,7 +101,7 @@ fn cannot(words: impl Into<String>) -> FsckError {
     FsckError::new(FsckErrorKind::CannotRepair, words)
 }
 
-fn chosen(fixes: Vec<KeyedFix>, options: RepairOptions) -> Vec<KeyedFix> {
+fn chosen(fixes: Vec<KeyedFix>, options: &RepairOptions) -> Vec<KeyedFix> {
     fixes.into_iter().filter(|(_, _, kind)| *kind != Kind::ObjectMissing || options.remove_leaks).collect()
 }
 
@@ -111,11 +117,12 @@ impl Report {
     }
 }
 
-fn refuse_deep_damage(report: &Report) -> FsckResult<()> {
+pub(crate) fn refuse_deep_damage(report: &Report) -> FsckResult<()> {
     let Some(finding) = deep_damage(report) else { return Ok(()) };
     Err(cannot(format!(
         "{}: damage that cannot be mended yet: {}: {}. Nothing was changed; restore the target from redundant copies, or \
-         copy off what can still be read (rebuilding a table or a journal from the slabs is to come)",
+         copy off what can still be read (rebuilding a table from the slabs is to come; a journal that is not there at all \
+         is made anew)",
         finding.target, finding.place, finding.what
     )))
 }
@@ -169,10 +176,10 @@ async fn edits(
 }
 
 /// Bytes to be written, where, and the anchor that makes them count.
-struct Plan {
+pub(crate) struct Plan {
     /// Journal offset and bytes.
-    records: Vec<(u64, Vec<u8>)>,
-    anchor: Anchor,
+    pub(crate) records: Vec<(u64, Vec<u8>)>,
+    pub(crate) anchor: Anchor,
 }
 
 impl Plan {
@@ -202,7 +209,7 @@ impl Plan {
     }
 
     /// Cuts the payload into records from `begin` on; returns where they end.
-    fn cut(&mut self, owner: &Owner, begin: Checkpoint, seq: u64, ring_bytes: u64, payload: &[u8]) -> u64 {
+    pub(crate) fn cut(&mut self, owner: &Owner, begin: Checkpoint, seq: u64, ring_bytes: u64, payload: &[u8]) -> u64 {
         let longest = limits::RECORD_BYTES.min(ring_bytes / 4 / SECTOR * SECTOR);
         let (mut at, mut prev_sum, mut rest) = (begin.lsn, begin.prev_sum, payload);
         loop {
@@ -229,7 +236,7 @@ impl Plan {
         }
     }
 
-    async fn write(&self, media: &Media) -> FsckResult<()> {
+    pub(crate) async fn write(&self, media: &Media) -> FsckResult<()> {
         for disk in media.journals() {
             for (offset, bytes) in &self.records {
                 disk.write(*offset, vec![AlignedBuf::padded_copy(bytes).freeze()]).await?;

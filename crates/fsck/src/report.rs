@@ -160,7 +160,8 @@ impl Report {
     /// For people: findings from `least` on, counts, and a last line.
     pub fn to_text(&self, least: Severity) -> String {
         let mut out = String::new();
-        for finding in self.findings.iter().filter(|finding| finding.severity >= least) {
+        let told = |finding: &&Finding| finding.severity >= least || finding.kind == Kind::MayBeMissing;
+        for finding in self.findings.iter().filter(told) {
             let _ = writeln!(out, "{finding}");
         }
         for ((kind, severity), count) in self.counts.iter().filter(|((_, severity), _)| *severity >= least) {

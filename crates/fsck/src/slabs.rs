@@ -152,7 +152,7 @@ impl Window {
 }
 
 /// The runs of a slab's current opening, and where each begins. What is damaged is stepped over sector by sector.
-async fn scan_slab(
+pub(crate) async fn scan_slab(
     media: &Media,
     identity: &Identity,
     slab: u32,

@@ -23,8 +23,13 @@ pub struct FormatOptions {
     pub data_bytes: u64,
     /// A device or file for the journal instead of `DIR/journal`.
     pub journal_path: Option<String>,
-    /// Bytes of the journal file; ignored for block devices.
+    /// Bytes of the journal; a device that the target has for itself is taken whole.
     pub journal_bytes: u64,
+    /// The device named by `journal_path`, if it is there and blank, becomes one that several targets share: a slot of
+    /// `journal_bytes` on it is taken. On a device that is shared already a slot is taken in any case.
+    pub journal_shared: bool,
+    /// What the device named by `journal_path` holds, if it is not shared, is of no worth.
+    pub journal_overwrite: bool,
     /// A second place that holds the same.
     pub mirror: Option<MirrorPlace>,
 }
@@ -42,6 +47,8 @@ impl FormatOptions {
             data_bytes,
             journal_path: None,
             journal_bytes: (data_bytes / 64).next_multiple_of(4096).clamp(16 << 20, 1 << 30),
+            journal_shared: false,
+            journal_overwrite: false,
             mirror: None,
         }
     }

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use forebay_env::{Disk, Env, EnvErrorKind, OpenDisk};
+use forebay_env::{AlignedBuf, Disk, Env, EnvErrorKind, OpenDisk};
 use forebay_proto::Uuid;
 
 use crate::{
@@ -14,13 +14,14 @@ use crate::{
     limits,
     mirror::{self, Device, Dirs, Part},
     slab::header::{self, Geometry},
+    slots::{self, Claim, Found, Who},
 };
 
 /// Files that name a device elsewhere.
 const DATA_PATH_FILE: &str = "data.path";
-const JOURNAL_PATH_FILE: &str = "journal.path";
+pub(crate) const JOURNAL_PATH_FILE: &str = "journal.path";
 const DATA_FILE: &str = "data";
-const JOURNAL_FILE: &str = "journal";
+pub(crate) const JOURNAL_FILE: &str = "journal";
 /// Locked while the store is open.
 pub(crate) const LOCK_FILE: &str = "lock";
 
@@ -46,18 +47,43 @@ pub(crate) async fn format(env: &Env, dir: &str, options: &FormatOptions) -> Sto
         features: Features { incompat: mirrored, ..Features::default() },
     };
     identity.validate()?;
+    let mut claims = Vec::new();
+    match make(env, dir, options, &mut identity, &mut claims).await {
+        Ok(()) => Ok(identity),
+        Err(error) => {
+            for claim in claims {
+                // Of two errors the first tells why.
+                drop(claim.release(env).await);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Makes the parts, then the identity. `claims`: slots that were taken.
+async fn make(
+    env: &Env,
+    dir: &str,
+    options: &FormatOptions,
+    identity: &mut Identity,
+    claims: &mut Vec<Claim>,
+) -> StoreResult<()> {
     let (data, journal) = match &options.mirror {
-        None => make_parts(env, dir, options, &mut identity).await?,
-        Some(place) => make_mirrored_parts(env, dir, place, options, &mut identity).await?,
+        None => make_parts(env, dir, options, identity, claims).await?,
+        Some(place) => make_mirrored_parts(env, dir, place, options, identity, claims).await?,
     };
-    data.write(0, vec![header::encode_device(&identity).freeze()]).await?;
+    data.write(0, vec![header::encode_device(identity).freeze()]).await?;
     data.flush().await?;
     Journal::format(env, &journal, identity.uuid, identity.generation).await?;
+    // Before the identity: a slot that nobody has locked and that is not settled is free.
+    for claim in claims.iter() {
+        claim.settle(env).await?;
+    }
     if let Some(place) = &options.mirror {
         env.write_file(&join(&place.dir, identity::FILE), &identity.encode())?;
     }
     env.write_file(&join(dir, identity::FILE), &identity.encode())?;
-    Ok(identity)
+    Ok(())
 }
 
 async fn make_parts(
@@ -65,9 +91,10 @@ async fn make_parts(
     dir: &str,
     options: &FormatOptions,
     identity: &mut Identity,
+    claims: &mut Vec<Claim>,
 ) -> StoreResult<(Device, Device)> {
+    let journal = make_journal(env, dir, options, identity, options.journal_bytes, claims).await?;
     let data = make_part(env, dir, Part::Data, options.data_bytes).await?;
-    let journal = make_part(env, dir, Part::Journal, options.journal_bytes).await?;
     set_sizes(identity, data.info().bytes, journal.info().bytes)?;
     Ok((data.into(), journal.into()))
 }
@@ -78,6 +105,7 @@ async fn make_mirrored_parts(
     place: &MirrorPlace,
     options: &FormatOptions,
     identity: &mut Identity,
+    claims: &mut Vec<Claim>,
 ) -> StoreResult<(Device, Device)> {
     let labels = limits::MIRROR_LABEL_BYTES;
     if place.dir == dir {
@@ -92,14 +120,15 @@ async fn make_mirrored_parts(
     }
     remember_paths(env, &place.dir, place.data_path.as_deref(), place.journal_path.as_deref())?;
     mirror::remember(env, [dir, &place.dir], place.witness.as_deref())?;
-    let make = async |part, bytes| {
-        let one = make_part(env, dir, part, bytes + labels).await?;
-        let two = make_part(env, &place.dir, part, bytes + labels).await?;
-        let bytes = one.info().bytes.min(two.info().bytes).saturating_sub(labels);
-        StoreResult::Ok(([one, two], bytes))
-    };
-    let (data, data_bytes) = make(Part::Data, options.data_bytes).await?;
-    let (journal, journal_bytes) = make(Part::Journal, options.journal_bytes).await?;
+    let bytes = options.journal_bytes + labels;
+    let journal = [
+        make_journal(env, dir, options, identity, bytes, claims).await?,
+        make_journal(env, &place.dir, options, identity, bytes, claims).await?,
+    ];
+    let bytes = options.data_bytes + labels;
+    let data = [make_part(env, dir, Part::Data, bytes).await?, make_part(env, &place.dir, Part::Data, bytes).await?];
+    let of_both = |disks: &[Disk; 2]| disks[0].info().bytes.min(disks[1].info().bytes).saturating_sub(labels);
+    let (data_bytes, journal_bytes) = (of_both(&data), of_both(&journal));
     set_sizes(identity, data_bytes, journal_bytes)?;
     let dirs = Rc::new(Dirs::of(env, dir)?);
     let data = mirror::make(env, identity, &dirs, Part::Data, data, data_bytes).await?;
@@ -110,6 +139,38 @@ async fn make_mirrored_parts(
 async fn make_part(env: &Env, dir: &str, part: Part, bytes: u64) -> StoreResult<Disk> {
     let options = OpenDisk { create_bytes: Some(bytes), prewrite: part == Part::Journal, ..OpenDisk::default() };
     open_part(env, dir, part, options).await
+}
+
+/// The journal's place: in `dir`, or where `journal.path` says.
+async fn make_journal(
+    env: &Env,
+    dir: &str,
+    options: &FormatOptions,
+    identity: &Identity,
+    bytes: u64,
+    claims: &mut Vec<Claim>,
+) -> StoreResult<Disk> {
+    let path = part_path(env, dir, Part::Journal);
+    if path == join(dir, JOURNAL_FILE) {
+        return make_part(env, dir, Part::Journal, bytes).await;
+    }
+    let mut found = slots::look(env, &path).await?;
+    if options.journal_overwrite && matches!(found, Found::Other(_)) {
+        clear(env, &path).await?;
+        found = slots::look(env, &path).await?;
+    }
+    let who = Who { target: identity.uuid, cluster: identity.cluster, name: identity.target };
+    let (disk, claim) = slots::make(env, &path, &found, who, bytes, options.journal_shared).await?;
+    claims.extend(claim);
+    Ok(disk)
+}
+
+/// Zeros over what marks a device as somebody's. Errors: `Busy` while it is open, where that can be told.
+async fn clear(env: &Env, path: &str) -> StoreResult<()> {
+    let disk = env.open_disk(path, OpenDisk::default()).await?;
+    let bytes = disk.info().bytes.min(limits::SLOTS_START) as usize;
+    disk.write_durable(0, vec![AlignedBuf::zeroed(bytes).freeze()]).await?;
+    Ok(disk.flush().await?)
 }
 
 fn set_sizes(identity: &mut Identity, data_bytes: u64, journal_bytes: u64) -> StoreResult<()> {
@@ -143,7 +204,7 @@ pub(crate) async fn open_devices(env: &Env, dir: &str, identity: &Identity) -> S
     let devices = match identity.is_mirrored() {
         false => {
             let data = open_part(env, dir, Part::Data, OpenDisk::default()).await?;
-            let journal = open_part(env, dir, Part::Journal, OpenDisk::default()).await?;
+            let journal = open_journal(env, dir, identity).await?;
             Devices { data: data.into(), journal: journal.into(), dirs: None }
         }
         true => {
@@ -163,6 +224,27 @@ pub(crate) async fn open_devices(env: &Env, dir: &str, identity: &Identity) -> S
     let sector = devices.data.read_checked(0, limits::SECTOR as usize, good).await?;
     header::check_device(&sector, identity)?;
     Ok(devices)
+}
+
+/// Opens the journal of a target that is not mirrored. Errors: what to do if it is not there.
+pub(crate) async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> StoreResult<Disk> {
+    let path = part_path(env, dir, Part::Journal);
+    let options = slots::resolve(env, &path, identity.uuid, OpenDisk::default()).await?;
+    slots::open(env, &path, options).await.map_err(|error| match error.kind {
+        EnvErrorKind::NotFound => {
+            let words = format!(
+                "the journal of {} is not at {path}. If its device is away, bring it back (or name its place in \
+                 {dir}/journal.path). Only if it is lost for good: `forebay fsck --repair {dir}` makes a new one from \
+                 what the data holds, and lists what may be missing",
+                identity.target
+            );
+            StoreError::new(StoreErrorKind::Foreign, words)
+        }
+        _ => {
+            let error = StoreError::from(error);
+            StoreError { message: format!("{path}: {}", error.message), ..error }
+        }
+    })
 }
 
 /// Joins a directory and a file name.

@@ -118,3 +118,18 @@ pub const MIRROR_RETRY: Duration = Duration::from_secs(30);
 pub const MIRROR_CHUNK_BYTES: u64 = 1 << 20;
 /// After so much of it, how far it came is made durable.
 pub const MIRROR_SAVE_BYTES: u64 = 64 << 20;
+
+/// Where the first slot of a shared journal device may begin. (format)
+pub const SLOTS_START: u64 = 1 << 20;
+/// Slots begin at multiples of this: no full stripe of a device is shared by two journals.
+pub const SLOT_ALIGN_BYTES: u64 = 1 << 20;
+/// Slots of one device: what a sector lists. (format)
+pub const SLOTS_MAX: usize = 63;
+/// So long the directory of slots is waited for, which others hold for a few writes only.
+pub const SLOTS_WAIT: Duration = Duration::from_secs(30);
+/// How often it is tried meanwhile.
+pub const SLOTS_RETRY: Duration = Duration::from_millis(20);
+/// So long an opening waits for a slot that is locked: what a killed process had in flight ends after it does.
+pub const SLOT_WAIT: Duration = Duration::from_secs(3);
+/// What is copied at a time when a journal moves.
+pub const JOURNAL_COPY_BYTES: u64 = 4 << 20;

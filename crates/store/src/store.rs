@@ -4,12 +4,12 @@ use std::{ops::Range, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_env::{Env, sync::watch};
-use forebay_proto::{Fid, Incarnation, Transno, WriteId};
+use forebay_proto::{Fid, Incarnation, Transno, Uuid, WriteId};
 
 use crate::{
-    DeviceStats, FormatOptions, Identity, MirrorPlace, MirrorStatus, OpenOptions, Placed, Reservation, Space,
-    StoreError, StoreErrorKind, StoreResult, StoreStats, Txn, commit::Close, core::Core, format, mirror, recovery,
-    table::Row, txn::check_key,
+    DeviceStats, FormatOptions, Identity, JournalSlot, MirrorPlace, MirrorStatus, MovedJournal, NewJournal,
+    OpenOptions, Placed, Reservation, Space, StoreError, StoreErrorKind, StoreResult, StoreStats, Txn, commit::Close,
+    core::Core, format, mirror, recovery, slots, table::Row, txn::check_key,
 };
 
 /// What opening the store found.
@@ -131,6 +131,33 @@ impl Store {
     /// Declares the copy of a mirrored store that is not here lost for good. Errors: `Invalid`, in words; `Busy`.
     pub async fn mirror_alone(env: &Env, dir: &str) -> StoreResult<()> {
         mirror::alone(env, dir).await
+    }
+
+    /// Moves the journal of the cleanly stopped store in `dir` to `to`: a slot if that device is shared, or blank with room
+    /// for one; else all of it. What a crash leaves, the same call finishes. Errors: in words; the store is as it was.
+    pub async fn move_journal(env: &Env, dir: &str, to: &str) -> StoreResult<MovedJournal> {
+        slots::relocate(env, dir, to).await
+    }
+
+    /// Gives the store in `dir`, whose journal is lost, an empty place for another one, as [`Store::move_journal`] would
+    /// choose it. Not a store before a journal is made in it. Errors: in words; nothing has changed.
+    pub async fn new_journal(env: &Env, dir: &str, to: &str) -> StoreResult<NewJournal> {
+        slots::anew(env, dir, to).await
+    }
+
+    /// Takes back [`Store::new_journal`].
+    pub async fn no_new_journal(env: &Env, dir: &str, new: &NewJournal) -> StoreResult<()> {
+        new.undo(env, dir).await
+    }
+
+    /// Whose journals lie where on a shared device. Errors: `Foreign` if it is none.
+    pub async fn journal_slots(env: &Env, path: &str) -> StoreResult<Vec<JournalSlot>> {
+        slots::list(env, path).await
+    }
+
+    /// Frees the slot of a store that is gone. Errors: `Invalid` if it has none there, `Busy` while it is open.
+    pub async fn free_journal_slot(env: &Env, path: &str, target: Uuid) -> StoreResult<()> {
+        slots::free(env, path, target).await
     }
 
     /// How the copies stand. None: the store is not mirrored.

@@ -46,7 +46,8 @@ pub(super) async fn open(path: &str, options: OpenDisk) -> EnvResult<Disk> {
     let opened = answer.await.unwrap_or_else(|_| Err(ended(path)))?;
     let info = DiskInfo { bytes: opened.bytes };
     let server = serve(path, opened)?;
-    Ok(Disk::new(DiskHalf::Real(Rc::new(RealDisk { server, info, read_only: options.read_only }))))
+    let half = DiskHalf::Real(Rc::new(RealDisk { server, info, read_only: options.read_only }));
+    Ok(Disk::new(half, options.part))
 }
 
 fn serve(path: &str, disk: OpenedDisk) -> EnvResult<Server> {

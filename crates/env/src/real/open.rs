@@ -1,6 +1,7 @@
 //! Opening files and block devices as disks.
 //!
 //! Invariant: a disk file is seen under its name only whole: allocated, written if asked, and flushed.
+//! Invariant: a part of a device is open for writing once: its range is locked by the open file.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,7 +13,7 @@ use std::{
 };
 
 use super::{errors::file_error, files::sync_parent};
-use crate::{AlignedBuf, EnvError, EnvErrorKind, EnvResult, OpenDisk, SECTOR_BYTES, disk::check_size};
+use crate::{AlignedBuf, DiskPart, EnvError, EnvErrorKind, EnvResult, OpenDisk, SECTOR_BYTES, disk::check_size};
 
 /// Zeros are written in pieces of this many bytes.
 const PREWRITE_BYTES: usize = 1 << 20;
@@ -29,17 +30,46 @@ pub(super) struct OpenedDisk {
 
 /// Opens, and makes if asked and missing. Blocks.
 pub(super) fn open(path: &str, options: OpenDisk) -> EnvResult<OpenedDisk> {
-    match (open_existing(path, options.read_only), options.create_bytes) {
+    match (open_existing(path, options), options.create_bytes) {
         (Err(e), Some(bytes)) if e.kind() == io::ErrorKind::NotFound => {
             check_size(path, bytes)?;
             let made = make(path, bytes, options.prewrite);
             made.map_err(|e| file_error(&format!("cannot make the disk file {path} of {bytes} bytes"), &e))?;
-            open_existing(path, options.read_only)
+            open_existing(path, options)
         }
         (answer, _) => answer,
     }
     .map_err(|e| file_error(&format!("cannot open the disk {path}"), &e))
     .and_then(|opened| check_not_empty(path, opened))
+    .and_then(|opened| take_part(path, opened, options))
+}
+
+/// The part that was asked for, locked unless it is only read.
+fn take_part(path: &str, opened: OpenedDisk, options: OpenDisk) -> EnvResult<OpenedDisk> {
+    let Some(part) = options.part else { return Ok(opened) };
+    part.check(path, opened.bytes)?;
+    if options.read_only {
+        return Ok(opened);
+    }
+    match lock_range(&opened.file, part) {
+        Ok(()) => Ok(opened),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Err(part.in_use(path)),
+        Err(e) => Err(file_error(&format!("cannot lock {} bytes at {} of {path}", part.bytes, part.offset), &e)),
+    }
+}
+
+/// The lock belongs to the open file: it goes with it, or with the process however it ends.
+fn lock_range(file: &File, part: DiskPart) -> io::Result<()> {
+    let offset = |bytes: u64| libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
+    // SAFETY: zeros are a valid flock.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    (range.l_type, range.l_whence) = (libc::F_WRLCK as _, libc::SEEK_SET as _);
+    (range.l_start, range.l_len) = (offset(part.offset)?, offset(part.bytes)?);
+    // SAFETY: `file` owns an open descriptor, and the call reads `range`.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn check_not_empty(path: &str, opened: OpenedDisk) -> EnvResult<OpenedDisk> {
@@ -52,13 +82,14 @@ fn check_not_empty(path: &str, opened: OpenedDisk) -> EnvResult<OpenedDisk> {
     Err(EnvError::new(EnvErrorKind::InvalidInput, message))
 }
 
-fn open_existing(path: &str, read_only: bool) -> io::Result<OpenedDisk> {
+fn open_existing(path: &str, options: OpenDisk) -> io::Result<OpenedDisk> {
+    let read_only = options.read_only;
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_dir() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));
     }
-    // On a block device O_EXCL refuses one that is mounted or open so elsewhere.
-    let exclusive = if kind.is_block_device() && !read_only { libc::O_EXCL } else { 0 };
+    // On a block device O_EXCL refuses one that is mounted or open so elsewhere; of one in parts each is locked instead.
+    let exclusive = if kind.is_block_device() && !read_only && options.part.is_none() { libc::O_EXCL } else { 0 };
     let (file, direct) = open_direct(OpenOptions::new().read(true).write(!read_only), path, exclusive)?;
     let bytes = if kind.is_block_device() { device_bytes(&file)? } else { file.metadata()?.len() };
     Ok(OpenedDisk { file, bytes: bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64, direct })

@@ -8,6 +8,7 @@ use super::{NodeId, device::Device, image::StoredWrite, world::World};
 use crate::{
     AlignedBuf, Disk, DiskInfo, EnvError, EnvErrorKind, EnvResult, OpenDisk, SECTOR_BYTES,
     disk::{DiskHalf, check_range, check_size},
+    files::FileLock,
     sync::oneshot,
 };
 
@@ -19,6 +20,8 @@ pub(crate) struct SimDisk {
     read_only: bool,
     /// A flush failed: all later ones do.
     flush_failed: Rc<Cell<bool>>,
+    /// Of a part that is written to.
+    _lock: Option<FileLock>,
 }
 
 pub(crate) struct SimWriteTicket(EnvResult<oneshot::Receiver<EnvResult<()>>>);
@@ -44,8 +47,17 @@ impl World {
             }
         };
         let read_only = options.read_only;
-        let disk = SimDisk { world: self.clone(), node, life, device, read_only, flush_failed: Rc::default() };
-        Ok(Disk::new(DiskHalf::Sim(Rc::new(disk))))
+        let lock = match options.part {
+            None => None,
+            Some(part) => {
+                part.check(path, device.bytes())?;
+                let lock = || self.lock(node, life, &format!("{path} from {}", part.offset));
+                if read_only { None } else { Some(lock().ok_or_else(|| part.in_use(path))?) }
+            }
+        };
+        let disk =
+            SimDisk { world: self.clone(), node, life, device, read_only, flush_failed: Rc::default(), _lock: lock };
+        Ok(Disk::new(DiskHalf::Sim(Rc::new(disk)), options.part))
     }
 
     /// Makes a disk, or replaces the contents of one.

@@ -127,17 +127,10 @@ impl SimEnv {
 
     pub(crate) fn lock_file(&self, path: &str) -> EnvResult<FileLock> {
         self.check_alive()?;
-        let taken = self.world.node(self.node, |n| {
-            let taken = n.locks.contains_key(path);
-            n.locks.entry(path.to_string()).or_insert(self.life);
-            taken
-        });
-        if taken {
+        self.world.lock(self.node, self.life, path).ok_or_else(|| {
             let message = format!("{path} is locked by process {} of this machine; stop it first", self.life);
-            return Err(EnvError::new(EnvErrorKind::InUse, message));
-        }
-        let (world, node, life) = (self.world.clone(), self.node, self.life);
-        Ok(FileLock { _keep: Box::new(LockGuard { world, node, life, path: path.to_string() }) })
+            EnvError::new(EnvErrorKind::InUse, message)
+        })
     }
 
     pub(crate) async fn charge_cpu(&self, work: Duration) {
@@ -179,22 +172,5 @@ impl SimEnv {
         }
         let name = self.world.node_name(self.node);
         Err(EnvError::new(EnvErrorKind::Other, format!("life {} of {name} is over", self.life)))
-    }
-}
-
-struct LockGuard {
-    world: Rc<World>,
-    node: NodeId,
-    life: u64,
-    path: String,
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        self.world.node(self.node, |n| {
-            if n.locks.get(&self.path) == Some(&self.life) {
-                n.locks.remove(&self.path);
-            }
-        });
     }
 }

@@ -30,6 +30,7 @@ mod env;
 mod executor;
 mod image;
 mod link;
+mod locks;
 mod medium;
 mod net;
 mod node;

@@ -138,7 +138,7 @@ impl MdtCheck {
                     subdirectories: 0,
                 });
             }
-            mdt::Body::File(objects, osts) => self.file(fid, *objects, osts),
+            mdt::Body::File(objects, osts, _) => self.file(fid, *objects, osts),
             mdt::Body::Other => {}
         }
         self.inodes.push(InodeRecord {

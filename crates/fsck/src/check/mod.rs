@@ -25,6 +25,7 @@ use crate::{
     journal::{self, JournalView, Overlay},
     limits::SECTOR,
     media::{self, Media},
+    rebuild,
     report::Inventory,
     rows::space,
     slabs::{Slabs, Survey, Window},
@@ -103,10 +104,20 @@ pub(crate) async fn examine(env: &Env, dir: &str, options: &CheckOptions, writab
             }
             examined
         }
-        Some(identity) => {
-            let media = Media::open(env, dir, writable).await?;
-            examine_media(dir, &identity_file, &identity, media, options).await?
-        }
+        Some(identity) => match rebuild::lost(env, dir).await? {
+            Some(lost) => {
+                let _lock = media::take_lock(env, dir, writable)?;
+                findings.add(Finding::error(Kind::JournalLost, Place::Device(Device::Journal, 0), lost.why));
+                let mut examined = Examined::new(dir, identity_file);
+                examined.report.identity = Some((identity.cluster, identity.uuid, identity.target));
+                examined.report.incomplete = true;
+                examined
+            }
+            None => {
+                let media = Media::open(env, dir, identity.uuid, writable).await?;
+                examine_media(dir, &identity_file, &identity, media, options).await?
+            }
+        },
     };
     examined.report.take(findings);
     Ok(examined)
@@ -160,7 +171,7 @@ async fn check_target(
     options: &CheckOptions,
     findings: &mut Findings,
 ) -> FsckResult<()> {
-    if !check_device(identity, media, &mut examined.report, findings).await? {
+    if !check_data_device(identity, media, &mut examined.report, findings).await? {
         return Ok(());
     }
     let slabs = Slabs::read(media, identity).await?;
@@ -200,7 +211,7 @@ async fn check_target(
 }
 
 /// True if the data device is this target's and can be walked.
-async fn check_device(
+pub(crate) async fn check_data_device(
     identity: &Identity,
     media: &Media,
     report: &mut Report,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use forebay_proto::{DecodeError, Fid, Reader, Transno, WriteId, crc, limits::BLOCK_BYTES};
+use forebay_proto::{DecodeError, Fid, Reader, Transno, WriteId, Writer, crc, limits::BLOCK_BYTES};
 
 use crate::limits;
 
@@ -75,6 +75,47 @@ impl Extent {
         Ok(())
     }
 
+    /// The row's value; for repair.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.u8(0);
+        [self.length, self.lead, self.tail].iter().for_each(|bytes| w.u32(*bytes as u32));
+        w.u32(self.slab);
+        w.u32(self.at as u32);
+        [self.epoch, self.write_id.client, self.write_id.sequence, self.version.0].iter().for_each(|word| w.u64(*word));
+        w.u32(self.generation);
+        self.sums.iter().for_each(|sum| w.u64(*sum));
+        w.into_vec()
+    }
+
+    /// The row's key; for repair.
+    pub fn key(&self) -> Vec<u8> {
+        [&[SPACE][..], &self.fid.to_key(), &self.offset.to_be_bytes()].concat()
+    }
+
+    /// The part of it that lies in `range`, with the whole blocks it needs; for repair.
+    pub fn within(&self, range: &Range<u64>) -> Option<Self> {
+        let (start, end) = (self.offset.max(range.start), self.end().min(range.end));
+        if start >= end {
+            return None;
+        }
+        let blocks: Vec<(u64, u64)> = self.blocks().collect();
+        let needed = |(at, length): &(u64, u64)| *at < end && at + length > start;
+        let first = blocks.iter().position(needed)?;
+        let count = blocks[first..].iter().take_while(|block| needed(block)).count();
+        let (from, (last, bytes)) = (blocks[first].0, blocks[first + count - 1]);
+        Some(Self {
+            offset: start,
+            length: end - start,
+            lead: start - from,
+            tail: last + bytes - end,
+            at: self.at + (from - self.cover().start),
+            sums: self.sums[first..first + count].to_vec(),
+            ..self.clone()
+        })
+    }
+
     /// The whole blocks, as a range of the object.
     pub fn cover(&self) -> Range<u64> {
         self.offset - self.lead..self.end() + self.tail
@@ -130,6 +171,25 @@ mod tests {
         assert_eq!((extent.slab, extent.at, extent.epoch), (7, 4096, 9));
         assert_eq!((extent.write_id, extent.version), (WriteId { client: 3, sequence: 4 }, Transno(5)));
         assert_eq!((extent.cover(), extent.weight()), (65_536..70_105, 100 + 96 + 8));
+    }
+
+    #[test]
+    fn an_extent_is_written_as_it_is_read_and_cut_at_blocks() {
+        let (offset, length) = (70_000, 200_000);
+        let sums: Vec<u64> = (0..4).collect();
+        let whole = Extent::decode(&key(offset), &value(length, 70_000 - 65_536, 3, &sums)).unwrap();
+        assert_eq!((whole.key(), whole.encode()), (key(offset), value(length, 70_000 - 65_536, 3, &sums)));
+        for range in
+            [0..u64::MAX, 70_000..70_001, 131_071..131_073, 131_072..196_608, 269_999..270_000, 100_000..250_000]
+        {
+            let part = whole.within(&range).unwrap();
+            let again = Extent::decode(&part.key(), &part.encode()).unwrap();
+            assert_eq!(again, part, "{range:?}");
+            let skipped = part.cover().start - whole.cover().start;
+            assert_eq!(part.at, whole.at + skipped);
+            assert_eq!(part.sums, sums[(skipped.div_ceil(65_536)) as usize..][..part.sums.len()]);
+        }
+        assert_eq!((whole.within(&(0..70_000)), whole.within(&(270_000..280_000))), (None, None));
     }
 
     #[test]

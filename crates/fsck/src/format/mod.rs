@@ -11,6 +11,7 @@ pub mod page;
 pub mod payload;
 pub mod record;
 pub mod run;
+pub mod slots;
 pub mod snapshot;
 pub mod varint;
 

@@ -4,17 +4,15 @@ use forebay_proto::{DecodeError, Fid, Reader, limits};
 
 use crate::format::varint;
 
-/// A file's layout: the fid of its objects where it is not its own, and every OST that may have one, ordered.
-pub fn decode(r: &mut Reader<'_>) -> Result<(Option<Fid>, Vec<u32>), DecodeError> {
+/// A file's layout: the fid of its objects where it is not its own, every OST that may have one, and the home.
+pub fn decode(r: &mut Reader<'_>) -> Result<(Option<Fid>, Vec<u32>, u32), DecodeError> {
     varint::get_u32(r)?; // generation
     let stripe_units = varint::get_u32(r)?;
     if stripe_units != 0 {
         check_units(stripe_units)?;
         let osts = numbers(r)?;
-        if osts.is_empty() {
-            return Err(DecodeError::new("its stripe count is impossible"));
-        }
-        return Ok((None, osts));
+        let home = *osts.first().ok_or(DecodeError::new("its stripe count is impossible"))?;
+        return Ok((None, osts, home));
     }
     let objects = match r.u8()? {
         0 => None,
@@ -26,7 +24,7 @@ pub fn decode(r: &mut Reader<'_>) -> Result<(Option<Fid>, Vec<u32>), DecodeError
     if count == 0 || count > limits::COMPONENTS as u64 {
         return Err(DecodeError::new("its number of components is impossible"));
     }
-    let mut last_end = 0;
+    let (mut last_end, mut home) = (0, 0);
     for number in 1..=count {
         let end = varint::get(r)?;
         if (end == 0) != (number == count) || (end != 0 && end <= last_end) {
@@ -40,11 +38,12 @@ pub fn decode(r: &mut Reader<'_>) -> Result<(Option<Fid>, Vec<u32>), DecodeError
         if number == 1 && stripes.is_empty() {
             return Err(DecodeError::new("its first component has no OST"));
         }
+        home = if number == 1 { stripes[0] } else { home };
         osts.extend(stripes);
     }
     osts.sort_unstable();
     osts.dedup();
-    Ok((objects, osts))
+    Ok((objects, osts, home))
 }
 
 fn check_units(units: u32) -> Result<(), DecodeError> {
@@ -109,10 +108,10 @@ mod tests {
     /// Of docs/format-mdt.md.
     #[test]
     fn the_golden_layouts_are_read() {
-        assert_eq!(decode(&mut Reader::new(&[1, 16, 1, 2])), Ok((None, vec![2])));
+        assert_eq!(decode(&mut Reader::new(&[1, 16, 1, 2])), Ok((None, vec![2], 2)));
         let composite = b"\x05\x00\x01\x00\x83\x80\x40\x01\x09\x02\x80\x80\x80\x20\x10\x07\x04\x05flash\x01\x03\x00\x10\x07\x04\x00\x00";
         let objects = Some(Fid { high: 0, low: 0x10_0003 });
-        assert_eq!(decode(&mut Reader::new(composite)), Ok((objects, vec![3, 9])));
+        assert_eq!(decode(&mut Reader::new(composite)), Ok((objects, vec![3, 9], 9)));
         (0..composite.len()).for_each(|len| assert!(decode(&mut Reader::new(&composite[..len])).is_err()));
     }
 }

@@ -60,8 +60,8 @@ pub struct Inode {
 /// What depends on an inode's type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A file: the fid of its objects where it is not its own, and the OSTs they lie on.
-    File(Option<Fid>, Vec<u32>),
+    /// A file: the fid of its objects where it is not its own, the OSTs they lie on, and which of them keeps its size.
+    File(Option<Fid>, Vec<u32>, u32),
     /// A directory.
     Directory {
         /// Where it lies.
@@ -170,8 +170,8 @@ fn decode_body(
     let nothing = length..length;
     match mode & TYPE_MASK {
         REGULAR => {
-            let (objects, osts) = layout::decode(r)?;
-            Ok((Body::File(objects, osts), nothing))
+            let (objects, osts, home) = layout::decode(r)?;
+            Ok((Body::File(objects, osts, home), nothing))
         }
         DIRECTORY => {
             let (parent, seed) = (varint::get_fid(r)?, r.u64()?);
@@ -403,7 +403,7 @@ mod tests {
         let value = unhex("010204a48100002a36fe9c971703f0a204e80701100102");
         let inode = Inode::decode(&value).unwrap();
         assert_eq!((inode.mode, inode.nlink, inode.written, inode.size), (0o100_644, 1, true, 0));
-        assert_eq!((inode.transno, &inode.body), (Transno(3 << 40 | 70_000), &Body::File(None, vec![2])));
+        assert_eq!((inode.transno, &inode.body), (Transno(3 << 40 | 70_000), &Body::File(None, vec![2], 2)));
         (0..value.len()).for_each(|end| assert!(Inode::decode(&value[..end]).is_err()));
     }
 

@@ -47,6 +47,18 @@ impl ObjectRow {
     }
 }
 
+impl ObjectRow {
+    /// The value with other object bytes, file bytes and truncate epoch, and the transno of the last change; the rest as it
+    /// was, or zeros. For repair.
+    pub fn rebuilt(before: Option<&[u8]>, sizes: [u64; 3], transno: Transno) -> Vec<u8> {
+        let mut value = before.map_or_else(|| [&[VERSION][..], &[0; 57]].concat(), <[u8]>::to_vec);
+        for (at, word) in [1, 9, 17].into_iter().zip(sizes).chain([(49, transno.0)]) {
+            value[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        value
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,7 +71,12 @@ mod tests {
         [9u64, 10, 20].iter().for_each(|word| value.extend(word.to_le_bytes()));
         let (transno, aside) = (Transno(7), vec![Range { start: 10, end: 20 }]);
         let row = ObjectRow { object_bytes: 1, file_bytes: 2, truncate_epoch: 3, transno, aside_bytes: 9, aside };
-        assert_eq!(ObjectRow::decode(&value), Ok(row));
+        assert_eq!(ObjectRow::decode(&value), Ok(row.clone()));
         (0..value.len()).for_each(|end| assert!(ObjectRow::decode(&value[..end]).is_err()));
+        let rebuilt = ObjectRow::rebuilt(Some(&value), [11, 12, 13], Transno(14));
+        let expected = ObjectRow { object_bytes: 11, file_bytes: 12, truncate_epoch: 13, transno: Transno(14), ..row };
+        assert_eq!(ObjectRow::decode(&rebuilt), Ok(expected));
+        let new = ObjectRow::decode(&ObjectRow::rebuilt(None, [1, 2, 3], Transno(4))).unwrap();
+        assert_eq!((new.object_bytes, new.file_bytes, new.truncate_epoch, new.aside), (1, 2, 3, vec![]));
     }
 }

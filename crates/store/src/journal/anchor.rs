@@ -95,6 +95,13 @@ impl Anchor {
     }
 }
 
+/// Whose anchor this is, if it is an intact one.
+pub(super) fn owner(sector: &[u8]) -> Option<Uuid> {
+    let intact =
+        sector.len() == SECTOR_BYTES && sector[8..16] == MAGIC && crc64(&sector[8..]).to_le_bytes() == sector[..8];
+    intact.then(|| Uuid(sector[24..40].try_into().expect("16 bytes")))
+}
+
 /// What `sector`, read from the place of anchors with the parity of `seq_parity`, holds for this owner.
 pub(super) fn read_slot(sector: &[u8], seq_parity: u64, target: Uuid, generation: u32) -> Slot {
     if sector.iter().all(|byte| *byte == 0) {
@@ -145,12 +152,10 @@ pub(super) fn choose(slots: [Slot; 2]) -> JournalResult<(Anchor, Owner, Geometry
     if slots.iter().any(|slot| matches!(slot, Slot::Unreadable(_))) {
         return refuse(
             Medium,
-            format!(
-                "no anchor can be read ({found}); `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)"
-            ),
+            format!("no anchor can be read ({found}): bring back a copy on another device; `forebay fsck` tells more"),
         );
     }
-    let advice = "if this is the right device, `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)";
+    let advice = "if this is the right device, bring back a copy of its content; `forebay fsck` tells more";
     refuse(Corrupt, format!("no intact anchor ({found}); {advice}"))
 }
 

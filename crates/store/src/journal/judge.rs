@@ -144,7 +144,7 @@ fn refuse_lost_anchor(anchor: &Anchor, scan: &Scan) -> JournalResult<()> {
     }
     let words = format!(
         "journal: anchor {} is damaged or lost: the record at lsn {} knew it durable, the newest that can be read is \
-         {}; not served, `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)",
+         {}; not served, `forebay fsck` tells more: bring back a copy of it",
         header.anchor_seq, header.lsn, anchor.seq
     );
     Err(JournalError::new(JournalErrorKind::Corrupt, words))
@@ -178,7 +178,7 @@ fn corrupt(chain: &Chain, geometry: Geometry, scan: &Scan, highest_durable: Lsn)
     };
     let words = format!(
         "journal: the record at lsn {at} (device offset {}, incarnation {}) is bad, although everything before lsn \
-         {highest_durable} was durable: {found}; not served, `forebay fsck` tells more (this version cannot rebuild a journal: bring back a copy)",
+         {highest_durable} was durable: {found}; not served, `forebay fsck` tells more: bring back a copy of it",
         geometry.device_offset(at),
         chain.at.incarnation
     );

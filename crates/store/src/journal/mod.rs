@@ -22,6 +22,8 @@ mod writer;
 
 use std::fmt;
 
+use bytes::Bytes;
+use forebay_env::{AlignedBuf, Disk, EnvResult};
 use forebay_proto::{Incarnation, Uuid};
 
 pub use anchor::{Anchor, RootLocation};
@@ -31,6 +33,21 @@ pub use recover::Recovered;
 #[cfg(test)]
 pub use recover::Transaction;
 pub use writer::Journal;
+
+/// Bytes of the anchors, which come first: what makes a device a journal.
+pub const ANCHORS_BYTES: u64 = limits::RING_START;
+
+/// Whose journal begins with these sectors, as far as an intact anchor tells.
+pub fn owner(sectors: &[u8]) -> Option<Uuid> {
+    sectors.chunks(limits::SECTOR as usize).take(2).find_map(anchor::owner)
+}
+
+/// Writes zeros over both anchors, durably: what lies there is no journal any more.
+pub async fn blank(disk: &Disk) -> EnvResult<()> {
+    let zeros: Bytes = AlignedBuf::zeroed(ANCHORS_BYTES as usize).freeze();
+    disk.write_durable(0, vec![zeros]).await?;
+    disk.flush().await
+}
 
 /// A place in the journal: bytes since its beginning, endless, a multiple of the sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Identity, StoreError, StoreErrorKind, StoreResult,
     limits::{MIRROR_START, SECTOR},
+    slots,
 };
 
 /// What lies in the place of a copy.
@@ -210,7 +211,14 @@ pub(super) async fn look_within(patience: Duration, env: &Env, path: &str, owner
 
 async fn look_at(env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
     let nothing = |words: String| Look { found: Found::Nothing(words), disk: None };
-    let disk = match env.open_disk(path, options).await {
+    let options = match owner.part {
+        Part::Data => options,
+        Part::Journal => match slots::resolve(env, path, owner.target, options).await {
+            Ok(options) => options,
+            Err(error) => return nothing(error.message),
+        },
+    };
+    let disk = match slots::open(env, path, options).await {
         Ok(disk) => disk,
         Err(error) if error.kind == EnvErrorKind::NotFound => return nothing(format!("{path} does not exist")),
         Err(error) => return nothing(error.message),

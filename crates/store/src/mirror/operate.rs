@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Identity, StoreError, StoreResult,
     format::{self, LOCK_FILE, join, part_path},
-    identity,
+    identity, slots,
 };
 
 /// Where a copy of a target is to lie.
@@ -166,7 +166,15 @@ async fn prepare(env: &Env, dir: &str, owner: &Owner) -> StoreResult<()> {
     let bytes = owner.bytes + label::BYTES;
     let create = OpenDisk { create_bytes: Some(bytes), ..OpenDisk::default() };
     let ours = path == join(dir, owner.part.name());
-    let disk = match env.open_disk(&path, create).await {
+    let opened = match owner.part {
+        Part::Journal if !ours && slots::look(env, &path).await? == slots::Found::Slots => {
+            let words =
+                "has slots of several targets, which a copy cannot be given later: give it a journal of its own";
+            return refuse(format!("{path} {words}"));
+        }
+        _ => env.open_disk(&path, create).await,
+    };
+    let disk = match opened {
         Ok(disk) if disk.info().bytes >= bytes => disk,
         Ok(disk) if !ours => {
             let words = format!("{path} has {} bytes; {bytes} are needed", disk.info().bytes);

@@ -41,6 +41,8 @@ pub fn tiny() -> FormatOptions {
         data_bytes: (64 << 10) + 40 * (128 << 10),
         journal_path: None,
         journal_bytes: 256 << 10,
+        journal_shared: false,
+        journal_overwrite: false,
         mirror: None,
     }
 }

@@ -1,0 +1,137 @@
+//! What runs say happened to file data after a checkpoint: fragments and tombstones, in the order of versions.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+
+use forebay_proto::{Fid, Transno, crc};
+
+use crate::{
+    FsckResult,
+    finding::Device,
+    format::{
+        device::Header,
+        extent::Extent,
+        identity::Identity,
+        run::{Fragment, FragmentKind},
+    },
+    media::Media,
+    slabs::{Slabs, Survey, scan_slab},
+};
+
+/// Which write some bytes are of: it stays the same wherever they are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Origin {
+    fid: Fid,
+    client: u64,
+    sequence: u64,
+    version: Transno,
+}
+
+/// Origins of extents that do not lie where the checkpoint says.
+pub(super) type Broken = BTreeSet<Origin>;
+
+/// A change of one object after the checkpoint.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// These bytes were written.
+    Written(Extent),
+    /// The bytes in this range went.
+    Removed(Range<u64>, Removal),
+}
+
+/// How bytes went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    Truncate,
+    Punch,
+    Destroy,
+}
+
+/// All that the slabs tell.
+#[derive(Default)]
+pub(super) struct Changes {
+    /// By object, then version; those of a version in any order.
+    pub(super) by_object: BTreeMap<Fid, BTreeMap<Transno, Vec<Change>>>,
+    /// Where bytes lie that have moved since the checkpoint.
+    pub(super) copies: BTreeMap<Origin, Vec<Extent>>,
+    pub(super) highest: Transno,
+}
+
+impl Origin {
+    pub(super) fn of(extent: &Extent) -> Self {
+        let Extent { fid, write_id, version, .. } = *extent;
+        Self { fid, client: write_id.client, sequence: write_id.sequence, version }
+    }
+
+    pub(super) fn fid(&self) -> Fid {
+        self.fid
+    }
+}
+
+impl Changes {
+    /// Scans all slabs: what is newer than the checkpoint, and copies of what has moved.
+    pub(super) async fn find(
+        media: &Media,
+        identity: &Identity,
+        slabs: &Slabs,
+        after: Transno,
+        broken: &Broken,
+    ) -> FsckResult<Self> {
+        let mut changes = Self::default();
+        for (slab, state) in (0..).zip(&slabs.states) {
+            let Header::Intact(header) = state else { continue };
+            for (at, run) in scan_slab(media, identity, slab, *state, &mut Survey::default()).await? {
+                for fragment in run.fragments {
+                    changes.take(slab, header.epoch, at, fragment, after, broken);
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    fn take(&mut self, slab: u32, epoch: u64, run_at: u64, fragment: Fragment, after: Transno, broken: &Broken) {
+        let (fid, version, offset) = (fragment.fid, fragment.version, fragment.offset);
+        let end = offset.saturating_add(fragment.length);
+        let change = match fragment.kind {
+            FragmentKind::Data => {
+                let at = run_at + u64::from(fragment.payload_at);
+                let Some(extent) = extent_of(slab, epoch, at, fragment) else { return };
+                let origin = Origin::of(&extent);
+                if broken.contains(&origin) {
+                    self.copies.entry(origin).or_default().push(extent.clone());
+                }
+                Change::Written(extent)
+            }
+            FragmentKind::Tombstone(2) => Change::Removed(offset..u64::MAX, Removal::Truncate),
+            FragmentKind::Tombstone(3) => Change::Removed(offset..end, Removal::Punch),
+            FragmentKind::Tombstone(_) => Change::Removed(0..u64::MAX, Removal::Destroy),
+            FragmentKind::IndexPage | FragmentKind::Root => return,
+        };
+        self.highest = self.highest.max(version);
+        if version > after {
+            self.by_object.entry(fid).or_default().entry(version).or_default().push(change);
+        }
+    }
+}
+
+/// All of a fragment, if it can be one.
+fn extent_of(slab: u32, epoch: u64, at: u64, fragment: Fragment) -> Option<Extent> {
+    let Fragment { fid, offset, length, write_id, version, generation, sums, .. } = fragment;
+    let extent = Extent { fid, offset, length, lead: 0, tail: 0, slab, epoch, at, write_id, version, generation, sums };
+    // As every reader will see it.
+    Extent::decode(&extent.key(), &extent.encode()).ok()
+}
+
+/// True if all blocks of the extent's cover are what their writer summed.
+pub(super) async fn is_whole(media: &Media, identity: &Identity, extent: &Extent) -> FsckResult<bool> {
+    let cover = extent.cover();
+    let offset = identity.device_offset(extent.slab, extent.at);
+    let Ok(bytes) = media.read(Device::Data, offset, cover.end - cover.start).await? else { return Ok(false) };
+    let matches = |((at, length), sum): ((u64, u64), &u64)| {
+        let from = (at - cover.start) as usize;
+        crc::block_sum(extent.fid, at, extent.write_id, &bytes[from..from + length as usize]) == *sum
+    };
+    Ok(extent.blocks().zip(&extent.sums).all(matches))
+}

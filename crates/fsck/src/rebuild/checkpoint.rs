@@ -1,0 +1,149 @@
+//! The last checkpoint, found without the anchor that named it: its pages still lie in the slabs.
+//!
+//! Invariant: a root counts only if every page it reaches is intact, and the list of slabs that was written after it, too.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use bytes::BytesMut;
+use forebay_proto::{Incarnation, Transno, Writer, crc::crc64};
+
+use crate::{
+    FsckResult,
+    finding::Device,
+    format::{Location, device::Header, extent, identity::Identity, run::FragmentKind, snapshot::Snapshot},
+    journal::Overlay,
+    media::Media,
+    slabs::{Slabs, Survey, scan_slab},
+    table::{Source, Walk},
+};
+
+use super::changes::{Broken, Origin};
+
+/// When something was written: epoch of its slab, number of its run, place in the slab.
+type Order = (u64, u32, u64);
+
+/// What a scan of all slabs finds of checkpoints.
+#[derive(Default)]
+pub(super) struct Traces {
+    roots: BTreeMap<Order, Location>,
+    /// Pieces of lists of slabs: where in the list, where on the device.
+    pieces: BTreeMap<Order, (u64, Location)>,
+    /// The highest durable lsn that any run names, of whatever generation.
+    pub(super) named: u64,
+    /// The highest incarnation that slabs and runs name.
+    pub(super) incarnation: Incarnation,
+    pub(super) runs: u64,
+}
+
+/// The table to build on.
+pub(super) struct Base {
+    /// None: there is no whole checkpoint.
+    pub(super) root: Option<Location>,
+    /// What the anchor says of the list of slabs.
+    pub(super) extra: Vec<u8>,
+    /// It contains every change up to here.
+    pub(super) transno: Transno,
+    /// Extents whose bytes have moved since, or are gone.
+    pub(super) broken: Broken,
+}
+
+impl Traces {
+    pub(super) async fn find(media: &Media, identity: &Identity, slabs: &Slabs) -> FsckResult<Self> {
+        let mut traces = Self { incarnation: slabs.highest_incarnation(), ..Self::default() };
+        for (slab, state) in (0..).zip(&slabs.states) {
+            if !matches!(state, Header::Intact(_)) {
+                continue;
+            }
+            let mut survey = Survey::default();
+            for (at, run) in scan_slab(media, identity, slab, *state, &mut survey).await? {
+                traces.named = traces.named.max(run.durable_lsn);
+                traces.incarnation = traces.incarnation.max(run.incarnation);
+                traces.runs += 1;
+                for fragment in &run.fragments {
+                    let at = at + u64::from(fragment.payload_at);
+                    let [sum] = fragment.sums[..] else { continue };
+                    let location = Location { slab, epoch: run.epoch, at, bytes: fragment.length, sum };
+                    let order = (run.epoch, run.number, at);
+                    match fragment.kind {
+                        FragmentKind::IndexPage if fragment.fid.low == 0 => {
+                            traces.roots.insert(order, location);
+                        }
+                        FragmentKind::Root => {
+                            traces.pieces.insert(order, (fragment.offset, location));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(traces)
+    }
+
+    /// The newest checkpoint that is whole.
+    pub(super) async fn newest(&self, media: &Media, identity: &Identity, slabs: &Slabs) -> FsckResult<Base> {
+        let mut until = Bound::Unbounded;
+        for (order, root) in self.roots.iter().rev() {
+            let pieces = self.pieces.range((Bound::Excluded(*order), until));
+            // Of two in one place the first could not be written.
+            let pieces: BTreeMap<u64, Location> = pieces.map(|(_, (at, location))| (*at, *location)).collect();
+            let pieces: Vec<Location> = pieces.into_values().collect();
+            until = Bound::Excluded(*order);
+            let Some(snapshot) = snapshot(media, identity, &pieces).await? else { continue };
+            let Some(broken) = walk(media, identity, slabs, *root).await? else { continue };
+            return Ok(Base { root: Some(*root), extra: list(&pieces), transno: snapshot.transno, broken });
+        }
+        // None was ever finished, or it is damaged. The slabs say it all from the beginning on, only in more words.
+        Ok(Base { root: None, extra: Vec::new(), transno: Transno(0), broken: Broken::default() })
+    }
+}
+
+/// The list of slabs in these pieces, if it is whole.
+async fn snapshot(media: &Media, identity: &Identity, pieces: &[Location]) -> FsckResult<Option<Snapshot>> {
+    let longest = 25 + 21 * u64::from(identity.slab_count());
+    if pieces.is_empty() || pieces.iter().map(|piece| piece.bytes).sum::<u64>() > longest {
+        return Ok(None);
+    }
+    let mut bytes = BytesMut::new();
+    for piece in pieces {
+        match media.read(Device::Data, identity.device_offset(piece.slab, piece.at), piece.bytes).await? {
+            Ok(read) if crc64(&read) == piece.sum => bytes.extend_from_slice(&read),
+            _ => return Ok(None),
+        }
+    }
+    let whole = Snapshot::decode(&bytes).ok();
+    Ok(whole.filter(|snapshot| snapshot.slabs.len() == identity.slab_count() as usize))
+}
+
+/// Walks the whole table; none if a page is missing. What it says of places that hold something else now.
+async fn walk(media: &Media, identity: &Identity, slabs: &Slabs, root: Location) -> FsckResult<Option<Broken>> {
+    let overlay = Overlay::new();
+    let source = Source { media, identity, slabs, overlay: &overlay, root: Some(root) };
+    let mut walk = Walk::begin(&source).await?;
+    let mut broken = Broken::default();
+    while let Some(row) = walk.next().await? {
+        if walk.incomplete || !walk.findings.is_empty() {
+            return Ok(None);
+        }
+        let Some(value) = row.live.filter(|_| row.key.first() == Some(&extent::SPACE)) else { continue };
+        let Ok(extent) = extent::Extent::decode(&row.key, &value) else { return Ok(None) };
+        if slabs.epoch(extent.slab) != Some(extent.epoch) {
+            broken.insert(Origin::of(&extent));
+        }
+    }
+    Ok((!walk.incomplete && walk.findings.is_empty()).then_some(broken))
+}
+
+/// The anchor's own bytes: where the pieces lie.
+fn list(pieces: &[Location]) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.u8(1);
+    w.u32(pieces.len() as u32);
+    for piece in pieces {
+        w.u32(piece.slab);
+        w.u64(piece.epoch);
+        w.u32(piece.at as u32);
+        w.u32(piece.bytes as u32);
+        w.u64(piece.sum);
+    }
+    w.into_vec()
+}

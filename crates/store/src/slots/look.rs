@@ -1,0 +1,49 @@
+//! What lies on a device that is to hold a journal.
+
+use forebay_env::{Env, EnvErrorKind, OpenDisk};
+
+use super::{DIRECTORY_BYTES, directory::Directory};
+use crate::{StoreResult, journal, limits::SLOTS_START};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// There is no such file or device.
+    Missing,
+    /// Zeros, as far as anything marks a device as its own.
+    Blank {
+        /// Bytes of the device.
+        bytes: u64,
+    },
+    /// A directory of slots.
+    Slots,
+    /// Something else: words that go on after the path.
+    Other(String),
+}
+
+/// Looks at the device's first MiB, where journals, file systems, partition tables, swap and volume managers all begin.
+pub(crate) async fn look(env: &Env, path: &str) -> StoreResult<Found> {
+    let options = OpenDisk { read_only: true, ..OpenDisk::default() };
+    let disk = match env.open_disk(path, options).await {
+        Ok(disk) => disk,
+        Err(error) if error.kind == EnvErrorKind::NotFound => return Ok(Found::Missing),
+        Err(error) => return Err(error.into()),
+    };
+    let bytes = disk.info().bytes;
+    let first = disk.read(0, bytes.min(SLOTS_START) as usize).await?;
+    let sectors = &first[..first.len().min(DIRECTORY_BYTES)];
+    if Directory::newest(sectors, path)?.is_some() {
+        return Ok(Found::Slots);
+    }
+    if let Some(target) = journal::owner(sectors) {
+        return Ok(Found::Other(format!(
+            "holds the journal of target {target}, which has all of it: give another device. (If that target is gone, add \
+             --overwrite-journal. To let targets share a device, give --journal-size each time, from the first on)"
+        )));
+    }
+    if first.iter().any(|byte| *byte != 0) {
+        let words = "holds something already: give another device, or add --overwrite-journal if that is of no worth";
+        return Ok(Found::Other(words.into()));
+    }
+    Ok(Found::Blank { bytes })
+}

@@ -1,0 +1,195 @@
+//! Stores whose journal is lost (FAULTS 2): clean ones, and crashed at any write; rebuilt from what their slabs hold.
+//!
+//! Oracle: no byte is older than what had been committed when the journal was lost: each is what some state from then on has
+//! there. Of a store that was stopped cleanly all is as it was, rows too.
+
+use std::time::Duration;
+
+use forebay_env::sim::{DiskImage, Sim, TearChoice};
+use forebay_fsck::{FsckErrorKind, Kind, RepairOptions, Report, check, exit, repair};
+use forebay_proto::TargetId;
+use forebay_store::{FormatOptions, Store};
+
+use crate::{
+    common::{history::*, *},
+    world::{ALL, STORE, World, assert_clean, ost},
+};
+
+const HISTORIES: u64 = 24;
+/// Of the points of a history one in so many.
+const EVERY: usize = 7;
+
+fn store_only() -> RepairOptions {
+    RepairOptions { check: STORE, ..RepairOptions::default() }
+}
+
+/// A machine with the data of a crashed store, and nothing or zeros for a journal.
+fn without_journal(history: &History, data: DiskImage, missing: bool) -> World {
+    let world = World::new(history.seed);
+    world.sim.set_files(world.node, history.files.clone());
+    world.sim.set_disk_image(world.node, DISKS[0], data);
+    if !missing {
+        world.sim.set_disk_image(world.node, DISKS[1], DiskImage::zeroed(format_options().journal_bytes));
+    }
+    world
+}
+
+fn rebuilt(world: &World, what: &str) -> Report {
+    let env = world.env();
+    let report = world.sim.block_on(repair(&env, DIR, store_only())).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let text = report.to_text(forebay_fsck::Severity::Info);
+    assert!(report.exit_code() == exit::REPAIRED && report.count_of(Kind::JournalLost) == 1, "{what}: {text}");
+    assert_clean(&world.check(STORE), what);
+    report
+}
+
+/// Each byte is what some state from `committed` on has there.
+async fn is_not_older(store: &Store, states: &[State], committed: usize, what: &str) {
+    for object in 0..states[0].objects.len() {
+        let length = states[0].objects[object].len() as u64;
+        let got = read(store, fid(object as u64), 0..length).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        for (at, byte) in got.iter().enumerate() {
+            let possible = states[committed..].iter().any(|state| state.objects[object][at] == *byte);
+            assert!(possible, "{what}: object {object}, byte {at}: {byte} is older than what was committed");
+        }
+    }
+}
+
+#[test]
+fn synced_data_is_all_there_wherever_the_target_was_when_it_lost_its_journal() {
+    let (mut rebuilds, mut with_base) = (0, 0);
+    for seed in 1..=HISTORIES {
+        let mut history = record(seed);
+        for point in (0..history.recorder.points()).step_by(EVERY) {
+            let tear = [TearChoice::AllLost, TearChoice::AllKept][point % 2];
+            let images = history.recorder.image(point, tear);
+            let what = format!("history {seed}, {}, {tear:?}", history.recorder.describe(point));
+            let world = without_journal(&history, images[0].clone(), point % 3 == 0);
+            let report = rebuilt(&world, &what);
+            with_base += u64::from(report.findings.iter().any(|f| f.what.contains("the last checkpoint")));
+            let committed = history.committed_at(point) as usize;
+            world.open(async |store| {
+                is_not_older(store, &history.states, committed, &what).await;
+                // It goes on as any other.
+                write(store, fid(3), 100, 9000, 1 << 60).await.unwrap();
+                store.sync().await.unwrap();
+            });
+            world.open(async |store| {
+                let bytes = read(store, fid(3), 100..9100).await.unwrap();
+                assert!((100..).zip(bytes.iter()).all(|(at, byte)| *byte == stamp(fid(3), at, 1 << 60)), "{what}");
+            });
+            assert_clean(&world.check(STORE), &what);
+            rebuilds += 1;
+        }
+    }
+    println!("{rebuilds} rebuilds, {with_base} of them from a checkpoint");
+    assert!(with_base > rebuilds / 2, "{with_base} of {rebuilds} from a checkpoint");
+}
+
+#[test]
+fn a_clean_stop_loses_nothing_with_the_journal() {
+    for seed in 1..=HISTORIES {
+        let mut history = record(seed);
+        let last = history.recorder.points() - 1;
+        let images = history.recorder.image(last, TearChoice::AllKept);
+        let what = format!("history {seed}, clean");
+        let world = without_journal(&history, images[0].clone(), true);
+        rebuilt(&world, &what);
+        let expected = history.states.last().expect("states").clone();
+        world.open(async |store| verify(store, &expected, &what).await);
+    }
+}
+
+#[test]
+fn a_rebuild_cut_off_anywhere_can_begin_again() {
+    let mut history = record(3);
+    let point = history.recorder.points() * 2 / 3;
+    let images = history.recorder.image(point, TearChoice::AllLost);
+    let committed = history.committed_at(point) as usize;
+    let mut cuts = 0;
+    loop {
+        let world = without_journal(&history, images[0].clone(), cuts % 2 == 0);
+        let (sim, node): (&Sim, _) = (&world.sim, world.node);
+        let done = std::rc::Rc::new(std::cell::Cell::new(false));
+        let told = done.clone();
+        sim.start(node, |env| async move {
+            repair(&env, DIR, store_only()).await.unwrap();
+            told.set(true);
+        });
+        sim.run_for(Duration::from_micros(40) * cuts);
+        sim.power_cut(node);
+        let what = format!("cut {cuts}");
+        if world.check(STORE).count_of(Kind::JournalLost) > 0 {
+            assert!(!done.get(), "{what}");
+            rebuilt(&world, &what);
+        }
+        world.open(async |store| is_not_older(store, &history.states, committed, &what).await);
+        assert_clean(&world.check(STORE), &what);
+        cuts += 1;
+        if done.get() {
+            break;
+        }
+    }
+    assert!(cuts > 20, "{cuts} cuts");
+}
+
+#[test]
+fn nothing_is_rebuilt_that_is_not_lost_or_cannot_be() {
+    // Its own journal is there.
+    let world = ost(1);
+    let before = world.image();
+    assert_clean(&world.repair(false).unwrap(), "whole");
+    assert!(world.image().disks == before.disks);
+    // An OST with files needs what the MDT knows of them.
+    world.sim.set_disk_image(world.node, DISKS[1], DiskImage::zeroed(before.disks[1].bytes()));
+    let error = world.repair(false).unwrap_err();
+    assert!(error.kind == FsckErrorKind::CannotRepair && error.message.contains("the MDT's directory"), "{error}");
+    assert!(world.image().disks[0] == before.disks[0] && world.image().files == before.files);
+    // Another target's journal lies in its place.
+    world.sim.set_disk_image(world.node, DISKS[1], ost(2).image().disks[1].clone());
+    let error = world.check(ALL);
+    assert!(error.count_of(Kind::WrongDevice) > 0 && error.count_of(Kind::JournalLost) == 0);
+    let theirs = world.image().disks[1].clone();
+    drop(world.repair(false));
+    assert!(world.image().disks[1] == theirs, "another target's journal was written over");
+    // Names are nowhere but in the journal.
+    let world = World::new(3);
+    let mdt = FormatOptions { target: TargetId::mdt(0), ..tiny() };
+    world.filled(&mdt, &quick(), async |_| {});
+    world.sim.set_disk_image(world.node, DISKS[1], DiskImage::zeroed(before.disks[1].bytes()));
+    let env = world.env();
+    let error = world.sim.block_on(repair(&env, DIR, store_only())).unwrap_err();
+    assert!(error.kind == FsckErrorKind::CannotRepair && error.message.contains("--mirror"), "{error}");
+    let report = world.sim.block_on(check(&env, DIR, STORE)).unwrap();
+    assert_eq!((report.count_of(Kind::JournalLost), report.exit_code()), (1, exit::LEFT));
+}
+
+#[test]
+fn a_journal_in_a_slot_is_checked_and_rebuilt_there() {
+    let world = World::new(4);
+    let device = "/dev/fast";
+    world.sim.set_disk_image(world.node, device, DiskImage::zeroed(8 << 20));
+    let shared = FormatOptions { journal_path: Some(device.into()), journal_shared: true, ..tiny() };
+    let env = world.env();
+    world.sim.block_on(async {
+        let other = FormatOptions { target: TargetId::ost(1), ..shared.clone() };
+        Store::format(&env, "other", &other).await.unwrap();
+    });
+    world.filled(&shared, &quick(), async |store| {
+        write(store, fid(1), 0, 90_000, 1).await.unwrap();
+    });
+    assert_clean(&world.check(STORE), "in a slot");
+    let slots = world.sim.block_on(Store::journal_slots(&env, device)).unwrap();
+    let slot = slots.iter().find(|slot| slot.name == TargetId::ost(0)).expect("its slot");
+    let mut image = world.sim.disk_image(world.node, device);
+    image.write(slot.offset, &vec![0; slot.bytes as usize]);
+    world.sim.set_disk_image(world.node, device, image);
+    rebuilt(&world, "in a slot");
+    world.open(async |store| {
+        let bytes = read(store, fid(1), 0..90_000).await.unwrap();
+        assert!((0..).zip(bytes.iter()).all(|(at, byte)| *byte == stamp(fid(1), at, 1)));
+    });
+    assert_eq!(world.sim.block_on(Store::journal_slots(&env, device)).unwrap(), slots);
+    let other = world.sim.block_on(check(&env, "other", STORE)).unwrap();
+    assert_clean(&other, "the neighbour");
+}
