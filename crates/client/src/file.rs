@@ -44,6 +44,8 @@ pub(crate) struct FileState {
     pub kept: RefCell<Kept>,
     /// Something of it has arrived.
     pub arrived: Notify,
+    /// When a lease on its data is worth asking for.
+    pub ask_for_data_at: Cell<Time>,
     losses: Cell<u64>,
     loss: RefCell<ClientError>,
     owner: Weak<Inner>,
@@ -88,6 +90,7 @@ impl FileState {
             roomy_until: Cell::new(Time(0)),
             kept: RefCell::new(Kept::new(owner.options.max_rpc_bytes.into())),
             arrived: Notify::new(),
+            ask_for_data_at: Cell::new(Time(0)),
             losses: Cell::new(0),
             loss: RefCell::new(Errno::EIO.into()),
             owner: Rc::downgrade(owner),

@@ -88,6 +88,8 @@ struct Node {
     complete: bool,
     /// Number of the last recall.
     recalled: u64,
+    /// Number of the last end of a lease on its data.
+    data_ended: u64,
     /// Number of the last change of our own.
     changed: u64,
     /// The last change of our own of which the attributes are known.
@@ -255,7 +257,8 @@ impl Leases {
     /// A reply to what was `asked` brought a lease on the data of a file.
     pub fn learn_data(&self, asked: Ticket, fid: Fid) {
         let mut state = self.state.borrow_mut();
-        let holds = state.nodes.get(&fid).map_or(state.forgotten, |node| node.recalled) <= asked.0;
+        let ended = |node: &Node| node.recalled.max(node.data_ended);
+        let holds = state.nodes.get(&fid).map_or(state.forgotten, ended) <= asked.0;
         // Even if it does not count here: the MDT may ask it back, and has to be heard.
         *state.data.entry(fid).or_default() |= holds;
     }
@@ -270,9 +273,16 @@ impl Leases {
         self.holds_data(fid) && self.alive().is_some()
     }
 
-    /// The lease on the data of `fid` is over.
+    /// The lease on the data of `fid` is over, also one that a reply to what was asked before may bring.
     pub fn end_data(&self, fid: Fid) {
-        self.state.borrow_mut().data.remove(&fid);
+        let mut state = self.state.borrow_mut();
+        if state.data.remove(&fid).is_some() {
+            state.sequence += 1;
+            let number = state.sequence;
+            state.node(fid).data_ended = number;
+        }
+        drop(state);
+        self.bound();
     }
 
     /// The MDT ended the session: all leases on data are over.
@@ -457,7 +467,7 @@ impl Leases {
             let mut state = self.state.borrow_mut();
             state.drop_names(fid);
             let Some(mut node) = state.nodes.remove(&fid) else { return };
-            state.forgotten = state.forgotten.max(node.recalled).max(node.changed);
+            state.forgotten = state.forgotten.max(node.recalled).max(node.data_ended).max(node.changed);
             if node.leased {
                 state.returned.push(fid);
             }
@@ -507,7 +517,7 @@ impl State {
         let forgotten = self.forgotten;
         self.nodes.entry(fid).or_insert_with(|| {
             order.push_back(fid);
-            Node { recalled: forgotten, changed: forgotten, ..Node::default() }
+            Node { recalled: forgotten, data_ended: forgotten, changed: forgotten, ..Node::default() }
         })
     }
 

@@ -36,6 +36,8 @@ pub const KEEP_BYTES: usize = 256 << 10;
 pub const KEEP_TERM: Duration = Duration::from_millis(50);
 /// Where something is kept back the OSTs have room for so many clients that do.
 pub const KEEP_ROOM: u64 = 8;
+/// How often a lease on the data of a file that is written to, and has none, is asked for.
+pub const ASK_FOR_DATA_PAUSE: Duration = Duration::from_secs(1);
 /// How long close(2) waits for what was kept back; it may be on the way for longer.
 pub const FLUSH_TERM: Duration = Duration::from_secs(2);
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.

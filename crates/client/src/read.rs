@@ -33,8 +33,8 @@ impl Client {
     /// Every byte was verified against the sums its writer made; EIO if a target has no intact copy.
     pub async fn read_parts(&self, file: &OpenFile, offset: u64, length: usize) -> ClientResult<Vec<Bytes>> {
         file.check_read()?;
-        self.send_kept_through(file).await?;
         let end = offset.saturating_add(length.min(limits::CALL_BYTES) as u64);
+        self.send_kept_before_read(file, offset, end).await?;
         let parts = self.fresh(file.state(), async || self.read_once(file, offset, end).await).await?;
         self.inner.counters.read(parts.iter().map(Bytes::len).sum());
         Ok(parts)

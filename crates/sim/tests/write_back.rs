@@ -23,7 +23,6 @@ struct Scene {
 impl Scene {
     fn new(seed: u64) -> Self {
         let sim = Sim::new(seed);
-        sim.set_trace(std::env::var("FOREBAY_TRACE").is_ok());
         let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
         cluster.boot_all();
         let nodes = [sim.add_node("writer"), sim.add_node("reader")];
@@ -90,6 +89,29 @@ fn another_client_sees_them_at_once() {
             assert_eq!(reader.read(&same, 0, 1 << 20).await.expect("it reads"), records(11));
         });
     }
+}
+
+/// Somebody had a look at it: a while later writes are gathered again.
+#[test]
+fn a_look_costs_the_lease_only_for_a_while() {
+    let scene = Scene::new(4);
+    scene.sim.block_on(async {
+        let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
+        let file = open(&writer, b"f").await;
+        write(&writer, &file, 0).await;
+        reader.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
+        for record in 0..50 {
+            write(&writer, &file, record).await;
+            scene.sim.sleep(Duration::from_millis(50)).await;
+        }
+        let before = writer.stats().rpcs;
+        for record in 0..50 {
+            write(&writer, &file, record).await;
+        }
+        assert!(writer.stats().rpcs - before < 10, "{} requests for 50 writes", writer.stats().rpcs - before);
+        let attr = reader.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
+        assert_eq!(attr.size, 50 * RECORD as u64);
+    });
 }
 
 /// The writer hears nobody any more, with bytes that it has acknowledged: it loses them, and says so; nobody waits for long.

@@ -65,6 +65,12 @@ impl Kept {
         self.parts.is_empty() && self.sending.is_empty()
     }
 
+    /// Something between `start` and `end` is kept, or on its way.
+    fn touches(&self, start: u64, end: u64) -> bool {
+        let sending = |(from, to): &(u64, u64)| *from < end && start < *to;
+        self.parts.touches(start, end) || self.sending.values().any(sending)
+    }
+
     /// Something for the same place was sent before `number`, and is not there yet.
     fn has_to_wait(&self, number: u64) -> bool {
         let Some((start, end)) = self.sending.get(&number) else { return false };
@@ -92,6 +98,9 @@ enum Keep {
 impl Client {
     /// Keeps a write back if that may be. False: it has to be sent.
     pub(crate) async fn keep_back(&self, file: &OpenFile, offset: u64, data: &Payload) -> bool {
+        if data.len() <= limits::KEEP_BYTES && !self.inner.leases.holds_data(file.fid()) {
+            self.ask_for_data(file);
+        }
         loop {
             match self.try_keep(file, offset, data) {
                 Keep::Kept => return true,
@@ -107,6 +116,21 @@ impl Client {
                     }
                 }
             }
+        }
+    }
+
+    /// The lease may have been recalled for somebody who only had a look: asks for it, now and then.
+    fn ask_for_data(&self, file: &OpenFile) {
+        let (now, state) = (self.env().now(), file.state());
+        let next = state.ask_for_data_at.get();
+        if now < next || self.inner.options.write_back_bytes == 0 {
+            return;
+        }
+        state.ask_for_data_at.set(now + limits::ASK_FOR_DATA_PAUSE);
+        // The first time it was refused, or recalled, a moment ago.
+        if next > Time(0) {
+            let (client, fid) = (self.clone(), file.fid());
+            drop(self.env().spawn(async move { client.ask_attributes(fid).await }));
         }
     }
 
@@ -199,6 +223,16 @@ impl Client {
             Some(file) => self.send_kept(&file).await,
             None => Ok(()),
         }
+    }
+
+    /// The same before `[start, end)` is read, if that would show.
+    pub(crate) async fn send_kept_before_read(&self, file: &OpenFile, start: u64, end: u64) -> ClientResult<()> {
+        let state = file.state();
+        // What lies within the size that the servers know does not depend on what is kept elsewhere.
+        if end <= state.size.borrow().seen() && !state.kept.borrow().touches(start, end) {
+            return Ok(());
+        }
+        self.send_kept_through(file).await
     }
 
     /// The same through a handle, which need not report the loss again.

@@ -52,6 +52,12 @@ impl Parts {
         self.parts.last_key_value().map_or(0, |(offset, part)| offset + part.len() as u64)
     }
 
+    /// Some of it lies between `start` and `end`.
+    pub fn touches(&self, start: u64, end: u64) -> bool {
+        let last = self.parts.range(..end).next_back();
+        last.is_some_and(|(offset, part)| offset + part.len() as u64 > start)
+    }
+
     /// Takes in what was written at `offset`, over what was there.
     pub fn insert(&mut self, offset: u64, data: Bytes) {
         let end = offset + data.len() as u64;
@@ -174,6 +180,8 @@ mod tests {
         let mut parts = Parts::new(UNIT);
         [(30, 20), (10, 20), (90, 5)].into_iter().for_each(|(at, length)| parts.insert(at, vec![1; length].into()));
         assert_eq!((parts.bytes(), parts.end()), (45, 95));
+        assert!(parts.touches(0, 11) && parts.touches(49, 51) && parts.touches(92, 93));
+        assert!(!parts.touches(0, 10) && !parts.touches(50, 90) && !parts.touches(95, 200));
         let runs: Vec<_> = parts.take_all().iter().map(|run| (run.offset, run.len(), run.parts.len())).collect();
         assert_eq!(runs, [(10, 40, 2), (90, 5, 1)]);
     }

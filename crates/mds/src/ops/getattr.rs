@@ -13,7 +13,8 @@ pub fn keys(request: &GetAttr) -> [Key; 1] {
 pub fn apply(tx: &mut Tx<'_>, request: &GetAttr) -> Step<EntryReply> {
     tx.wait_for_truncate(request.fid)?;
     let inode = tx.inode(request.fid)?;
-    Ok(tx.leased_reply(request.fid, &inode))
+    let reply = tx.leased_reply(request.fid, &inode);
+    Ok(EntryReply { leases: reply.leases | tx.lease_data_again(request.fid), ..reply })
 }
 
 #[cfg(test)]
