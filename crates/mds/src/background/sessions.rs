@@ -73,10 +73,11 @@ impl Mds {
             let written = glimpses.get(&fid).filter(|_| flags & open_flags::WRITE != 0);
             self.end_handle(ending.session, handle, fid, written.unwrap_or(&nothing)).await?;
         }
-        let mut memory = self.memory.borrow_mut();
-        memory.opens.forget_session(ending.session);
-        memory.kept.data.end_session(ending.session);
-        drop(memory);
+        {
+            let mut memory = self.memory.borrow_mut();
+            memory.opens.forget_session(ending.session);
+            memory.kept.data.end_session(ending.session);
+        }
         self.memory_changed();
         self.end_locks(ending.session).await?;
         if ending.evicted { Ok(()) } else { self.give_up(&self.sequences_of(ending.client)).await }
