@@ -59,8 +59,8 @@ impl Client {
         }
         let (client, file) = (self.clone(), file.clone());
         detached(self.env(), async move {
-            client.send_kept_through(&file).await?;
             let _busy = file.state().busy();
+            client.send_kept_through(&file).await?;
             file.inner.wrote.set(true);
             file.state().make_sparse();
             client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await?;

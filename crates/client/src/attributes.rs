@@ -5,7 +5,7 @@ use forebay_proto::{
     Fid, Layout, Transno,
     message::{
         EntryReply, GetAttr, GetObject, GetXattr, ListXattr, ObjectRef, ObjectReply, Operation, RemoveXattr, SetAttr,
-        SetXattr, attr_flags, lease_flags, set_attr,
+        SetXattr, attr_flags, set_attr,
     },
 };
 use forebay_rpc::{Call, RpcError};
@@ -102,16 +102,11 @@ impl Client {
         self.complete(entry).await
     }
 
-    pub(crate) async fn ask_attributes(&self, fid: Fid) -> ClientResult<EntryReply> {
+    async fn ask_attributes(&self, fid: Fid) -> ClientResult<EntryReply> {
         let asked = self.inner.leases.ticket();
         let entry = self.mdt(fid, &GetAttr { fid }).await?;
         if entry.leases != 0 {
             self.inner.leases.learn(asked, &entry);
-            // Without an open handle there is nobody to end it.
-            if entry.leases & lease_flags::DATA != 0 && self.inner.file(fid).is_some_and(|file| file.handles.get() > 0)
-            {
-                self.inner.leases.learn_data(asked, fid);
-            }
             self.inner.listen();
         }
         Ok(entry)

@@ -32,8 +32,8 @@ pub(crate) struct FileState {
     raising: Mutex<()>,
     /// Transno of the last raise at stripe 0's target.
     raised_at: Cell<Transno>,
-    /// Handles that are open.
-    pub handles: Cell<usize>,
+    /// Handles that write.
+    pub writers: Cell<usize>,
     in_flight: Cell<usize>,
     idle: Notify,
     /// This client has written beyond the end, or made a hole.
@@ -83,7 +83,7 @@ impl FileState {
             mtime: Cell::new((attr.attr_epoch, 0)),
             raising: Mutex::new(()),
             raised_at: Cell::new(Transno(0)),
-            handles: Cell::new(0),
+            writers: Cell::new(0),
             in_flight: Cell::new(0),
             idle: Notify::new(),
             sparse: Cell::new(false),

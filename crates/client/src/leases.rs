@@ -276,11 +276,10 @@ impl Leases {
     /// The lease on the data of `fid` is over, also one that a reply to what was asked before may bring.
     pub fn end_data(&self, fid: Fid) {
         let mut state = self.state.borrow_mut();
-        if state.data.remove(&fid).is_some() {
-            state.sequence += 1;
-            let number = state.sequence;
-            state.node(fid).data_ended = number;
-        }
+        state.data.remove(&fid);
+        state.sequence += 1;
+        let number = state.sequence;
+        state.node(fid).data_ended = number;
         drop(state);
         self.bound();
     }
@@ -298,7 +297,10 @@ impl Leases {
         state.sequence += 1;
         let number = state.sequence;
         state.node(recall.fid).recalled = number;
-        state.data.remove(&recall.fid);
+        // It is asked on, until the last close: what is kept back may take its time, and the MDT may lease it again.
+        if let Some(holds) = state.data.get_mut(&recall.fid) {
+            *holds = false;
+        }
         drop(state);
         self.bound();
     }

@@ -64,9 +64,9 @@ impl Client {
             let (fid, handle) = (client.new_fid().await?, client.new_handle());
             let flags = open.flags();
             let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
-            if open.truncate && !open.exclusive {
-                // It may be one that is open here.
-                client.send_everything_kept().await;
+            if open.truncate && !open.exclusive && client.keeps_any() {
+                // It may be one that is open here: a look has what is kept of it sent.
+                let _ = client.lookup(&caller, parent, &request.name).await;
             }
             let asked = client.inner.leases.ticket();
             let reply = client.change_name(parent, &request.name, client.call_mdt(fid, &request)).await?.reply;

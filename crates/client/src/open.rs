@@ -10,6 +10,8 @@ use forebay_proto::{
     message::{Close, Open, OpenHandle, OpenReply, Reclaim, lease_flags, open_flags},
 };
 
+use forebay_rpc::RpcError;
+
 use crate::{
     Caller, Client, ClientError, ClientResult, client::Inner, file::FileState, leases::Ticket, limits, tasks::detached,
 };
@@ -164,7 +166,7 @@ impl OpenFile {
 impl Drop for OpenInner {
     fn drop(&mut self) {
         if self.stage.get() == Stage::Open {
-            let close = self.client.clone().end(self.state.clone(), self.handle, self.wrote.get());
+            let close = self.client.clone().end(self.state.clone(), self.handle, self.mode.write, self.wrote.get());
             drop(self.client.env().spawn(close));
         }
     }
@@ -209,7 +211,7 @@ impl Client {
     pub async fn close(&self, file: OpenFile) -> ClientResult<()> {
         let reported = file.check();
         if file.inner.stage.replace(Stage::Closed) == Stage::Open {
-            let end = self.clone().end(file.state().clone(), file.handle(), file.inner.wrote.get());
+            let end = self.clone().end(file.state().clone(), file.handle(), file.mode().write, file.inner.wrote.get());
             detached(self.env(), end).await?;
         }
         reported.and(file.report())
@@ -231,15 +233,12 @@ impl Client {
         mode: OpenMode,
     ) -> ClientResult<OpenFile> {
         let fid = reply.attr.fid;
-        if reply.leases & lease_flags::DATA != 0 {
-            self.inner.leases.learn_data(asked, fid);
-            self.inner.listen();
-        }
+        self.learn_data(asked, &reply);
         let layout = reply.layout.ok_or_else(|| {
             ClientError::new(Errno::EIO, format!("the MDT opened {fid} without a layout: that is a bug, report it"))
         })?;
         let state = self.file_state(&reply.attr, layout);
-        state.handles.set(state.handles.get() + 1);
+        state.writers.set(state.writers.get() + usize::from(mode.write));
         let inner = Rc::new(OpenInner {
             client: self.clone(),
             caller,
@@ -258,15 +257,29 @@ impl Client {
         Ok(OpenFile { inner })
     }
 
+    fn learn_data(&self, asked: Ticket, reply: &OpenReply) {
+        if reply.leases & lease_flags::DATA != 0 {
+            self.inner.leases.learn_data(asked, reply.attr.fid);
+            self.inner.listen();
+        }
+    }
+
+    /// A handle ends. True if it was the last one that `writes`: with it the lease on the data ends, here and at the MDT.
+    fn writer_goes(&self, file: &FileState, writes: bool) -> bool {
+        let left = file.writers.get() - usize::from(writes);
+        file.writers.set(left);
+        if writes && left == 0 {
+            self.inner.leases.end_data(file.fid);
+        }
+        writes && left == 0
+    }
+
     /// Closes a handle at the MDT, after all writes of the file were replied.
-    async fn end(self, file: Rc<FileState>, handle: u64, wrote: bool) -> ClientResult<()> {
+    async fn end(self, file: Rc<FileState>, handle: u64, writes: bool, wrote: bool) -> ClientResult<()> {
         // What is lost of it, `close` reports.
         let _ = self.send_kept(&file).await;
         file.idle().await;
-        file.handles.set(file.handles.get() - 1);
-        if file.handles.get() == 0 {
-            // With the last one the lease on the data ends, unless the MDT hears of another one first, whose reply brings it.
-            self.inner.leases.end_data(file.fid);
+        if self.writer_goes(&file, writes) {
             let _ = self.send_kept(&file).await;
         }
         let size = *file.size.borrow();
@@ -316,16 +329,40 @@ impl Inner {
     }
 }
 
+impl OpenFile {
+    /// Has the MDT open a handle again that it knows: the reply may bring a lease on the data.
+    pub(crate) async fn open_again(&self) {
+        if self.inner.stage.get() == Stage::Open {
+            // It was allowed once; that it is not any more is no matter.
+            let _ = self.inner.ask_to_open().await;
+        }
+    }
+}
+
 impl OpenInner {
-    async fn reopen(&self) {
+    async fn ask_to_open(&self) -> Result<(), RpcError> {
         let (fid, handle) = (self.state.fid, self.handle);
         let request = Open { caller: self.caller.clone(), fid, flags: self.mode.access(), handle };
-        match self.client.mdt(fid, &request).await {
-            Ok(reply) => self.state.adopt(&reply.attr, reply.layout.as_ref()),
+        let leases = &self.client.inner.leases;
+        if self.mode.write {
+            leases.touch(fid);
+        }
+        let asked = leases.ticket();
+        let reply = self.client.mdt(fid, &request).await?;
+        self.state.adopt(&reply.attr, reply.layout.as_ref());
+        self.client.learn_data(asked, &reply);
+        Ok(())
+    }
+
+    async fn reopen(&self) {
+        let (fid, handle) = (self.state.fid, self.handle);
+        match self.ask_to_open().await {
+            Ok(()) => {}
             Err(error) => {
                 self.client.env().log(&format!("client: {fid} could not be opened again: {error}"));
                 if self.stage.get() == Stage::Open {
                     self.stage.set(Stage::Gone);
+                    self.client.writer_goes(&self.state, self.mode.write);
                 }
                 self.client.inner.handles.borrow_mut().remove(&handle);
             }

@@ -43,11 +43,13 @@ impl Client {
         if length == 0 {
             return Ok(0);
         }
+        let busy = file.state().busy();
         if length == data.len() && self.keep_back(file, offset, &data).await {
             return Ok(length);
         }
         let (client, file) = (self.clone(), file.clone());
         detached(self.env(), async move {
+            let _busy = busy;
             client.send_kept_through(&file).await?;
             client.write_all(&file, offset, length, &data).await
         })

@@ -1,7 +1,7 @@
 //! Leases on the data of files: whoever holds one may keep back what was written, and send it in larger pieces.
 //!
 //! The only session that has a file open can have one. It ends when its holder has sent everything (after a recall, or before
-//! its last close), says goodbye, or was evicted and can reach none of the file's OSTs any more: never by time alone, as bytes
+//! the last close of a handle that writes), says goodbye, or was evicted and can reach none of the file's OSTs any more: never by time alone, as bytes
 //! that were acknowledged may be on their way.
 //!
 //! After a restart every session with a handle that writes is presumed to hold one, until it has come back and said which it
@@ -96,7 +96,7 @@ impl DataLeases {
         self.of.get(&fid).is_some_and(|all| all.iter().any(asked)) && self.end(session, fid)
     }
 
-    /// Nobody has the file open any more. True if somebody held one.
+    /// Nobody has the file open for writing any more. True if somebody held one.
     pub fn closed(&mut self, fid: Fid) -> bool {
         let sessions: Vec<SessionId> = self.of.get(&fid).into_iter().flatten().map(|holding| holding.session).collect();
         sessions.into_iter().filter(|session| self.end(*session, fid)).count() > 0

@@ -113,13 +113,13 @@ impl Mds {
         loop {
             wants.again()?;
             ctx.prefetch(&wants.rows).await?;
-            let (result, effects, unsettled) = {
+            let (result, granted, unsettled) = {
                 let memory = self.memory.borrow();
                 let shared = Shared::new(ctx, &memory.kept);
                 let mut txn = ctx.store().begin();
                 let mut tx = Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0)));
                 let result = unless_kept(op(&mut tx), &shared.kept());
-                (result, std::mem::take(&mut tx.effects), shared.unsettled.get())
+                (result, std::mem::take(&mut tx.effects.granted), shared.unsettled.get())
             };
             let result = match result {
                 Ok(reply) => Ok(Answer::read(&reply)),
@@ -130,8 +130,7 @@ impl Mds {
                 }
             };
             if result.is_ok() {
-                self.grant(ctx.session(), &effects.granted);
-                self.grant_data(ctx.session(), &effects);
+                self.grant(ctx.session(), &granted);
             }
             self.settle(ctx, unsettled, &result).await?;
             return result;

@@ -134,7 +134,7 @@ impl Mds {
         for change in &effects.opens {
             memory.opens.follow(*change);
             if let OpenChange::Closed { fid, .. } = *change
-                && memory.opens.count(fid).handles == 0
+                && memory.opens.count(fid).writers == 0
             {
                 ended |= memory.kept.data.closed(fid);
             }
@@ -308,6 +308,7 @@ impl Service for Mds {
     async fn recovered(self: Rc<Self>) {
         if let Ok(target) = self.target() {
             self.memory.borrow_mut().kept.data.recovered(|session| target.has_session(session));
+            self.memory_changed();
         }
         self.start_background().await;
     }

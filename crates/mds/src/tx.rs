@@ -203,13 +203,6 @@ impl<'a> Tx<'a> {
         lease_flags::DATA
     }
 
-    /// The same of a file that the session, and nobody else, has open, and for writing.
-    pub fn lease_data_again(&mut self, fid: Fid) -> u32 {
-        let count = self.memory.opens.count(fid);
-        let is_alone = count.writers > 0 && count.sole_holder == Some(self.origin.session);
-        if is_alone { self.lease_data(fid, open_flags::WRITE) } else { 0 }
-    }
-
     /// A directory as this operation leaves it, for a client that keeps it.
     pub fn kept_parent(&self, fid: Fid) -> Step<Option<Attr>> {
         if self.origin.is_replay || !self.memory.kept.has(self.origin.session, fid) {

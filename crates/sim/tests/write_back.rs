@@ -208,6 +208,65 @@ fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_do
     }
 }
 
+/// What is kept back cannot be sent for long: who wants it waits, and nobody is evicted.
+#[test]
+fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed);
+        let (sim, cluster) = (&scene.sim, &scene.cluster);
+        sim.block_on(async {
+            let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
+            let file = open(&writer, b"f").await;
+            write(&writer, &file, 0).await;
+            writer.fsync(&file, false).await.expect("it syncs");
+            // Everything else that it keeps is given back for want of use.
+            sim.sleep(Duration::from_secs(15)).await;
+            // The OSTs say that they have room.
+            write(&writer, &file, 0).await;
+            writer.fsync(&file, false).await.expect("it syncs");
+            (1..cluster.servers.len()).for_each(|ost| sim.cut_both(scene.nodes[0], cluster.servers[ost].node));
+            write(&writer, &file, 1).await;
+            let size = Rc::new(RefCell::new(None));
+            let (seen, other, fid) = (size.clone(), reader.clone(), file.fid());
+            sim.env(scene.nodes[1]).spawn(async move {
+                *seen.borrow_mut() = Some(other.getattr(fid, None).await.expect("it is there").size);
+            });
+            sim.sleep(Duration::from_secs(30)).await;
+            assert_eq!(*size.borrow(), None, "seed {seed}");
+            (1..cluster.servers.len()).for_each(|ost| sim.heal(scene.nodes[0], cluster.servers[ost].node));
+            sim.sleep(Duration::from_secs(10)).await;
+            assert_eq!(*size.borrow(), Some(2 * RECORD as u64), "seed {seed}");
+            writer.fsync(&file, false).await.expect("nothing was lost");
+        });
+    }
+}
+
+/// The handle that wrote is closed while another one reads: after a restart of the MDT nothing is believed that it forgot.
+#[test]
+fn a_reader_that_is_left_holds_no_lease() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed);
+        let (sim, cluster) = (&scene.sim, &scene.cluster);
+        sim.block_on(async {
+            let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
+            let file = open(&writer, b"f").await;
+            write(&writer, &file, 0).await;
+            let fid = file.fid();
+            let left = writer.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+            writer.close(file).await.expect("it closes");
+            writer.sync_all().await.expect("it syncs");
+            sim.crash(cluster.servers[0].node);
+            cluster.boot(0);
+            sim.sleep(Duration::from_secs(25)).await;
+            let same = reader.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+            let again = writer.open(&caller(), fid, OpenMode::WRITE).await.expect("it opens");
+            write(&writer, &again, 1).await;
+            assert_eq!(reader.read(&same, 0, 1 << 20).await.expect("it reads"), records(2), "seed {seed}");
+            drop(left);
+        });
+    }
+}
+
 /// Whoever syncs everything syncs what others keep back, too.
 #[test]
 fn sync_of_everything_has_everything_sent() {

@@ -129,8 +129,12 @@ impl Client {
         state.ask_for_data_at.set(now + limits::ASK_FOR_DATA_PAUSE);
         // The first time it was refused, or recalled, a moment ago.
         if next > Time(0) {
-            let (client, fid) = (self.clone(), file.fid());
-            drop(self.env().spawn(async move { client.ask_attributes(fid).await }));
+            // Its close waits for the answer: the MDT shall not open it again after that.
+            let (file, busy) = (file.clone(), state.busy());
+            drop(self.env().spawn(async move {
+                file.open_again().await;
+                drop(busy);
+            }));
         }
     }
 
@@ -147,7 +151,8 @@ impl Client {
         }
         let here = &inner.write_back;
         if here.bytes.get() + length as u64 > bound {
-            return Keep::Wait;
+            // Others may fill it with what no server takes just now.
+            return if state.kept.borrow().is_clean() { Keep::Send } else { Keep::Wait };
         }
         let now = self.env().now();
         let osts = || layout.components.iter().flat_map(|component| component.osts.iter().copied());
@@ -189,7 +194,7 @@ impl Client {
                 }
             });
         let asked: Result<Vec<u64>, Trouble> = try_all(self.env(), asks).await;
-        let needed = self.inner.options.write_back_bytes * limits::KEEP_ROOM;
+        let needed = self.inner.options.write_back_bytes.saturating_mul(limits::KEEP_ROOM);
         if !asked.is_ok_and(|rooms| rooms.iter().all(|room| *room >= needed)) {
             return false;
         }
@@ -248,6 +253,11 @@ impl Client {
             // Its handles report what was lost, and `sync_all`.
             let _ = self.send_kept(&file).await;
         }
+    }
+
+    /// Something is kept, or on its way.
+    pub(crate) fn keeps_any(&self) -> bool {
+        self.inner.write_back.bytes.get() > 0
     }
 
     fn start_sending_everything(&self) {

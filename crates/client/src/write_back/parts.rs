@@ -60,6 +60,9 @@ impl Parts {
 
     /// Takes in what was written at `offset`, over what was there.
     pub fn insert(&mut self, offset: u64, data: Bytes) {
+        if data.is_empty() {
+            return;
+        }
         let end = offset + data.len() as u64;
         self.cut(offset);
         self.cut(end);
@@ -190,6 +193,7 @@ mod tests {
     fn a_unit_is_whole_whatever_it_was_pieced_together_from() {
         let mut parts = Parts::new(UNIT);
         parts.insert(50, vec![1; 60].into());
+        parts.insert(50, Bytes::new());
         assert_eq!(parts.take_whole_unit(50), None);
         parts.insert(0, vec![2; 70].into());
         let run = parts.take_whole_unit(3).expect("it is whole");

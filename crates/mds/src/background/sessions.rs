@@ -66,6 +66,7 @@ impl Mds {
                 glimpses.insert(*fid, self.last_words(&mut ending, *fid).await?);
                 // What it kept back will not come any more: not even its own handles could be closed before.
                 self.memory.borrow_mut().kept.data.end(ending.session, *fid);
+                self.memory_changed();
             }
         }
         let nothing = Glimpse::default();

@@ -13,8 +13,7 @@ pub fn keys(request: &GetAttr) -> [Key; 1] {
 pub fn apply(tx: &mut Tx<'_>, request: &GetAttr) -> Step<EntryReply> {
     tx.wait_for_truncate(request.fid)?;
     let inode = tx.inode(request.fid)?;
-    let reply = tx.leased_reply(request.fid, &inode);
-    Ok(EntryReply { leases: reply.leases | tx.lease_data_again(request.fid), ..reply })
+    Ok(tx.leased_reply(request.fid, &inode))
 }
 
 #[cfg(test)]
