@@ -297,7 +297,11 @@ impl Client {
         let closed = self.mdt(file.fid, &request).await;
         // Only now: while the MDT may not have executed it, the handle is reclaimed after a restart.
         self.inner.handles.borrow_mut().remove(&handle);
-        Ok(closed.map(drop)?)
+        match closed {
+            // It was lost with the MDT's session, and not opened again yet: it is closed.
+            Err(error) if error.errno() == Errno::EBADF => Ok(()),
+            closed => Ok(closed.map(drop)?),
+        }
     }
 }
 
@@ -329,6 +333,12 @@ impl Inner {
     }
 }
 
+/// The end of a handle through which nothing was written.
+fn close_only(fid: Fid, handle: u64) -> Close {
+    let (size, truncate_epoch, mtime_ns, attr_epoch) = (0, 0, 0, u64::MAX);
+    Close { fid, handle, wrote: false, size, truncate_epoch, mtime_ns, attr_epoch, sparse: false }
+}
+
 impl OpenFile {
     /// Has the MDT open a handle again that it knows: the reply may bring a lease on the data.
     pub(crate) async fn open_again(&self) {
@@ -357,6 +367,12 @@ impl OpenInner {
     async fn reopen(&self) {
         let (fid, handle) = (self.state.fid, self.handle);
         match self.ask_to_open().await {
+            Ok(())
+                if self.stage.get() == Stage::Closed && !self.client.inner.handles.borrow().contains_key(&handle) =>
+            {
+                // It was closed meanwhile, which the MDT may have heard first.
+                let _ = self.client.mdt(fid, &close_only(fid, handle)).await;
+            }
             Ok(()) => {}
             Err(error) => {
                 self.client.env().log(&format!("client: {fid} could not be opened again: {error}"));

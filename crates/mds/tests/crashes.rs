@@ -339,7 +339,9 @@ fn a_directory_that_others_fill_without_pause_can_still_be_listed() {
     let filler = a.clone();
     let _filling = a.env.spawn(async move {
         for number in 0u32.. {
-            filler.create(Fid::ROOT, &format!("f{number}")).await.unwrap();
+            // Closed, as this client does not listen for recalls of data.
+            let (fid, handle, _) = filler.create(Fid::ROOT, &format!("f{number}")).await.unwrap();
+            filler.close(fid, handle, 0).await.unwrap();
         }
     });
     world.sim.run_for(millis(20));

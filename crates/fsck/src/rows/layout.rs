@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(decode(&mut Reader::new(&[1, 16, 1, 2])), Ok((None, vec![2], 2)));
         let composite = b"\x05\x00\x01\x00\x83\x80\x40\x01\x09\x02\x80\x80\x80\x20\x10\x07\x04\x05flash\x01\x03\x00\x10\x07\x04\x00\x00";
         let objects = Some(Fid { high: 0, low: 0x10_0003 });
-        assert_eq!(decode(&mut Reader::new(composite)), Ok((objects, vec![3, 9], 9)));
+        assert_eq!(decode(&mut Reader::new(composite)), Ok((objects, vec![3, 9], 3)));
         (0..composite.len()).for_each(|len| assert!(decode(&mut Reader::new(&composite[..len])).is_err()));
     }
 }
