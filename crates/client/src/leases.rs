@@ -52,6 +52,8 @@ pub(crate) struct Leases {
     hook: RefCell<Option<Hook>>,
     /// The task that asks for recalls runs.
     pub asking: Cell<bool>,
+    /// Open handles that write: the MDT may count the data of their files as leased, whatever we know of it.
+    pub writers: Cell<usize>,
 }
 
 #[derive(Default)]
@@ -109,7 +111,13 @@ struct Name {
 
 impl Leases {
     pub fn new(env: &Env) -> Self {
-        Self { env: env.clone(), state: RefCell::default(), hook: RefCell::default(), asking: Cell::new(false) }
+        Self {
+            env: env.clone(),
+            state: RefCell::default(),
+            hook: RefCell::default(),
+            asking: Cell::new(false),
+            writers: Cell::new(0),
+        }
     }
 
     pub fn set_hook(&self, hook: Hook) {
@@ -392,7 +400,7 @@ impl Leases {
         }
         let mut state = self.state.borrow_mut();
         let nothing = state.returned.is_empty() && state.data.is_empty() && state.flushed.is_empty();
-        if nothing && !state.nodes.values().any(|node| node.leased) {
+        if nothing && self.writers.get() == 0 && !state.nodes.values().any(|node| node.leased) {
             return None;
         }
         let flushed = std::mem::take(&mut state.flushed);

@@ -238,7 +238,11 @@ impl Client {
             ClientError::new(Errno::EIO, format!("the MDT opened {fid} without a layout: that is a bug, report it"))
         })?;
         let state = self.file_state(&reply.attr, layout);
-        state.writers.set(state.writers.get() + usize::from(mode.write));
+        if mode.write {
+            state.writers.set(state.writers.get() + 1);
+            self.inner.leases.writers.set(self.inner.leases.writers.get() + 1);
+            self.inner.listen();
+        }
         let inner = Rc::new(OpenInner {
             client: self.clone(),
             caller,
@@ -266,12 +270,16 @@ impl Client {
 
     /// A handle ends. True if it was the last one that `writes`: with it the lease on the data ends, here and at the MDT.
     fn writer_goes(&self, file: &FileState, writes: bool) -> bool {
-        let left = file.writers.get() - usize::from(writes);
-        file.writers.set(left);
-        if writes && left == 0 {
-            self.inner.leases.end_data(file.fid);
+        if !writes {
+            return false;
         }
-        writes && left == 0
+        let leases = &self.inner.leases;
+        leases.writers.set(leases.writers.get() - 1);
+        file.writers.set(file.writers.get() - 1);
+        if file.writers.get() == 0 {
+            leases.end_data(file.fid);
+        }
+        file.writers.get() == 0
     }
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
