@@ -1,6 +1,6 @@
 //! `forebay sim spider`: the table beside the paper's, the figures, and where the time went.
 
-use forebay_sim::lab::{self, Curve, Machine, Outcome, Row, Spider, SpiderOptions, plot};
+use forebay_sim::lab::{self, Curve, Gtc, Machine, Outcome, Row, Spider, SpiderOptions, plot};
 use serde_json::{Value, json};
 
 use super::{SimArgs, changed, load, round, window};
@@ -81,7 +81,11 @@ fn text(machine: &Machine, result: &Spider, args: &SimArgs) -> Vec<String> {
         table.push(vec![name, unit, shown(row.published), shown(row.paper_mode), shown(row.default)]);
     }
     lines.extend(align(&table));
-    lines.push("\npercent: of xdd-28-write as it was run here; gtc is not run yet\n".into());
+    lines.push("\npercent: of xdd-28-write as it was run here; gtc: change against synchronous journals;".into());
+    lines.push("small-requests: of the devices' commands during gtc, those below 128 KiB\n".into());
+    lines.push("A program like GTC: the same problem on 64 and on 1,344 cores ([Spider] figure 9)".into());
+    lines.extend(align(&gtc(&result.gtc)));
+    lines.push(String::new());
     let curves: Vec<(&str, Vec<f64>)> = result
         .curves
         .iter()
@@ -93,6 +97,28 @@ fn text(machine: &Machine, result: &Spider, args: &SimArgs) -> Vec<String> {
     lines.extend(align(&mechanisms(result)));
     lines.push(format!("\nseed {}, {:?} each", args.seed, args.window));
     lines
+}
+
+/// What each run of it did.
+fn gtc(gtc: &Gtc) -> Vec<Vec<String>> {
+    let heads = ["", "cores", "computing", "writing", "of the time", "MB/s", "small requests"];
+    let mut table = vec![heads.map(str::to_owned).to_vec()];
+    let modes = [("sync-internal", &gtc.sync), ("async-internal", &gtc.asynchronous), ("default", &gtc.default)];
+    for (name, runs) in modes {
+        table.extend(runs.iter().map(|run| {
+            let writing = run.seconds() * run.writing();
+            vec![
+                name.to_owned(),
+                run.cores.to_string(),
+                format!("{:.1} s", run.seconds() - writing),
+                format!("{writing:.1} s"),
+                format!("{:.1} %", 100.0 * run.writing()),
+                format!("{:.0}", run.mb_s()),
+                format!("{:.1} %", Gtc::small_requests(std::slice::from_ref(run))),
+            ]
+        }));
+    }
+    table
 }
 
 /// Per mode, at its most threads: percent of the tiers' time.

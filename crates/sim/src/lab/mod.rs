@@ -8,6 +8,7 @@
 //! Invariant: models are calibrated on what the hardware does without the file system, and on nothing else.
 
 mod costs;
+mod gtc;
 mod ior;
 mod machine;
 mod mode;
@@ -20,6 +21,7 @@ mod survey;
 mod xdd;
 
 pub use costs::MeasuredCosts;
+pub use gtc::{CORES as GTC_CORES, Gtc, Run as GtcRun};
 pub use ior::{Ior, ior};
 pub use machine::Machine;
 pub use mode::{JournalPlace, MODES, Mode, mode};

@@ -178,8 +178,13 @@ impl Site {
         }
     }
 
+    /// What the OSTs' tiers have done, all together.
+    pub fn tiers(&self) -> TierStats {
+        self.osts.iter().fold(TierStats::default(), |sum, ost| sum.plus(&ost.tier.stats()))
+    }
+
     fn look(&self, meter: &Meter) -> (u64, u64, TierStats, u64) {
-        let tiers = self.osts.iter().fold(TierStats::default(), |sum, ost| sum.plus(&ost.tier.stats()));
+        let tiers = self.tiers();
         let commits = self.osts.iter().map(|ost| ost.store.stats().commits()).sum();
         (meter.bytes.get(), meter.writes.get(), tiers, commits)
     }

@@ -1,6 +1,10 @@
 //! [Spider]'s table 1 and figures 6 to 8: the baseline, then IOR and obdfilter-survey in each journal mode.
 
-use super::{CPU_COSTS, Machine, MeasuredCosts, Mode, Outcome, Window, ior, mode, survey, xdd};
+use super::{
+    CPU_COSTS, Gtc, Machine, MeasuredCosts, Mode, Outcome, Window,
+    gtc::{CORES, gtc},
+    ior, mode, survey, xdd,
+};
 
 /// How much of it is run.
 #[derive(Clone, Debug)]
@@ -48,6 +52,8 @@ pub struct Spider {
     pub rows: Vec<Row>,
     /// The figures.
     pub curves: Vec<Curve>,
+    /// The program like GTC.
+    pub gtc: Gtc,
     /// IOR with synchronous journals, inside.
     pub sync_ior: Outcome,
     /// IOR by default.
@@ -66,7 +72,7 @@ pub fn spider(
     say: &mut dyn FnMut(&str, usize, usize),
 ) -> Result<Spider, String> {
     let costs = MeasuredCosts::parse(CPU_COSTS)?.table(machine.cpu.factor.value * options.cpu_factor);
-    let steps = 4 + options.modes.len() * options.threads.len();
+    let steps = 4 + Gtc::RUNS + options.modes.len() * options.threads.len();
     let mut step = 0;
     let mut next = |what: &str| {
         say(what, step, steps);
@@ -81,6 +87,7 @@ pub fn spider(
     let sync_ior = ior(machine, known("sync-internal"), &costs, options.window, false, options.seed)?.write;
     next("ior, default");
     let default_ior = ior(machine, known("default"), &costs, options.window, false, options.seed)?.write;
+    let gtc = gtc(machine, &costs, options.seed, &mut next)?;
     let mut curves = Vec::new();
     for mode in options.modes.iter().copied() {
         let mut points = Vec::new();
@@ -120,18 +127,24 @@ pub fn spider(
         row("async-external-ssd", "percent", None, best("async-external-ssd"), None),
         row("data-journal", "percent", None, best("data-journal"), None),
         row("no-journal", "percent", None, best("no-journal"), None),
-        row("gtc-1344-runtime", "percent", Some(-49.5), None, None),
-        row("gtc-64-runtime", "percent", Some(-3.3), None, None),
-        row("gtc-bandwidth", "percent", Some(56.3), None, None),
+        runtime(&gtc, "gtc-1344-runtime", CORES[1], -49.5),
+        runtime(&gtc, "gtc-64-runtime", CORES[0], -3.3),
+        row(
+            "gtc-bandwidth",
+            "percent",
+            Some(56.3),
+            Some(gtc.bandwidth(&gtc.asynchronous)),
+            Some(gtc.bandwidth(&gtc.default)),
+        ),
         row(
             "small-requests",
             "percent",
             Some(26.5),
-            small_requests(&curves, "async-internal"),
-            small_requests(&curves, "default"),
+            Some(Gtc::small_requests(&gtc.asynchronous)),
+            Some(Gtc::small_requests(&gtc.default)),
         ),
     ];
-    Ok(Spider { rows, curves, sync_ior, default_ior, threads: options.threads.clone() })
+    Ok(Spider { rows, curves, gtc, sync_ior, default_ior, threads: options.threads.clone() })
 }
 
 fn row(
@@ -144,8 +157,8 @@ fn row(
     Row { name, unit, published, paper_mode, default }
 }
 
-/// Of the point with most threads: commands below 128 KiB, in percent.
-fn small_requests(curves: &[Curve], name: &str) -> Option<f64> {
-    let tiers = curves.iter().find(|curve| curve.mode.name == name)?.points.last()?.tiers;
-    (tiers.commands > 0).then(|| 100.0 * tiers.small_commands as f64 / tiers.commands as f64)
+/// Change of the run time by asynchronous journals, and by default, against synchronous ones.
+fn runtime(gtc: &Gtc, name: &'static str, cores: u32, published: f64) -> Row {
+    let (paper_mode, default) = (gtc.runtime(&gtc.asynchronous, cores), gtc.runtime(&gtc.default, cores));
+    row(name, "percent", Some(published), paper_mode, default)
 }

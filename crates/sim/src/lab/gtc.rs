@@ -1,0 +1,231 @@
+//! A program like GTC: all processes compute, then each writes its part of the state to a file of its own; again and again.
+//!
+//! The same problem on few and on many cores, as [Spider] figure 9: the state and the work stay as they are, so that more
+//! cores compute for a shorter time and write the same bytes. The paper tells neither bytes nor times. It tells that with
+//! synchronous journals 64 cores wrote for 6 % of the time, and only that is taken from it ([`WRITING_OF_64`]): it says how
+//! long a core computes. All else comes out.
+//! Source: [Spider] 5.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use forebay_client::{Client, ClientResult, LayoutSpec, MountOptions, OpenMode};
+use forebay_env::{
+    Env,
+    sim::{CpuCosts, Sim, TierStats},
+};
+use forebay_proto::{Fid, message::Caller};
+
+use super::{
+    Machine, Mode, mode,
+    payload::{TRANSFER_BYTES, Zeros},
+    site::Site,
+};
+
+/// Cores of the two runs.
+pub const CORES: [u32; 2] = [64, 1344];
+/// Cores of a client's machine (two sockets of six).
+const NODE_CORES: u32 = 12;
+/// Transfers of all processes in one step: both numbers of cores divide it.
+const TRANSFERS: u32 = 4032;
+/// Steps of a run.
+const STEPS: u32 = 5;
+/// Part of the time that 64 cores write with synchronous journals, as published.
+const WRITING_OF_64: f64 = 0.06;
+/// Computing before it is known how long it takes: longer than any group waits.
+const FIRST_COMPUTING: Duration = Duration::from_secs(30);
+/// Bytes a client may keep for replay: these take no memory here.
+const PIN_BYTES: u64 = 4 << 30;
+
+/// One run in one mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Cores.
+    pub cores: u32,
+    /// Seconds from the first create to the last reply, of each step.
+    pub writing_s: Vec<f64>,
+    /// Seconds of computing before each step.
+    pub computing_s: f64,
+    /// What the tiers did.
+    pub tiers: TierStats,
+}
+
+impl Run {
+    /// Seconds of all of it.
+    pub fn seconds(&self) -> f64 {
+        self.writing_s.iter().sum::<f64>() + self.computing_s * f64::from(STEPS)
+    }
+
+    /// Part of the time that it writes.
+    pub fn writing(&self) -> f64 {
+        self.writing_s.iter().sum::<f64>() / self.seconds()
+    }
+
+    /// 10^6 bytes a second while it writes, mean of the steps.
+    pub fn mb_s(&self) -> f64 {
+        let bytes = f64::from(TRANSFERS) * TRANSFER_BYTES as f64;
+        self.writing_s.iter().map(|seconds| bytes / 1e6 / seconds).sum::<f64>() / f64::from(STEPS)
+    }
+}
+
+/// Both numbers of cores in the modes that are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gtc {
+    /// With synchronous journals.
+    pub sync: Vec<Run>,
+    /// With asynchronous ones.
+    pub asynchronous: Vec<Run>,
+    /// As we are by default.
+    pub default: Vec<Run>,
+}
+
+impl Gtc {
+    /// How many runs [`gtc`] makes.
+    pub const RUNS: usize = 3 * CORES.len();
+
+    /// Change of the run time against synchronous journals, in percent.
+    pub fn runtime(&self, runs: &[Run], cores: u32) -> Option<f64> {
+        let of = |runs: &[Run]| runs.iter().find(|run| run.cores == cores).map(Run::seconds);
+        Some(100.0 * (of(runs)? / of(&self.sync)? - 1.0))
+    }
+
+    /// Change of the mean bandwidth of all steps, in percent.
+    pub fn bandwidth(&self, runs: &[Run]) -> f64 {
+        let mean = |runs: &[Run]| runs.iter().map(Run::mb_s).sum::<f64>();
+        100.0 * (mean(runs) / mean(&self.sync) - 1.0)
+    }
+
+    /// Of the devices' commands those below 128 KiB, in percent.
+    pub fn small_requests(runs: &[Run]) -> f64 {
+        let tiers = runs.iter().fold(TierStats::default(), |sum, run| sum.plus(&run.tiers));
+        100.0 * tiers.small_commands as f64 / tiers.commands.max(1) as f64
+    }
+}
+
+/// Runs it. `next` hears what comes. Errors: words.
+pub fn gtc(machine: &Machine, costs: &CpuCosts, seed: u64, next: &mut dyn FnMut(&str)) -> Result<Gtc, String> {
+    let mut one = |name: &str, cores, computing| {
+        next(&format!("gtc, {name}, {cores} cores"));
+        run(machine, mode(name).expect("a mode of the table"), costs, cores, computing, seed)
+    };
+    let mut few = one("sync-internal", CORES[0], FIRST_COMPUTING)?;
+    let writing = few.writing_s.iter().sum::<f64>() / f64::from(STEPS);
+    few.computing_s = writing * (1.0 - WRITING_OF_64) / WRITING_OF_64;
+    let computing = |cores: u32| Duration::from_secs_f64(few.computing_s * f64::from(CORES[0]) / f64::from(cores));
+    let many = one("sync-internal", CORES[1], computing(CORES[1]))?;
+    let mut both = |name| -> Result<Vec<Run>, String> {
+        CORES.into_iter().map(|cores| one(name, cores, computing(cores))).collect()
+    };
+    let (asynchronous, default) = (both("async-internal")?, both("default")?);
+    Ok(Gtc { sync: vec![few, many], asynchronous, default })
+}
+
+fn run(
+    machine: &Machine,
+    mode: Mode,
+    costs: &CpuCosts,
+    cores: u32,
+    computing: Duration,
+    seed: u64,
+) -> Result<Run, String> {
+    let sim = Sim::new(seed);
+    sim.block_on(async {
+        let site = Site::build(&sim, machine, mode, costs, true).await?;
+        let mut processes = Vec::new();
+        for node in 0..cores.div_ceil(NODE_CORES) {
+            let number = site.add_node(machine, &format!("client{node}"), NODE_CORES);
+            let options = MountOptions {
+                level: mode.level,
+                description: "gtc".into(),
+                pin_bytes: PIN_BYTES,
+                rpcs_in_flight: machine.clients.rpcs_in_flight.count() as usize,
+                ..MountOptions::new(vec![site.mgs.clone()])
+            };
+            let env = sim.env(number);
+            let client = Client::mount(&env, options).await.map_err(|e| e.to_string())?;
+            let own = node * NODE_CORES..((node + 1) * NODE_CORES).min(cores);
+            processes.extend(own.map(|process| (env.clone(), client.clone(), process)));
+        }
+        let zeros = Zeros::new();
+        let mut writing_s = Vec::new();
+        for step in 0..STEPS {
+            sim.sleep(computing).await;
+            let begun = sim.now();
+            let barrier = Barrier::default();
+            for (env, client, process) in &processes {
+                let (own, client, zeros) = (env.clone(), client.clone(), zeros.clone());
+                let (name, transfers) = (format!("restart.{step}.{process:05}"), TRANSFERS / cores);
+                let depth = machine.clients.rpcs_in_flight.count().min(transfers);
+                barrier.run(env, async move { write(&own, &client, &name, &zeros, (transfers, depth)).await });
+            }
+            barrier.all(&sim).await?;
+            writing_s.push(sim.now().since(begun).as_secs_f64());
+        }
+        Ok(Run { cores, writing_s, computing_s: computing.as_secs_f64(), tiers: site.tiers() })
+    })
+}
+
+/// A process's part of the state; as behind a page cache, `depth` transfers are on their way at a time.
+async fn write(
+    env: &Env,
+    client: &Client,
+    name: &str,
+    zeros: &Zeros,
+    (transfers, depth): (u32, u32),
+) -> ClientResult<()> {
+    let caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
+    let layout = LayoutSpec { stripe_count: 1, ..LayoutSpec::inherit() };
+    let (_, file) = client.create(&caller, Fid::ROOT, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await?;
+    let (next, failed) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None)));
+    let tasks: Vec<_> = (0..depth)
+        .map(|_| {
+            let (client, file, zeros) = (client.clone(), file.clone(), zeros.clone());
+            let (next, failed) = (next.clone(), failed.clone());
+            env.spawn(async move {
+                while next.get() < transfers {
+                    let offset = u64::from(next.replace(next.get() + 1)) * TRANSFER_BYTES;
+                    if let Err(error) = client.write(&file, offset, zeros.bytes()).await {
+                        failed.borrow_mut().get_or_insert(error);
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await;
+    }
+    let failed = failed.take();
+    failed.map_or(Ok(()), Err)?;
+    client.close(file).await
+}
+
+/// Processes that wait for each other.
+#[derive(Default)]
+struct Barrier {
+    missing: Rc<Cell<u32>>,
+    failure: Rc<RefCell<Option<String>>>,
+}
+
+impl Barrier {
+    fn run(&self, env: &Env, process: impl Future<Output = ClientResult<()>> + 'static) {
+        self.missing.set(self.missing.get() + 1);
+        let (missing, failure) = (self.missing.clone(), self.failure.clone());
+        drop(env.spawn(async move {
+            if let Err(error) = process.await {
+                failure.borrow_mut().get_or_insert(error.to_string());
+            }
+            missing.set(missing.get() - 1);
+        }));
+    }
+
+    async fn all(&self, sim: &Sim) -> Result<(), String> {
+        while self.missing.get() > 0 {
+            sim.sleep(Duration::from_micros(100)).await;
+        }
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
