@@ -1,9 +1,10 @@
 //! Chores of the project: `cargo run --release -p xtask -- figures [--quick]`, `... -- suites [--quick]`,
-//! `... -- histories [--minutes N]`.
+//! `... -- histories [--minutes N]`, `... -- planted`.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod figures;
 mod histories;
+mod planted;
 mod suites;
 
 use std::process::ExitCode;
@@ -15,12 +16,15 @@ fn main() -> ExitCode {
         Some((task, rest)) if task == "suites" => suites::run(rest),
         Some((task, rest)) if task == "histories" => histories::run(rest),
         Some((task, rest)) if task == "histories-worker" => histories::run_worker(rest),
+        Some((task, rest)) if task == "planted" => planted::run(rest),
         _ => Err(format!(
             "usage: cargo run --release -p xtask -- figures [--quick] [--dir DIR] [--only NAME,NAME]\n       \
              cargo run --release -p xtask -- {}\n       \
+             cargo run --release -p xtask -- {}\n       \
              cargo run --release -p xtask -- {}",
             suites::USAGE,
-            histories::USAGE
+            histories::USAGE,
+            planted::USAGE
         )),
     };
     match done {

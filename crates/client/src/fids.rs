@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use forebay_env::sync::Mutex;
+use forebay_env::{Bug, planted, sync::Mutex};
 use forebay_proto::{Fid, FidSequence, ids::FID_SEQUENCE_BITS, message::LeaseSequence};
 
 use crate::{Client, ClientResult, limits, tasks::detached};
@@ -31,7 +31,9 @@ impl Leases {
     fn take(&mut self) -> Option<Fid> {
         let lease = self.leases.first_mut()?;
         let fid = Fid::new(lease.mdt_index, lease.sequence, lease.next);
-        lease.next += 1;
+        if !(planted(Bug::FidReused) && lease.next % 64 == 63) {
+            lease.next += 1;
+        }
         if lease.left() == 0 {
             self.leases.remove(0);
         }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Env, Time};
+use forebay_env::{Bug, Env, Time, planted};
 use forebay_proto::{
     Fid, Transno,
     limits::{LEASE_CLIENT_TERM, NAME_BYTES},
@@ -426,7 +426,7 @@ impl Leases {
     /// acknowledged ([`Leases::acknowledge`]); if there is nothing, it is.
     pub fn recalled(&self, fids: &[Fid], sequence: u64) -> Vec<Dropped> {
         let mut unheard = Vec::new();
-        for fid in fids {
+        for fid in fids.iter().filter(|_| !planted(Bug::RecallIgnored)) {
             let dropped = {
                 let mut state = self.state.borrow_mut();
                 state.sequence += 1;

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Fid,
     message::{AwaitRecalls, DataRecall},
@@ -60,6 +61,9 @@ impl Inner {
         let Some(file) = self.file(recall.fid).filter(|file| !file.kept.borrow().is_clean()) else {
             return self.leases.flushed(recall);
         };
+        if planted(Bug::FlushedBeforeSent) {
+            self.leases.flushed(recall.clone());
+        }
         let (client, session) = (Client { inner: self.clone() }, session.clone());
         drop(self.env.spawn(async move {
             // Sent or lost, nothing of it comes later.

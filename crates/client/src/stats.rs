@@ -2,6 +2,8 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
+use forebay_rpc::SessionState;
+
 use crate::Client;
 
 /// Counters since the mount.
@@ -19,6 +21,8 @@ pub struct ClientStats {
     pub replayed: u64,
     /// Times a target ended this client's session.
     pub evictions: u64,
+    /// Targets that were reached before, with which it has no session just now: it connects, or recovers.
+    pub reconnecting: u64,
     /// The longest a request waited for its reply.
     pub longest_stall: Duration,
     /// Inodes kept under leases now.
@@ -67,6 +71,8 @@ impl Client {
         (stats.kept_inodes, stats.kept_names) = self.inner.leases.kept();
         for peer in self.inner.peers.started() {
             let session = peer.session.stats();
+            let state = peer.session.state();
+            stats.reconnecting += u64::from(matches!(state, SessionState::Connecting | SessionState::Recovering));
             stats.rpcs += session.replies;
             stats.replayed += session.replays;
             stats.evictions += session.evictions;

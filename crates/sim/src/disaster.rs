@@ -1,6 +1,6 @@
 //! One run: a cluster, workers, faults; then everything is healed, must complete, and is compared with the model.
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Duration};
 
 use forebay_client::{Client, CommitLevel};
 use forebay_env::{
@@ -17,6 +17,7 @@ use crate::{
     faults::{self, Counts, Kind},
     links::{self, Worse},
     mirror::{self, Copies},
+    moments::{self, Hits, Moment},
     setup::Setup,
     stop::{Excuses, Stop},
     verify::verify,
@@ -61,6 +62,8 @@ pub struct Report {
     pub failed: u64,
     /// Faults by kind.
     pub faults: Counts,
+    /// What each of them met.
+    pub hits: Hits,
     /// Hash of the trace: equal for equal seeds.
     pub trace_hash: u64,
     /// Virtual time at the end.
@@ -102,6 +105,7 @@ struct Run {
     options: DisasterOptions,
     stations: Vec<Station>,
     counts: RefCell<Counts>,
+    hits: RefCell<Hits>,
     setup: Setup,
     copies: Copies,
 }
@@ -123,8 +127,8 @@ impl Run {
         let setup = Setup::draw(sim, options.small_metadata);
         // Of a mirrored MDT nobody may hear of a disk that fails.
         let setup = Setup { failing: setup.failing && !options.mirror, ..setup };
-        let (counts, copies) = Default::default();
-        Self { sim: sim.clone(), options: options.clone(), stations, counts, setup, copies }
+        let (counts, hits, copies) = Default::default();
+        Self { sim: sim.clone(), options: options.clone(), stations, counts, hits, setup, copies }
     }
 
     async fn whole(&self) -> Result<Report, String> {
@@ -214,6 +218,7 @@ impl Run {
         let ost = faults::random_ost(cluster);
         let any = faults::random_server(cluster);
         let station = &self.stations[sim.random_below(self.stations.len() as u64) as usize];
+        self.note_moments(cluster, kind, (ost, any), station);
         match kind {
             Kind::OstKilled => faults::kill_and_boot(cluster, ost..ost + 1, false).await,
             Kind::OstPower => faults::kill_and_boot(cluster, ost..ost + 1, true).await,
@@ -273,6 +278,32 @@ impl Run {
                 sim.clock_jump(cluster.servers[any].node, seconds * 1_000_000_000);
             }
         }
+    }
+
+    /// What the fault meets: in the servers it befalls, and in the clients that may notice.
+    fn note_moments(&self, cluster: &Cluster, kind: Kind, (ost, any): (usize, usize), station: &Station) {
+        let servers = match kind {
+            Kind::OstKilled
+            | Kind::OstPower
+            | Kind::OstSyncFails
+            | Kind::OstJournalFails
+            | Kind::OstWriteEio
+            | Kind::OstReadEio => ost..ost + 1,
+            Kind::Paused | Kind::Reset | Kind::Cut | Kind::SlowDisk | Kind::ClockJump => any..any + 1,
+            Kind::AllPower
+            | Kind::LinkFar
+            | Kind::LinkLossy
+            | Kind::LinkNarrow
+            | Kind::ClientKilled
+            | Kind::ClientAndServers => 0..cluster.servers.len(),
+            _ => 0..1,
+        };
+        let one = matches!(kind, Kind::Reset | Kind::Cut | Kind::ClientKilled | Kind::ClientAndServers);
+        let clients = self.stations.iter().filter(|other| !one || other.node == station.node);
+        let clients: Vec<Client> = clients.filter_map(|station| station.client.borrow().clone()).collect();
+        let met = servers.flat_map(|number| moments::of_server(cluster, number));
+        let met: BTreeSet<Moment> = met.chain(clients.iter().flat_map(moments::of_client)).collect();
+        met.into_iter().for_each(|moment| *self.hits.borrow_mut().entry((kind, moment)).or_default() += 1);
     }
 
     async fn worsen_link(&self, cluster: &Cluster, station: &Station, how: Worse) {
@@ -399,6 +430,7 @@ impl Run {
             refused: workers().map(|w| w.borrow().refused).sum(),
             failed: workers().map(|w| w.borrow().failed).sum(),
             faults: self.counts.borrow().clone(),
+            hits: self.hits.borrow().clone(),
             trace_hash: self.sim.trace_hash(),
             virtual_time: Duration::from_nanos(self.sim.now().0),
         }

@@ -7,12 +7,13 @@
 pub mod cluster;
 pub mod disaster;
 mod disks;
-mod faults;
+pub mod faults;
 pub mod histories;
 pub mod lab;
 mod links;
 mod mirror;
 pub mod model;
+pub mod moments;
 mod setup;
 mod stop;
 mod verify;

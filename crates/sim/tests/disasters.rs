@@ -4,7 +4,11 @@
 
 use std::{collections::BTreeMap, env};
 
-use forebay_sim::{DisasterOptions, Report, run_seed};
+use forebay_sim::{
+    DisasterOptions, Report,
+    moments::{self, Hits},
+    run_seed,
+};
 
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
 const SEEDS: std::ops::Range<u64> = 0..300;
@@ -49,6 +53,11 @@ fn seeds_of_disasters_lose_nothing_and_complete() {
         "{} seeds, {operations} operations, {refused} refused for want of space, {failed} answered with EIO, faults {faults:?}",
         reports.len()
     );
+    let mut hits = Hits::new();
+    for (met, count) in reports.iter().flat_map(|report| &report.hits) {
+        *hits.entry(*met).or_default() += count;
+    }
+    println!("faults, and what they met:\n{}", moments::table(&hits));
     for report in &reports {
         assert!(report.operations >= 2000, "seed {} did only {} operations", report.seed, report.operations);
         assert!(report.faults.values().sum::<u64>() >= 5, "seed {} met too few faults", report.seed);

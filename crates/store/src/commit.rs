@@ -10,7 +10,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use forebay_env::Time;
+use forebay_env::{Bug, Time, planted};
 use forebay_proto::Transno;
 
 use crate::{
@@ -219,11 +219,13 @@ impl Core {
         // From its append to its durability the record must not be written by anybody else: its data comes first.
         let _gate = self.journal_gate.lock().await;
         let Some(closed) = self.close()? else { return Ok(()) };
-        if !closed.tombstones.is_empty() {
+        if !closed.tombstones.is_empty() && !planted(Bug::TombstonesSkipped) {
             self.stats.borrow_mut().tombstones += closed.tombstones.len() as u64;
             self.writer.write(Class::System, closed.tombstones).await?;
         }
-        self.flush_data().await?;
+        if !planted(Bug::DataNotFlushed) {
+            self.flush_data().await?;
+        }
         let durable = self.journal.write_out().await?;
         // Only now may the world hear of it: everything of this group is durable.
         self.durable_lsn.set(durable.0);

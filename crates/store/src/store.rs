@@ -285,6 +285,18 @@ impl Store {
         self.core.demand_commit(Close::Demand);
     }
 
+    /// A group of transactions is on its way to the devices.
+    pub fn is_committing(&self) -> bool {
+        let commit = self.core.commit.borrow();
+        commit.running.number > commit.committed + 1
+    }
+
+    /// A checkpoint has begun and is not durable.
+    pub fn is_checkpointing(&self) -> bool {
+        let counts = self.core.checkpoints.get();
+        counts.begun > counts.finished
+    }
+
     /// Highest durable transno.
     pub fn last_committed(&self) -> Transno {
         *self.core.last_committed.borrow()

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::Time;
+use forebay_env::{Bug, Time, planted};
 use forebay_proto::{
     ClientId, SessionId, Transno, limits as proto_limits,
     message::{CommitLevel, FrameKind},
@@ -146,6 +146,7 @@ impl Session {
                 Standing::Open => {}
                 Standing::Running => return Begin::UnderWay,
                 Standing::Applied { transno, .. } if self.is_outgoing(*transno) => return Begin::UnderWay,
+                Standing::Applied { .. } if planted(Bug::ReplyCacheDropped) => {}
                 Standing::Applied { transno, op, body } => {
                     return Begin::Again { transno: *transno, op: *op, body: body.clone() };
                 }
@@ -214,7 +215,9 @@ impl Session {
         let mut leaving = Vec::new();
         while let Some(first) = outgoing.front()
             && let Some(reply) = &first.reply
-            && (reply.level != CommitLevel::Commit || first.transno <= last_committed)
+            && (reply.level != CommitLevel::Commit
+                || first.transno <= last_committed
+                || planted(Bug::CommitLevelIgnored))
         {
             let first = outgoing.pop_front().expect("there is a front");
             leaving.extend(first.reply);

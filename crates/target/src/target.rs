@@ -198,6 +198,21 @@ impl Target {
         self.core.store.sync().await.map_err(store_error)
     }
 
+    /// Which part of the recovery it is in, as `status` shows it.
+    pub fn recovery_phase(&self) -> &'static str {
+        self.core.recovery.borrow().describe().0
+    }
+
+    /// Requests of all sessions in execution, or whose replies have not left.
+    pub fn under_way(&self) -> usize {
+        self.core.sessions.borrow().values().map(|session| session.under_way()).sum()
+    }
+
+    /// Something was applied that is not durable.
+    pub fn has_uncommitted(&self) -> bool {
+        self.core.order.last_applied() > self.core.store.last_committed()
+    }
+
     /// The JSON object `forebay status` shows.
     pub fn status_json(&self) -> String {
         self.core.status_json()

@@ -3,6 +3,7 @@
 //! Invariant: an inode without a name has an orphan row while it is open, and no row at all afterwards.
 //! Invariant: the destroy of its objects is logged in the transaction that removes its row.
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{Errno, Fid, SessionId};
 
 use crate::{
@@ -42,7 +43,7 @@ impl Tx<'_> {
             return Ok(());
         }
         self.touch(keys::inode(fid));
-        if self.memory.opens.count(fid).handles == 0 {
+        if self.memory.opens.count(fid).handles == 0 || planted(Bug::OpenFileReaped) {
             return reap(self, fid, inode);
         }
         self.put_inode(fid, inode);
@@ -80,7 +81,8 @@ pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
         if objects != fid {
             tx.delete(keys::objects(objects));
         }
-        layout.osts().into_iter().for_each(|ost| tx.put(keys::destroy(ost, objects), &[VERSION]));
+        let osts = if planted(Bug::ObjectsLeaked) { Vec::new() } else { layout.osts() };
+        osts.into_iter().for_each(|ost| tx.put(keys::destroy(ost, objects), &[VERSION]));
         tx.effects.destroys = true;
     }
     Ok(())

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the directory tree stays a tree: no directory moves below itself.
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, ErrorReply, Fid,
     message::{Changed, Rename},
@@ -167,7 +168,9 @@ fn replace(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, mut to: Si
     tx.replace_name(&to.found, from.fid, from.inode.mode & S_IFMT)?;
     let found = tx.find(from.parent, &dirs.from_dir, &request.from_name)?;
     tx.remove_name(&found)?;
-    tx.drop_link(to.fid, &mut to.inode)?;
+    if !planted(Bug::ReplacedKeepsLink) {
+        tx.drop_link(to.fid, &mut to.inode)?;
+    }
     // The victim's name goes and the moved one comes: the target directory counts as many names as before.
     put_dirs(
         tx,

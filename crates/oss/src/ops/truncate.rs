@@ -1,5 +1,6 @@
 //! TruncateObject: the MDT drives a committed truncate to its end, again and again until it is replied.
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     ErrorReply, Fid,
     message::{Empty, TruncateObject},
@@ -26,7 +27,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
         .apply(oss, ctx, ticket, move |txn, row| {
             if row.truncate_epoch < request.truncate_epoch {
                 give_back(txn, fid, row, &(request.object_bytes..u64::MAX))?;
-                if row.object_bytes > request.object_bytes {
+                if row.object_bytes > request.object_bytes && !planted(Bug::TruncateKeepsBytes) {
                     txn.truncate(fid, request.object_bytes, version).map_err(store_error)?;
                 }
                 cut(row, &request);

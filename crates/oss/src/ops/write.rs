@@ -1,6 +1,7 @@
 //! Write: bytes to the next free place of the device, then the index, in the order of transnos.
 
 use bytes::Bytes;
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, ErrorReply, crc,
     limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES},
@@ -71,7 +72,7 @@ fn check(request: &WriteObject, bulk: &Bytes) -> Result<(), ErrorReply> {
         let at = (offset - request.offset) as usize;
         let got = crc::block_sum(request.object.fid, offset, request.write_id, &bulk[at..at + length as usize]);
         match sums.next() {
-            Some(expected) if *expected == got => {}
+            Some(expected) if *expected == got || planted(Bug::WriteSumSkipped) => {}
             Some(expected) => {
                 return Err(ErrorReply::new(
                     Errno::EPROTO,

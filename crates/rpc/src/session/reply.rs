@@ -1,6 +1,7 @@
 //! Frames that come in: replies to slots, to replays, to control requests.
 
 use bytes::Bytes;
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Decode, Errno, ErrorReply, SessionId, Transno,
     message::{Class, FrameKind, Op, frame_flags},
@@ -91,7 +92,8 @@ impl Inner {
         let transno = received.header.transno;
         self.state.borrow_mut().stats.replies += 1;
         let Pending { header, op, body, bulk, pin, fid, waiter, .. } = pending;
-        if error.is_none() && op.class() == Class::Modify && transno > Transno(0) {
+        let modified = error.is_none() && op.class() == Class::Modify && transno > Transno(0);
+        if modified && !planted(Bug::NothingKeptForReplay) {
             let mut state = self.state.borrow_mut();
             let incarnation = state.incarnation;
             state.replay.insert(transno, Entry { header, body, bulk, pin, fid, incarnation });

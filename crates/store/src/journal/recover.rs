@@ -8,7 +8,7 @@
 use std::{collections::VecDeque, ops::Range};
 
 use bytes::{Bytes, BytesMut};
-use forebay_env::{AlignedBuf, Env, EnvError, EnvErrorKind, EnvResult, SECTOR_BYTES};
+use forebay_env::{AlignedBuf, Bug, Env, EnvError, EnvErrorKind, EnvResult, SECTOR_BYTES, planted};
 use forebay_proto::{Incarnation, Uuid};
 
 use super::{
@@ -108,7 +108,9 @@ impl Recovered {
         for Mend { range, from } in self.mends {
             self.redo.disk.mend(range, from).await?;
         }
-        self.redo.disk.flush().await?;
+        if !planted(Bug::RecoveredNotFlushed) {
+            self.redo.disk.flush().await?;
+        }
         let (owner, geometry) = (self.redo.owner, self.redo.geometry);
         let mut ring = Ring::new(owner, geometry, self.end, self.anchor.checkpoint.lsn, self.anchor.seq);
         ring.append_open_incarnation(self.incarnation)?;
@@ -246,6 +248,10 @@ impl Redo {
         while let Some(header) = self.rest.pop_front() {
             parts.push(self.payload(&header).await?);
             if header.record_type == (RecordType::Transaction { last: true }) {
+                let more = self.rest.iter().any(|header| matches!(header.record_type, RecordType::Transaction { .. }));
+                if !more && planted(Bug::LastRedoSkipped) {
+                    return Ok(None);
+                }
                 return Ok(Some(Transaction { end: header.after().lsn, payload: join(parts) }));
             }
         }

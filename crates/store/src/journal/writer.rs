@@ -6,7 +6,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use bytes::Bytes;
-use forebay_env::{AlignedBuf, Env, sync::Notify};
+use forebay_env::{AlignedBuf, Bug, Env, EnvResult, planted, sync::Notify};
 use forebay_proto::{Incarnation, Uuid};
 
 use super::{
@@ -198,7 +198,7 @@ impl Journal {
 impl Inner {
     async fn write_batch(&self, batch: Batch) {
         for write in batch.writes {
-            if let Err(error) = self.disk.write_durable(write.device_offset, write.parts).await {
+            if let Err(error) = self.make_durable(write.device_offset, write.parts, Bug::JournalNotFlushed).await {
                 return self.fail(error.into());
             }
         }
@@ -207,7 +207,7 @@ impl Inner {
     }
 
     async fn write_anchor(&self, seq: u64, tail: Lsn, sector: Bytes) {
-        if let Err(error) = self.disk.write_durable(Anchor::device_offset(seq), vec![sector]).await {
+        if let Err(error) = self.make_durable(Anchor::device_offset(seq), vec![sector], Bug::AnchorNotFlushed).await {
             return self.fail(error.into());
         }
         let mut state = self.state.borrow_mut();
@@ -215,6 +215,11 @@ impl Inner {
         state.anchoring = false;
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Writes and flushes, unless `unflushed` is planted.
+    async fn make_durable(&self, at: u64, parts: Vec<Bytes>, unflushed: Bug) -> EnvResult<()> {
+        if planted(unflushed) { self.disk.write(at, parts).await } else { self.disk.write_durable(at, parts).await }
     }
 
     fn fail(&self, error: JournalError) {

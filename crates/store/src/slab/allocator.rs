@@ -12,6 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
 };
 
+use forebay_env::{Bug, planted};
 use forebay_proto::Incarnation;
 
 use super::Place;
@@ -371,7 +372,8 @@ impl Allocator {
             if !slab.is_empty() || slab.state != SlabState::Full {
                 continue; // something moved back in; it is noted again when that dies
             }
-            if slab.freed_at > committed || self.needs_carrying(number) {
+            let early = slab.freed_at > committed && !planted(Bug::SlabReusedEarly);
+            if early || self.needs_carrying(number) {
                 self.emptied.insert(number);
                 continue;
             }

@@ -26,7 +26,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{
-    Env,
+    Bug, Env, planted,
     sync::{Notify, oneshot},
 };
 use forebay_proto::{Incarnation, TargetId, Uuid};
@@ -372,10 +372,18 @@ impl Writer {
         // Dropping the handle lets the task run on.
         drop(self.env.spawn(async move {
             let mut outcome = Ok(());
+            let mut run = Some(run);
+            if planted(Bug::WriteNotAwaited)
+                && let Some(run) = run.take()
+            {
+                writer.finished(run, Ok(()));
+            }
             for write in writes {
                 outcome = outcome.and(write.await);
             }
-            writer.finished(run, outcome);
+            if let Some(run) = run {
+                writer.finished(run, outcome);
+            }
         }));
     }
 }

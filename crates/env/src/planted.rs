@@ -1,0 +1,128 @@
+//! Bugs planted on purpose, to see whether the tests notice: `cargo run --release -p xtask -- planted`.
+//!
+//! Only with the feature `planted` are there any, and only the one that [`CHOICE`] names; without the feature
+//! [`planted`] is `false` at compile time, and a release contains none of them.
+//! Not here: what each does (where it is asked for), and who should notice (`xtask`, planted).
+
+/// The environment variable that names the bug of a run.
+pub const CHOICE: &str = "FOREBAY_PLANTED";
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
+        /// What can be broken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[$doc])* $bug,)*
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &[Bug] = &[$(Bug::$bug,)*];
+
+            /// How it is chosen.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Bug::$bug => $name,)*
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A record of the journal counts whatever its sum.
+    JournalSumSkipped = "journal-sum-skipped",
+    /// A record of the journal counts as durable when it is written, not flushed.
+    JournalNotFlushed = "journal-not-flushed",
+    /// The anchor counts as durable when it is written: the ring before it is used again.
+    AnchorNotFlushed = "anchor-not-flushed",
+    /// What recovery accepted is built on before it is flushed.
+    RecoveredNotFlushed = "recovered-not-flushed",
+    /// The last transaction of the journal is not redone.
+    LastRedoSkipped = "last-redo-skipped",
+    /// Commits do not flush the data device before the record.
+    DataNotFlushed = "data-not-flushed",
+    /// Writes are acknowledged before the device has their bytes.
+    WriteNotAwaited = "write-not-awaited",
+    /// A failed flush of the data device is taken for a good one.
+    FlushErrorIgnored = "flush-error-ignored",
+    /// Checkpoints do not flush their pages before the anchor.
+    CheckpointNotFlushed = "checkpoint-not-flushed",
+    /// An emptied slab is used again before the commit of what emptied it.
+    SlabReusedEarly = "slab-reused-early",
+    /// Tombstones are not written: a rebuild finds what was deleted.
+    TombstonesSkipped = "tombstones-skipped",
+    /// Bytes are read without a look at their sums.
+    ReadSumSkipped = "read-sum-skipped",
+    /// An OST takes bytes that are not what their writer summed.
+    WriteSumSkipped = "write-sum-skipped",
+    /// An OST forgets to remove the bytes beyond a truncate.
+    TruncateKeepsBytes = "truncate-keeps-bytes",
+    /// Writes of before a truncate are taken after it.
+    TruncateEpochIgnored = "truncate-epoch-ignored",
+    /// A request that comes again is executed again.
+    ReplyCacheDropped = "reply-cache-dropped",
+    /// A fence is answered, and fences nobody.
+    FenceSkipped = "fence-skipped",
+    /// Requests to an earlier incarnation are executed.
+    OldIncarnationServed = "old-incarnation-served",
+    /// Replays run as they come, not in the order of their transnos.
+    ReplaysUnordered = "replays-unordered",
+    /// Replays are answered, not executed.
+    ReplaysSkipped = "replays-skipped",
+    /// Replies do not wait for the commit that was asked for.
+    CommitLevelIgnored = "commit-level-ignored",
+    /// A client keeps nothing for replay.
+    NothingKeptForReplay = "nothing-kept-for-replay",
+    /// A client drops what a newer incarnation has not executed.
+    ReplayListMixesIncarnations = "replay-list-mixes-incarnations",
+    /// A client does not tell of what an eviction lost.
+    LossNotTold = "loss-not-told",
+    /// A client acknowledges recalls and goes on believing.
+    RecallIgnored = "recall-ignored",
+    /// A client says that it has sent what it kept back, and has not.
+    FlushedBeforeSent = "flushed-before-sent",
+    /// A client gives an object id to two files.
+    FidReused = "fid-reused",
+    /// The MDT grants what an evicted client held before it is fenced.
+    GrantedBeforeFence = "granted-before-fence",
+    /// An unlinked file goes although it is open.
+    OpenFileReaped = "open-file-reaped",
+    /// The objects of a removed file are not destroyed.
+    ObjectsLeaked = "objects-leaked",
+    /// A file that a rename replaces keeps its link.
+    ReplacedKeepsLink = "replaced-keeps-link",
+    /// Locks are not reclaimed after a restart of the MDT.
+    LocksNotReclaimed = "locks-not-reclaimed",
+}
+
+/// True if `bug` was chosen for this run.
+#[cfg(feature = "planted")]
+pub fn planted(bug: Bug) -> bool {
+    static CHOSEN: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    CHOSEN.get_or_init(|| std::env::var(CHOICE).unwrap_or_default()) == bug.name()
+}
+
+/// Never: this program has no planted bugs.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_all_different() {
+        let names: std::collections::BTreeSet<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+        assert_eq!(names.len(), Bug::ALL.len());
+    }
+
+    #[cfg(not(feature = "planted"))]
+    #[test]
+    fn a_program_without_the_feature_has_none() {
+        assert!(Bug::ALL.iter().all(|bug| !planted(*bug)));
+    }
+}

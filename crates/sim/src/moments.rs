@@ -1,0 +1,118 @@
+//! What servers and clients were in the middle of when a fault came: the report's other axis.
+
+use std::collections::BTreeMap;
+
+use forebay_client::Client;
+use forebay_target::{Target, TargetState};
+
+use crate::{Cluster, faults::Kind};
+
+/// A state of the protocol. Several can be true at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// The server is not up: dead, or reading its journal.
+    Starting,
+    /// It recovers, and clients replay.
+    Replaying,
+    /// It recovers, and clients reclaim handles, locks and leases.
+    Reclaiming,
+    /// It serves, and nothing is under way or uncommitted.
+    Idle,
+    /// Requests are in execution, or their replies have not left.
+    Executing,
+    /// Changes were applied that are not durable.
+    Uncommitted,
+    /// A group commits.
+    Committing,
+    /// A checkpoint is being written.
+    Checkpointing,
+    /// It has stopped, as its device failed.
+    Stopped,
+    /// A client keeps what was acknowledged and is not committed.
+    Pinned,
+    /// A client connects, or recovers with a target that was restarted.
+    Reconnecting,
+}
+
+impl Moment {
+    /// All, in the order of the report.
+    pub const ALL: [Moment; 11] = [
+        Moment::Starting,
+        Moment::Replaying,
+        Moment::Reclaiming,
+        Moment::Idle,
+        Moment::Executing,
+        Moment::Uncommitted,
+        Moment::Committing,
+        Moment::Checkpointing,
+        Moment::Stopped,
+        Moment::Pinned,
+        Moment::Reconnecting,
+    ];
+}
+
+/// How often each fault met each state.
+pub type Hits = BTreeMap<(Kind, Moment), u64>;
+
+/// The states of a server.
+pub fn of_server(cluster: &Cluster, number: usize) -> Vec<Moment> {
+    let targets = cluster.targets.borrow();
+    let running = cluster.sim.is_running(cluster.servers[number].node);
+    let Some(target) = targets.get(&number).filter(|_| running) else { return vec![Moment::Starting] };
+    match target.state() {
+        TargetState::Stopped => vec![Moment::Stopped],
+        TargetState::Recovering if target.recovery_phase() == "reclaiming" => vec![Moment::Reclaiming],
+        TargetState::Recovering => vec![Moment::Replaying],
+        TargetState::Serving => of_serving(target),
+    }
+}
+
+fn of_serving(target: &Target) -> Vec<Moment> {
+    let store = target.store();
+    let all = [
+        (target.under_way() > 0, Moment::Executing),
+        (target.has_uncommitted(), Moment::Uncommitted),
+        (store.is_committing(), Moment::Committing),
+        (store.is_checkpointing(), Moment::Checkpointing),
+    ];
+    let met: Vec<Moment> = all.into_iter().filter_map(|(is, moment)| is.then_some(moment)).collect();
+    if met.is_empty() { vec![Moment::Idle] } else { met }
+}
+
+/// The states of a client.
+pub fn of_client(client: &Client) -> Vec<Moment> {
+    let stats = client.stats();
+    let all = [(stats.pinned_bytes > 0, Moment::Pinned), (stats.reconnecting > 0, Moment::Reconnecting)];
+    all.into_iter().filter_map(|(is, moment)| is.then_some(moment)).collect()
+}
+
+/// A table for people: a line for each fault, a column for each state.
+pub fn table(hits: &Hits) -> String {
+    let mut kinds: Vec<Kind> = hits.keys().map(|(kind, _)| *kind).collect();
+    kinds.dedup();
+    let mut text = format!("{:18}", "");
+    for moment in Moment::ALL {
+        text += &format!(" {:>13}", format!("{moment:?}"));
+    }
+    for kind in kinds {
+        text += &format!("\n{:18}", format!("{kind:?}"));
+        for moment in Moment::ALL {
+            text += &format!(" {:>13}", hits.get(&(kind, moment)).copied().unwrap_or(0));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_line_for_each_fault_and_zeros_where_nothing_met() {
+        let hits = Hits::from([((Kind::Reset, Moment::Idle), 3), ((Kind::Paused, Moment::Starting), 1)]);
+        let table = table(&hits);
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!((lines.len(), lines[0].len()), (3, Moment::ALL.len()));
+        assert_eq!((lines[1][0], lines[1][1], lines[2][0], lines[2][4]), ("Paused", "1", "Reset", "3"));
+    }
+}

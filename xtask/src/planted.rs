@@ -1,0 +1,241 @@
+//! `xtask planted`: breaks the program on purpose, one bug after another, and sees which test notices.
+//!
+//! Tests are built once, with the feature `planted` of crate `forebay-env`, in a directory of their own. Each bug is run
+//! against the tests that stand near it and then those further away, until the first failure. Without any bug all of them
+//! have to pass first, or a failure would say nothing.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use forebay_env::{Bug, PLANTED_CHOICE};
+use serde_json::Value;
+
+use crate::figures::{Outcome, forebay::root};
+
+/// Usage, for whoever asks wrongly.
+pub const USAGE: &str = "planted [--only NAME,NAME] [--skip-sound] [--list]";
+
+/// A program of tests that has not ended after this hangs, which nobody could overlook.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// Packages whose tests are run.
+const PACKAGES: [&str; 9] = [
+    "forebay-env",
+    "forebay-store",
+    "forebay-rpc",
+    "forebay-target",
+    "forebay-oss",
+    "forebay-mds",
+    "forebay-client",
+    "forebay-sim",
+    "forebay-tests",
+];
+
+/// Programs of tests, nearest first.
+fn tests_of(bug: Bug) -> &'static [&'static str] {
+    use Bug::*;
+    match bug {
+        JournalSumSkipped | JournalNotFlushed | AnchorNotFlushed | RecoveredNotFlushed | LastRedoSkipped
+        | DataNotFlushed | WriteNotAwaited | FlushErrorIgnored | CheckpointNotFlushed | SlabReusedEarly
+        | TombstonesSkipped | ReadSumSkipped => {
+            &["forebay_store", "crash_every_point", "faults", "basics", "slots", "fsck", "disasters", "histories"]
+        }
+        WriteSumSkipped | TruncateKeepsBytes | TruncateEpochIgnored => {
+            &["forebay_oss", "objects", "layouts", "holes", "disasters", "histories"]
+        }
+        ReplyCacheDropped | FenceSkipped | OldIncarnationServed | ReplaysUnordered | ReplaysSkipped
+        | CommitLevelIgnored => &["forebay_target", "sessions", "recovery", "write_back", "disasters", "histories"],
+        NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
+            &["forebay_rpc", "hostile", "sessions", "recovery", "write_back", "disasters", "histories"]
+        }
+        RecallIgnored | FlushedBeforeSent | FidReused => {
+            &["forebay_client", "leases", "write_back", "disasters", "histories"]
+        }
+        GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {
+            &["forebay_mds", "crashes", "fsck", "locks", "write_back", "disasters", "histories"]
+        }
+    }
+}
+
+struct Plan {
+    bugs: Vec<Bug>,
+    sound_first: bool,
+}
+
+impl Plan {
+    /// None: the bugs were only to be named.
+    fn parse(args: &[String]) -> Outcome<Option<Self>> {
+        let mut plan = Plan { bugs: Bug::ALL.to_vec(), sound_first: true };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--list" => {
+                    Bug::ALL.iter().for_each(|bug| println!("{:30} {}", bug.name(), tests_of(*bug).join(" ")));
+                    return Ok(None);
+                }
+                "--skip-sound" => plan.sound_first = false,
+                "--only" => {
+                    let names = args.next().ok_or(format!("--only needs names; {USAGE}"))?;
+                    plan.bugs = names.split(',').map(named).collect::<Outcome<_>>()?;
+                }
+                _ => return Err(format!("unknown argument {arg}; {USAGE}")),
+            }
+        }
+        Ok(Some(plan))
+    }
+}
+
+fn named(name: &str) -> Outcome<Bug> {
+    let found = Bug::ALL.iter().find(|bug| bug.name() == name).copied();
+    found.ok_or_else(|| format!("no bug is called {name}; `xtask planted --list` names them"))
+}
+
+/// A program of tests.
+struct Program {
+    path: PathBuf,
+    /// Where cargo would run it.
+    dir: PathBuf,
+}
+
+/// What a program of tests said.
+enum Verdict {
+    Passed,
+    Failed(String),
+    Hangs,
+}
+
+/// Runs; an error if a bug was not noticed.
+pub fn run(args: &[String]) -> Outcome {
+    let Some(plan) = Plan::parse(args)? else { return Ok(()) };
+    let programs = build()?;
+    let begun = Instant::now();
+    if plan.sound_first {
+        sound(&plan, &programs)?;
+    }
+    println!("{:30} {:>7}  noticed by", "bug", "after");
+    let mut missed = Vec::new();
+    for bug in &plan.bugs {
+        let begun = Instant::now();
+        match hunt(*bug, &programs)? {
+            Some(by) => println!("{:30} {:>5} s  {by}", bug.name(), begun.elapsed().as_secs()),
+            None => {
+                println!("{:30} {:>5} s  NOBODY", bug.name(), begun.elapsed().as_secs());
+                missed.push(bug.name());
+            }
+        }
+    }
+    let (all, took) = (plan.bugs.len(), begun.elapsed().as_secs());
+    println!("{} of {all} planted bugs were noticed, in {} min {} s", all - missed.len(), took / 60, took % 60);
+    if missed.is_empty() { Ok(()) } else { Err(format!("no test notices {}", missed.join(", "))) }
+}
+
+/// Without a bug everything passes.
+fn sound(plan: &Plan, programs: &BTreeMap<String, Program>) -> Outcome {
+    let mut names: Vec<_> = plan.bugs.iter().flat_map(|bug| tests_of(*bug)).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        eprintln!("   without a bug: {name}");
+        match verdict(find(programs, name)?, None)? {
+            Verdict::Passed => {}
+            Verdict::Failed(test) => return Err(format!("{name}: {test} fails without any bug")),
+            Verdict::Hangs => return Err(format!("{name} hangs without any bug")),
+        }
+    }
+    Ok(())
+}
+
+/// The first test that fails with `bug`.
+fn hunt(bug: Bug, programs: &BTreeMap<String, Program>) -> Outcome<Option<String>> {
+    for name in tests_of(bug) {
+        eprintln!("   {}: {name}", bug.name());
+        match verdict(find(programs, name)?, Some(bug))? {
+            Verdict::Passed => {}
+            Verdict::Failed(test) => return Ok(Some(format!("{name}: {test}"))),
+            Verdict::Hangs => return Ok(Some(format!("{name}, which does not end"))),
+        }
+    }
+    Ok(None)
+}
+
+fn find<'a>(programs: &'a BTreeMap<String, Program>, name: &str) -> Outcome<&'a Program> {
+    programs.get(name).ok_or_else(|| format!("no program of tests is called {name}"))
+}
+
+/// Runs one program of tests until its first failure.
+fn verdict(program: &Program, bug: Option<Bug>) -> Outcome<Verdict> {
+    let mut command = Command::new(&program.path);
+    command.current_dir(&program.dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.env(PLANTED_CHOICE, bug.map_or("", Bug::name));
+    let mut child = command.spawn().map_err(|error| format!("{}: {error}", program.path.display()))?;
+    let said = child.stdout.take().ok_or("its output is missing")?;
+    let (tell, failures) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(said).lines().map_while(Result::ok) {
+            if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+                let _ = tell.send(test.to_owned());
+            }
+        }
+    });
+    let verdict = watch(&mut child, &failures);
+    let _ = child.kill();
+    let _ = child.wait();
+    let _ = reader.join();
+    verdict
+}
+
+fn watch(child: &mut Child, failures: &mpsc::Receiver<String>) -> Outcome<Verdict> {
+    match failures.recv_timeout(PATIENCE) {
+        Ok(test) => Ok(Verdict::Failed(test)),
+        Err(mpsc::RecvTimeoutError::Timeout) => Ok(Verdict::Hangs),
+        // It has closed its output: it ends.
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            let status = child.wait().map_err(|error| error.to_string())?;
+            Ok(if status.success() { Verdict::Passed } else { Verdict::Failed(format!("the program: {status}")) })
+        }
+    }
+}
+
+/// Builds the tests; returns them by name.
+fn build() -> Outcome<BTreeMap<String, Program>> {
+    eprintln!("   building the tests with the feature `planted`");
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["test", "--release", "--no-run", "--features", "forebay-env/planted"]);
+    command.args(["--message-format", "json-render-diagnostics", "--target-dir"]).arg(target_dir()?);
+    for package in PACKAGES {
+        command.args(["-p", package]);
+    }
+    let built = command.current_dir(root()).stderr(Stdio::inherit()).output();
+    let built = built.map_err(|error| format!("cargo: {error}"))?;
+    if !built.status.success() {
+        return Err("the tests do not build with the feature `planted`".into());
+    }
+    let said = String::from_utf8_lossy(&built.stdout);
+    Ok(said.lines().filter_map(|line| program(&serde_json::from_str(line).ok()?)).collect())
+}
+
+/// Beside what is built without bugs.
+fn target_dir() -> Outcome<PathBuf> {
+    let own = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
+    let release = own.parent().and_then(Path::parent).ok_or("where am I?")?;
+    Ok(release.join("planted"))
+}
+
+/// What a line of cargo says was built.
+fn program(line: &Value) -> Option<(String, Program)> {
+    let path = line.get("executable")?.as_str()?.into();
+    line.get("profile")?.get("test")?.as_bool().filter(|is_test| *is_test)?;
+    let dir = Path::new(line.get("manifest_path")?.as_str()?).parent()?.to_owned();
+    let package = dir.file_name()?.to_str()?.to_owned();
+    let name = line.get("target")?.get("name")?.as_str()?.to_owned();
+    // Two packages have tests of this name.
+    let name = if name == "mirror" { format!("{package}-{name}") } else { name };
+    Some((name, Program { path, dir }))
+}
