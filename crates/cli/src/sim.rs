@@ -2,6 +2,7 @@
 //!
 //! Invariant: the same name, seed and options give the same bytes on stdout.
 
+mod picture;
 mod spider;
 
 use std::path::Path;
@@ -43,9 +44,15 @@ pub struct SimArgs {
     /// Modes that obdfilter-survey is run in [default: all]
     #[arg(long, value_delimiter = ',', value_name = "MODE,...")]
     pub modes: Vec<String>,
+    /// Steps of the program like GTC: compute, then write
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub gtc_steps: u32,
     /// Another value of a parameter of the machine (tier.stripe_kib=4), to see how far results move with it
     #[arg(long, value_parser = parse_set, value_name = "NAME=VALUE")]
     pub set: Vec<(String, f64)>,
+    /// Write the plots as PNG files into this directory too
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<std::path::PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -61,6 +68,9 @@ pub fn run(args: &SimArgs) -> CliResult {
     }
     if args.threads.iter().any(|threads| *threads == 0 || *threads > 4096) {
         return Err(CliError::usage("--threads: use 1 to 4096"));
+    }
+    if !(1..=1000).contains(&args.gtc_steps) {
+        return Err(CliError::usage("--gtc-steps: use 1 to 1000"));
     }
     match args.what.as_str() {
         "spider" => spider::run(args),

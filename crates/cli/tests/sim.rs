@@ -32,13 +32,23 @@ fn sim(args: &[&str]) -> Output {
 fn spider_prints_the_contracts_rows_and_the_same_bytes_for_the_same_seed() {
     let scratch = Scratch::new("sim-spider");
     let machine = small(&scratch);
-    let args = ["spider", "--machine", &machine, "--threads", "4", "--window", "300ms", "--seed", "7"];
-    let report = json(forebay().arg("sim").args(args).arg("--json"));
+    let args =
+        ["spider", "--machine", &machine, "--threads", "4", "--window", "300ms", "--seed", "7", "--gtc-steps", "1"];
+    let plots = format!("{}/plots", scratch.path());
+    let report = json(forebay().arg("sim").args(args).args(["--json", "--plots", &plots]));
+    for name in ["spider-obdfilter-survey.png", "spider-gtc.png"] {
+        let bytes = fs::read(format!("{plots}/{name}")).expect("a picture");
+        assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 2000, "{name}: {} bytes", bytes.len());
+    }
     assert_eq!((&report["experiment"], &report["seed"]), (&"spider".into(), &7.into()));
     let rows = report["rows"].as_array().expect("rows");
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().expect("a name")).collect();
     for name in ["xdd-lun-read", "xdd-28-write", "sync-internal", "external-ssd", "async-internal", "data-journal"] {
         assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    for row in rows.iter().filter(|row| row["name"].as_str().is_some_and(|name| name.starts_with("gtc-"))) {
+        let change = row["paper_mode"].as_f64().expect("it was run");
+        assert_eq!(change < 0.0, row["name"] != "gtc-bandwidth", "asynchronous journals made it slower: {row}");
     }
     for row in rows {
         for key in ["unit", "published", "paper_mode", "default"] {

@@ -86,6 +86,15 @@ impl Client {
         Ok(called)
     }
 
+    /// A change that nobody waits for: it may wait a little for another request to go with.
+    pub(crate) async fn mdt_patiently<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
+        let call = Call { fid: Some(fid), patient: true, ..Call::level(self.level(false)) };
+        let begun = self.inner.env.now();
+        let called = self.inner.peers.mdt().call(request, call).await?;
+        self.inner.leases.heard(begun);
+        Ok(called.reply)
+    }
+
     /// A question to an OST, or a change.
     pub(crate) async fn ost<O: Operation>(
         &self,

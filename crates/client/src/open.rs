@@ -302,7 +302,8 @@ impl Client {
             attr_epoch,
             sparse: file.is_sparse(),
         };
-        let closed = self.mdt(file.fid, &request).await;
+        // Nobody waits for it but the kernel's own memory of the handle.
+        let closed = self.mdt_patiently(file.fid, &request).await;
         // Only now: while the MDT may not have executed it, the handle is reclaimed after a restart.
         self.inner.handles.borrow_mut().remove(&handle);
         match closed {

@@ -4,7 +4,11 @@
 //! Invariant: nothing is allocated for a length that the header's checksum does not vouch for, nor beyond the protocol's
 //! limits; after a bad frame nothing more is read from the stream.
 
-use std::{cell::RefCell, collections::VecDeque, fmt};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    fmt,
+};
 
 use bytes::Bytes;
 use forebay_env::{EnvError, ReadHalf, WriteHalf, sync::Notify};
@@ -133,6 +137,8 @@ fn parse_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<FrameHeader, FrameEr
 #[derive(Default)]
 pub struct Outbox {
     queue: RefCell<VecDeque<Frame>>,
+    /// Somebody will call [`Outbox::send_waiting`].
+    called_for: Cell<bool>,
     ready: Notify,
     finish: Latch,
     closed: Latch,
@@ -145,6 +151,21 @@ impl Outbox {
             return;
         }
         self.queue.borrow_mut().push_back(frame);
+        self.ready.notify_one();
+    }
+
+    /// Queues a frame that goes with the next one. True: the caller is to see to it that [`Outbox::send_waiting`] is called.
+    pub fn send_with_next(&self, frame: Frame) -> bool {
+        if self.finish.is_raised() || self.closed.is_raised() {
+            return false;
+        }
+        self.queue.borrow_mut().push_back(frame);
+        !self.called_for.replace(true)
+    }
+
+    /// Sends what waits for another frame.
+    pub fn send_waiting(&self) {
+        self.called_for.set(false);
         self.ready.notify_one();
     }
 

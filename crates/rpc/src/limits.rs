@@ -11,6 +11,9 @@ pub const WRITE_FRAMES: usize = 128;
 /// A write is not made longer once it has this many bytes.
 pub const WRITE_BYTES: usize = 1 << 20;
 
+/// A request that nobody waits for goes with the next one, or after this.
+pub const PATIENCE: Duration = Duration::from_millis(1);
+
 /// [`crate::ask`] gives up on an address after this.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -41,8 +41,14 @@ fn a_journal_that_nobody_waits_for_costs_less_than_one_on_the_same_heads() {
 
 #[test]
 fn the_same_seed_gives_the_same_table() {
-    let options =
-        |seed| SpiderOptions { seed, threads: vec![8], modes: lab::MODES.to_vec(), window: window(), cpu_factor: 1.0 };
+    let options = |seed| SpiderOptions {
+        seed,
+        threads: vec![8],
+        modes: lab::MODES.to_vec(),
+        window: window(),
+        gtc_steps: 1,
+        cpu_factor: 1.0,
+    };
     let run = |seed| format!("{:?}", lab::spider(&small(), &options(seed), &mut |_, _, _| {}).expect("an experiment"));
     let first = run(5);
     assert_eq!(first, run(5));

@@ -1,12 +1,16 @@
 //! `forebay sim spider`: the table beside the paper's, the figures, and where the time went.
 
+use std::path::Path;
+
+use forebay_env::real;
 use forebay_sim::lab::{self, Curve, Gtc, Machine, Outcome, Row, Spider, SpiderOptions, plot};
 use serde_json::{Value, json};
 
-use super::{SimArgs, changed, load, round, window};
+use super::{SimArgs, changed, load, picture::Plot, round, window};
 use crate::{
     bench::align,
     error::{CliError, CliResult},
+    format::utf8,
     progress,
 };
 
@@ -35,7 +39,14 @@ pub fn run(args: &SimArgs) -> CliResult {
         [] => lab::MODES.to_vec(),
         some => some.iter().map(known).collect::<CliResult<_>>()?,
     };
-    let options = SpiderOptions { seed: args.seed, threads, window: window(args), modes, cpu_factor: args.cpu_factor };
+    let options = SpiderOptions {
+        seed: args.seed,
+        threads,
+        window: window(args),
+        modes,
+        gtc_steps: args.gtc_steps,
+        cpu_factor: args.cpu_factor,
+    };
     let mut bar: Option<progress::Bar> = None;
     let mut said = String::new();
     let mut say = |what: &str, step: usize, steps: usize| {
@@ -48,12 +59,55 @@ pub fn run(args: &SimArgs) -> CliResult {
     };
     let result = lab::spider(&machine, &options, &mut say).map_err(CliError::failed)?;
     drop(bar);
+    if let Some(dir) = &args.plots {
+        pictures(&result, dir)?;
+    }
     if args.json {
         println!("{}", to_json(&result, args.seed));
     } else {
         text(&machine, &result, args).iter().for_each(|line| println!("{line}"));
     }
     Ok(())
+}
+
+/// Writes what the text shows as plots.
+fn pictures(result: &Spider, dir: &Path) -> CliResult {
+    let curves = curves(result);
+    let survey = Plot {
+        title: "obdfilter-survey: journal modes",
+        along: "threads",
+        unit: "MB/s",
+        x: &result.threads,
+        curves: &curves,
+    };
+    let runs = [
+        ("sync-internal", &result.gtc.sync),
+        ("async-internal", &result.gtc.asynchronous),
+        ("default", &result.gtc.default),
+    ];
+    let writing = runs.map(|(name, runs)| (name, runs.iter().map(|run| 100.0 * run.writing()).collect()));
+    let gtc = Plot {
+        title: "A program like GTC: how much of its time it writes",
+        along: "cores",
+        unit: "percent of the run time",
+        x: &lab::GTC_CORES,
+        curves: &writing,
+    };
+    std::fs::create_dir_all(dir).map_err(|error| CliError::failed(format!("{}: {error}", dir.display())))?;
+    for (name, plot) in [("spider-obdfilter-survey.png", survey), ("spider-gtc.png", gtc)] {
+        let path = dir.join(name);
+        let bytes = plot.png().map_err(CliError::failed)?;
+        let shown = utf8(&path)?;
+        let written = real::run(async |env| env.write_file(&shown, &bytes));
+        written.map_err(|error| CliError::failed(error.to_string()))?;
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+fn curves(result: &Spider) -> Vec<(&str, Vec<f64>)> {
+    let rates = |curve: &Curve| curve.points.iter().map(|point| point.mb_s).collect();
+    result.curves.iter().map(|curve| (curve.mode.name, rates(curve))).collect()
 }
 
 fn to_json(result: &Spider, seed: u64) -> Value {
@@ -86,11 +140,7 @@ fn text(machine: &Machine, result: &Spider, args: &SimArgs) -> Vec<String> {
     lines.push("A program like GTC: the same problem on 64 and on 1,344 cores ([Spider] figure 9)".into());
     lines.extend(align(&gtc(&result.gtc)));
     lines.push(String::new());
-    let curves: Vec<(&str, Vec<f64>)> = result
-        .curves
-        .iter()
-        .map(|curve| (curve.mode.name, curve.points.iter().map(|point| point.mb_s).collect()))
-        .collect();
+    let curves = curves(result);
     let title = "obdfilter-survey over threads ([Spider] figures 6 to 8)";
     lines.extend(plot(title, "MB/s", &result.threads, &curves, PLOT_LINES));
     lines.push("\nWhere the time of the OSTs' media went, and how writes were gathered:".into());

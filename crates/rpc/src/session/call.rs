@@ -40,7 +40,7 @@ pub(super) async fn call<O: Operation>(
         Pending { header, op: O::OP, body, bulk: call.bulk, pin, fid: call.fid, waiter, sent: false, order: 0 };
     let (slot, sequence) = inner.slots.fill(lease, pending);
     let unsent = TakeBackUnsent { inner, slot, sequence };
-    inner.send_pending(slot, sequence);
+    inner.send_when(slot, sequence, call.patient);
     let received = reply.await.unwrap_or(Err(RpcError::Closed))?;
     drop(unsent);
     if !received.bulk.is_empty() {
@@ -92,6 +92,11 @@ impl Inner {
 
     /// Sends the request in a slot if the target serves requests now; otherwise it goes with the resends.
     pub fn send_pending(&self, slot: u16, sequence: u64) {
+        self.send_when(slot, sequence, false);
+    }
+
+    /// The same; a `patient` one may wait for another request to go with.
+    fn send_when(&self, slot: u16, sequence: u64, patient: bool) {
         let mut state = self.state.borrow_mut();
         if state.phase != SessionState::Up || state.link.is_none() {
             return;
@@ -101,7 +106,11 @@ impl Inner {
             (pending.header.clone(), pending.body.clone(), pending.bulk.clone())
         });
         if let Some((header, body, bulk)) = frame {
-            state.send(&self.env, header, body, bulk);
+            if patient {
+                state.send_with_next(&self.env, header, body, bulk);
+            } else {
+                state.send(&self.env, header, body, bulk);
+            }
         }
         self.attention.notify_one();
     }

@@ -326,6 +326,19 @@ impl State {
         true
     }
 
+    /// The same, but it goes with the next frame, or after [`limits::PATIENCE`].
+    pub fn send_with_next(&mut self, env: &Env, mut header: FrameHeader, body: Bytes, bulk: Vec<Bytes>) {
+        let Some(link) = &self.link else { return };
+        (header.session, header.incarnation) = (self.session, self.incarnation);
+        if link.send_with_next(Frame::new(header, body, bulk)) {
+            let (own, link) = (env.clone(), link.clone());
+            drop(env.spawn(async move {
+                own.sleep(limits::PATIENCE).await;
+                link.send_waiting();
+            }));
+        }
+    }
+
     /// What became of a transno that is not in the replay list.
     fn verdict(&self, transno: Transno) -> Result<(), RpcError> {
         match self.losses.iter().find(|(first, last, _)| (*first..=*last).contains(&transno)) {

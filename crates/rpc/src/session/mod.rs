@@ -49,6 +49,8 @@ pub struct Call {
     pub job: u64,
     /// The file it changes, to be named in [`Lost`] if the change is lost.
     pub fid: Option<Fid>,
+    /// Nobody waits for it: it may wait a little for another request to go with.
+    pub patient: bool,
 }
 
 impl Call {

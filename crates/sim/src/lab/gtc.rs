@@ -31,8 +31,6 @@ pub const CORES: [u32; 2] = [64, 1344];
 const NODE_CORES: u32 = 12;
 /// Transfers of all processes in one step: both numbers of cores divide it.
 const TRANSFERS: u32 = 4032;
-/// Steps of a run.
-const STEPS: u32 = 5;
 /// Part of the time that 64 cores write with synchronous journals, as published.
 const WRITING_OF_64: f64 = 0.06;
 /// Computing before it is known how long it takes: longer than any group waits.
@@ -56,7 +54,7 @@ pub struct Run {
 impl Run {
     /// Seconds of all of it.
     pub fn seconds(&self) -> f64 {
-        self.writing_s.iter().sum::<f64>() + self.computing_s * f64::from(STEPS)
+        self.writing_s.iter().sum::<f64>() + self.computing_s * self.writing_s.len() as f64
     }
 
     /// Part of the time that it writes.
@@ -67,7 +65,7 @@ impl Run {
     /// 10^6 bytes a second while it writes, mean of the steps.
     pub fn mb_s(&self) -> f64 {
         let bytes = f64::from(TRANSFERS) * TRANSFER_BYTES as f64;
-        self.writing_s.iter().map(|seconds| bytes / 1e6 / seconds).sum::<f64>() / f64::from(STEPS)
+        self.writing_s.iter().map(|seconds| bytes / 1e6 / seconds).sum::<f64>() / self.writing_s.len() as f64
     }
 }
 
@@ -105,14 +103,19 @@ impl Gtc {
     }
 }
 
-/// Runs it. `next` hears what comes. Errors: words.
-pub fn gtc(machine: &Machine, costs: &CpuCosts, seed: u64, next: &mut dyn FnMut(&str)) -> Result<Gtc, String> {
+/// Runs it, `steps` steps each time. `next` hears what comes. Errors: words.
+pub fn gtc(
+    machine: &Machine,
+    costs: &CpuCosts,
+    (steps, seed): (u32, u64),
+    next: &mut dyn FnMut(&str),
+) -> Result<Gtc, String> {
     let mut one = |name: &str, cores, computing| {
         next(&format!("gtc, {name}, {cores} cores"));
-        run(machine, mode(name).expect("a mode of the table"), costs, cores, computing, seed)
+        run(machine, mode(name).expect("a mode of the table"), costs, cores, computing, (steps, seed))
     };
     let mut few = one("sync-internal", CORES[0], FIRST_COMPUTING)?;
-    let writing = few.writing_s.iter().sum::<f64>() / f64::from(STEPS);
+    let writing = few.writing_s.iter().sum::<f64>() / few.writing_s.len() as f64;
     few.computing_s = writing * (1.0 - WRITING_OF_64) / WRITING_OF_64;
     let computing = |cores: u32| Duration::from_secs_f64(few.computing_s * f64::from(CORES[0]) / f64::from(cores));
     let many = one("sync-internal", CORES[1], computing(CORES[1]))?;
@@ -129,7 +132,7 @@ fn run(
     costs: &CpuCosts,
     cores: u32,
     computing: Duration,
-    seed: u64,
+    (steps, seed): (u32, u64),
 ) -> Result<Run, String> {
     let sim = Sim::new(seed);
     sim.block_on(async {
@@ -151,7 +154,7 @@ fn run(
         }
         let zeros = Zeros::new();
         let mut writing_s = Vec::new();
-        for step in 0..STEPS {
+        for step in 0..steps {
             sim.sleep(computing).await;
             let begun = sim.now();
             let barrier = Barrier::default();

@@ -17,6 +17,8 @@ pub struct SpiderOptions {
     pub window: Window,
     /// Which modes are surveyed.
     pub modes: Vec<Mode>,
+    /// Steps of the program like GTC.
+    pub gtc_steps: u32,
     /// CPUs cost this many times what the machine says.
     pub cpu_factor: f64,
 }
@@ -87,7 +89,7 @@ pub fn spider(
     let sync_ior = ior(machine, known("sync-internal"), &costs, options.window, false, options.seed)?.write;
     next("ior, default");
     let default_ior = ior(machine, known("default"), &costs, options.window, false, options.seed)?.write;
-    let gtc = gtc(machine, &costs, options.seed, &mut next)?;
+    let gtc = gtc(machine, &costs, (options.gtc_steps.max(1), options.seed), &mut next)?;
     let mut curves = Vec::new();
     for mode in options.modes.iter().copied() {
         let mut points = Vec::new();
