@@ -60,10 +60,11 @@ impl Client {
         let (client, file) = (self.clone(), file.clone());
         detached(self.env(), async move {
             let _busy = file.state().busy();
-            client.send_kept_through(&file).await?;
+            let outside = client.send_kept_through(&file).await?;
             file.inner.wrote.set(true);
             file.state().make_sparse();
             client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await?;
+            drop(outside);
             if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
         })
         .await

@@ -31,7 +31,7 @@ impl Client {
         let (client, file) = (self.clone(), file.clone());
         detached(self.env(), async move {
             let _busy = file.state().busy();
-            client.send_kept_through(&file).await?;
+            let _outside = client.send_kept_through(&file).await?;
             client.append_all(&file, &data).await
         })
         .await

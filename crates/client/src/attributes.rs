@@ -129,19 +129,20 @@ impl Client {
         changes: SetAttributes,
         open: Option<&OpenFile>,
     ) -> ClientResult<Attr> {
-        self.send_kept_of(fid).await?;
+        let outside = self.send_kept_of(fid).await?;
         let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
         let entry = self.change(fid, &request).await?;
         if let Some(file) = self.inner.file(fid) {
             file.adopt(&entry.attr, entry.layout.as_ref());
         }
+        drop(outside);
         self.complete(entry).await
     }
 
     /// What the MDT told, with size and times from the OSTs where they know better.
     pub(crate) async fn complete(&self, mut entry: EntryReply) -> ClientResult<Attr> {
         let fid = entry.attr.fid;
-        self.send_kept_of(fid).await?;
+        let _outside = self.send_kept_of(fid).await?;
         for _ in 0..limits::STALE_ATTEMPTS {
             match self.ask_objects(entry.attr, entry.layout.as_ref()).await {
                 Err(Trouble::Stale(_)) => entry = self.mdt(fid, &GetAttr { fid }).await?,

@@ -17,7 +17,8 @@ use forebay_proto::{
 use forebay_rpc::{Call, Lost};
 
 use crate::{
-    Client, ClientError, ClientResult, client::Inner, errors::Trouble, limits, size::KnownSize, write_back::Kept,
+    Client, ClientError, ClientResult, client::Inner, errors::Trouble, limits, sharing::Sharing, size::KnownSize,
+    write_back::Kept,
 };
 
 /// A file with open handles.
@@ -44,6 +45,8 @@ pub(crate) struct FileState {
     pub kept: RefCell<Kept>,
     /// Something of it has arrived.
     pub arrived: Notify,
+    /// What is known of other clients that write to it.
+    pub sharing: Sharing,
     /// When a lease on its data is worth asking for.
     pub ask_for_data_at: Cell<Time>,
     losses: Cell<u64>,
@@ -90,6 +93,7 @@ impl FileState {
             roomy_until: Cell::new(Time(0)),
             kept: RefCell::new(Kept::new(owner.options.max_rpc_bytes.into())),
             arrived: Notify::new(),
+            sharing: Sharing::default(),
             ask_for_data_at: Cell::new(Time(0)),
             losses: Cell::new(0),
             loss: RefCell::new(Errno::EIO.into()),

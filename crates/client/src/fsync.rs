@@ -18,7 +18,7 @@ impl Client {
     /// EIO if acknowledged changes were lost before they could be committed.
     pub async fn fsync(&self, file: &OpenFile, _datasync: bool) -> ClientResult<()> {
         file.check()?;
-        self.send_kept_through(file).await?;
+        let _outside = self.send_kept_through(file).await?;
         let (client, fid) = (self.clone(), file.fid());
         let request = Sync { fid: Some(fid) };
         let layout = file.layout();

@@ -105,7 +105,7 @@ fn anywhere(mut spec: LayoutSpec) -> LayoutSpec {
 impl Client {
     /// A directory's default layout, or the layout of a file without data. EEXIST for one with data.
     pub async fn set_layout(&self, caller: &Caller, fid: Fid, layout: LayoutSpec) -> ClientResult<()> {
-        self.send_kept_of(fid).await?;
+        let _outside = self.send_kept_of(fid).await?;
         let before = self.mdt(fid, &GetAttr { fid }).await?;
         self.change(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
         let Some(before) = before.layout else { return Ok(()) };
@@ -157,7 +157,7 @@ impl Client {
 
     /// What the content of a file is called until it changes, for [`Client::migrate`]. EBUSY while it is in use.
     pub async fn migrate_start(&self, fid: Fid) -> ClientResult<u64> {
-        self.send_kept_of(fid).await?;
+        let _outside = self.send_kept_of(fid).await?;
         Ok(self.mdt(fid, &MigrateStart { fid }).await?.version)
     }
 
@@ -165,8 +165,7 @@ impl Client {
     ///
     /// EAGAIN if it changed since, EBUSY while it is in use or the copy is still being written.
     pub async fn migrate(&self, caller: &Caller, fid: Fid, other: Fid, version: u64) -> ClientResult<()> {
-        self.send_kept_of(fid).await?;
-        self.send_kept_of(other).await?;
+        let _outside = (self.send_kept_of(fid).await?, self.send_kept_of(other).await?);
         let expected = self.get_layout(other).await?.0.map(|layout| layout.objects_of(other));
         self.change(fid, &Migrate { caller: caller.clone(), fid, other, version }).await?;
         self.inner.leases.touch(other);

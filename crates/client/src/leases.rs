@@ -73,11 +73,23 @@ struct State {
     acknowledged: u64,
     /// Leases that were given up and are to be returned.
     returned: Vec<Fid>,
-    /// Files whose data the MDT may count as leased to us, and whether we do.
-    data: BTreeMap<Fid, bool>,
+    /// Files whose data the MDT may count as leased to us, and what we count.
+    data: BTreeMap<Fid, Holds>,
     /// Recalls of data after which nothing is kept back any more, to be said.
     flushed: Vec<DataRecall>,
     unheard: Vec<Dropped>,
+}
+
+/// What may be kept back of what is written to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holds {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What is written in the claimed pieces (see `sharing`).
+    Share,
+    /// All of it.
+    All,
 }
 
 /// What is known of an inode.
@@ -264,21 +276,41 @@ impl Leases {
 
     /// A reply to what was `asked` brought a lease on the data of a file.
     pub fn learn_data(&self, asked: Ticket, fid: Fid) {
+        self.learn_of_data(asked, fid, Holds::All);
+    }
+
+    /// A reply to what was `asked` brought a share of it.
+    pub fn learn_share(&self, asked: Ticket, fid: Fid) {
+        self.learn_of_data(asked, fid, Holds::Share);
+    }
+
+    fn learn_of_data(&self, asked: Ticket, fid: Fid, brought: Holds) {
         let mut state = self.state.borrow_mut();
         let ended = |node: &Node| node.recalled.max(node.data_ended);
-        let holds = state.nodes.get(&fid).map_or(state.forgotten, ended) <= asked.0;
+        let counts = state.nodes.get(&fid).map_or(state.forgotten, ended) <= asked.0;
         // Even if it does not count here: the MDT may ask it back, and has to be heard.
-        *state.data.entry(fid).or_default() |= holds;
+        let holds = state.data.entry(fid).or_default();
+        if counts {
+            *holds = brought.max(*holds);
+        }
     }
 
-    /// The data of `fid` is leased.
-    pub fn holds_data(&self, fid: Fid) -> bool {
-        self.state.borrow().data.get(&fid) == Some(&true)
+    /// What is leased of the data of `fid`.
+    pub fn holds(&self, fid: Fid) -> Holds {
+        self.state.borrow().data.get(&fid).copied().unwrap_or_default()
     }
 
-    /// The same, and the MDT was heard lately: it has not given it to somebody else.
-    pub fn may_keep_data(&self, fid: Fid) -> bool {
-        self.holds_data(fid) && self.alive().is_some()
+    /// The same, if the MDT was heard lately: it has not given it to somebody else.
+    pub fn may_keep(&self, fid: Fid) -> Holds {
+        if self.alive().is_some() { self.holds(fid) } else { Holds::Nothing }
+    }
+
+    /// Nothing more is kept back of `fid`, nor under what was asked for before. The MDT may count it as leased, and ask it back.
+    pub fn give_up_share(&self, fid: Fid) {
+        let mut state = self.state.borrow_mut();
+        state.stop_keeping(fid);
+        drop(state);
+        self.bound();
     }
 
     /// The lease on the data of `fid` is over, also one that a reply to what was asked before may bring.
@@ -302,13 +334,7 @@ impl Leases {
     /// The MDT wants a lease on data back: from now on nothing is kept back, nor under a lease that was asked for before.
     pub fn data_recalled(&self, recall: &DataRecall) {
         let mut state = self.state.borrow_mut();
-        state.sequence += 1;
-        let number = state.sequence;
-        state.node(recall.fid).recalled = number;
-        // It is asked on, until the last close: what is kept back may take its time, and the MDT may lease it again.
-        if let Some(holds) = state.data.get_mut(&recall.fid) {
-            *holds = false;
-        }
+        state.stop_keeping(recall.fid);
         drop(state);
         self.bound();
     }
@@ -522,6 +548,17 @@ impl Leases {
 }
 
 impl State {
+    /// Nothing more is kept back of `fid`, nor under a lease that was asked for before.
+    fn stop_keeping(&mut self, fid: Fid) {
+        self.sequence += 1;
+        let number = self.sequence;
+        self.node(fid).recalled = number;
+        // It is asked on, until the last close: what is kept back may take its time, and the MDT may lease it again.
+        if let Some(holds) = self.data.get_mut(&fid) {
+            *holds = Holds::Nothing;
+        }
+    }
+
     fn node(&mut self, fid: Fid) -> &mut Node {
         let order = &mut self.order;
         let forgotten = self.forgotten;

@@ -37,6 +37,7 @@ mod plan;
 mod pools;
 mod read;
 mod recalls;
+mod sharing;
 mod size;
 mod statfs;
 mod stats;

@@ -38,6 +38,23 @@ pub const KEEP_TERM: Duration = Duration::from_millis(50);
 pub const KEEP_ROOM: u64 = 8;
 /// How often a lease on the data of a file that is written to, and has none, is asked for.
 pub const ASK_FOR_DATA_PAUSE: Duration = Duration::from_secs(1);
+/// Writes in even steps after which the next are expected to go on so.
+pub const TRACK_WRITES: u64 = 4;
+/// A handle through which nothing was written for this long is not expected to write.
+pub const TRACK_TERM: Duration = Duration::from_secs(1);
+/// How soon a claim is repeated that was not granted; twice as long each time, up to [`CLAIM_POLL_MOST`].
+pub const CLAIM_POLL: Duration = Duration::from_millis(20);
+/// See [`CLAIM_POLL`].
+pub const CLAIM_POLL_MOST: Duration = Duration::from_secs(1);
+/// How long nothing is claimed after a share ended; twice as long each time, up to [`CLAIM_PAUSE_MOST`], unless it was calm
+/// for [`CLAIM_CALM`] times as long before.
+pub const CLAIM_PAUSE: Duration = Duration::from_secs(1);
+/// See [`CLAIM_PAUSE`].
+pub const CLAIM_PAUSE_MOST: Duration = Duration::from_secs(16);
+/// See [`CLAIM_PAUSE`].
+pub const CLAIM_CALM: u32 = 4;
+/// What is kept back of a shared file is sent when there is so much of it: enough for large requests to each of its OSTs.
+pub const SHARE_SEND_BYTES: usize = 4 << 20;
 /// How long close(2) waits for what was kept back; it may be on the way for longer.
 pub const FLUSH_TERM: Duration = Duration::from_secs(2);
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.

@@ -83,7 +83,7 @@ impl Client {
         let lets_go = lock.mode == lock_mode::NONE;
         if lets_go {
             // What was written under a lock does not die with this client once the lock is gone. What is lost, handles report.
-            let _ = self.env().timeout(limits::FLUSH_TERM, self.send_kept_of(fid)).await;
+            let _ = self.env().timeout(limits::FLUSH_TERM, self.send_own_of(fid)).await;
             // First: if the MDT restarts, what is let go of must not be brought back.
             self.inner.remember_lock(fid, &lock);
         }

@@ -27,6 +27,7 @@ impl Client {
     /// The file's size, and where in the file something is.
     async fn seek(&self, file: &OpenFile, offset: u64, what: u32) -> ClientResult<(u64, u64)> {
         file.check()?;
+        let _outside = self.see_all(file.state()).await?;
         let size = self.getattr(file.fid(), Some(file)).await?.size;
         if offset >= size {
             return Err(Errno::ENXIO.into());

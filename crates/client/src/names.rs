@@ -65,7 +65,7 @@ impl Client {
             let flags = open.flags();
             let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
             if open.truncate && !open.exclusive && client.keeps_any() {
-                // It may be one that is open here: a look has what is kept of it sent.
+                // It may be one that is open here: a look has what is kept of it sent, by others too.
                 let _ = client.lookup(&caller, parent, &request.name).await;
             }
             let asked = client.inner.leases.ticket();

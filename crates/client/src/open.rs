@@ -13,7 +13,12 @@ use forebay_proto::{
 use forebay_rpc::RpcError;
 
 use crate::{
-    Caller, Client, ClientError, ClientResult, client::Inner, file::FileState, leases::Ticket, limits, tasks::detached,
+    Caller, Client, ClientError, ClientResult,
+    client::Inner,
+    file::FileState,
+    leases::{Holds, Ticket},
+    limits,
+    tasks::detached,
 };
 
 /// How a file is opened.
@@ -181,9 +186,7 @@ impl Client {
             let flags = mode.flags() & !open_flags::EXCLUSIVE;
             let request = Open { caller: caller.clone(), fid, flags, handle };
             let changes = mode.write || mode.truncate;
-            if mode.truncate {
-                client.send_kept_of(fid).await?;
-            }
+            let _outside = if mode.truncate { client.send_kept_of(fid).await? } else { None };
             if changes {
                 client.inner.leases.touch(fid);
             }
@@ -286,6 +289,7 @@ impl Client {
     async fn end(self, file: Rc<FileState>, handle: u64, writes: bool, wrote: bool) -> ClientResult<()> {
         // What is lost of it, `close` reports.
         let _ = self.send_kept(&file).await;
+        file.sharing.leave(handle);
         file.idle().await;
         if self.writer_goes(&file, writes) {
             let _ = self.send_kept(&file).await;
@@ -319,7 +323,8 @@ impl Inner {
     pub fn reclaim(&self) -> Reclaim {
         let open = |held: &Held| {
             let fid = held.open.fid;
-            let kept = self.leases.holds_data(fid) || self.file(fid).is_some_and(|file| !file.kept.borrow().is_clean());
+            let kept = self.leases.holds(fid) > Holds::Nothing
+                || self.file(fid).is_some_and(|file| !file.kept.borrow().is_clean());
             let flag = if kept { open_flags::DATA_LEASE } else { 0 };
             OpenHandle { flags: held.open.flags | flag, ..held.open.clone() }
         };

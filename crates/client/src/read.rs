@@ -34,7 +34,7 @@ impl Client {
     pub async fn read_parts(&self, file: &OpenFile, offset: u64, length: usize) -> ClientResult<Vec<Bytes>> {
         file.check_read()?;
         let end = offset.saturating_add(length.min(limits::CALL_BYTES) as u64);
-        self.send_kept_before_read(file, offset, end).await?;
+        let _outside = self.send_kept_before_read(file, offset, end).await?;
         let parts = self.fresh(file.state(), async || self.read_once(file, offset, end).await).await?;
         self.inner.counters.read(parts.iter().map(Bytes::len).sum());
         Ok(parts)

@@ -12,7 +12,7 @@ use forebay_proto::{
 };
 use forebay_rpc::{ClientSession, SessionState};
 
-use crate::{Attr, Client, Dropped, client::Inner, limits};
+use crate::{Attr, Client, Dropped, client::Inner, leases::Holds, limits};
 
 impl Client {
     /// How long `attr` may be believed without asking again; the hook of [`Client::set_dropped`] hears when not any more.
@@ -48,6 +48,7 @@ impl Inner {
 
     /// The MDT knows of no leases any more.
     pub fn lose_leases(self: &Rc<Self>) {
+        self.open_files().iter().for_each(|file| file.sharing.forget());
         let unheard = self.leases.lost();
         if !unheard.is_empty() {
             let inner = self.clone();
@@ -57,6 +58,11 @@ impl Inner {
 
     /// The MDT wants a lease on data back: what was kept back is sent, then that is said, at once.
     fn send_recalled(self: &Rc<Self>, recall: DataRecall, session: &ClientSession) {
+        if self.leases.holds(recall.fid) == Holds::Share
+            && let Some(file) = self.file(recall.fid)
+        {
+            file.sharing.end(self.env.now());
+        }
         self.leases.data_recalled(&recall);
         let Some(file) = self.file(recall.fid).filter(|file| !file.kept.borrow().is_clean()) else {
             return self.leases.flushed(recall);

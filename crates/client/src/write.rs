@@ -50,7 +50,8 @@ impl Client {
         let (client, file) = (self.clone(), file.clone());
         detached(self.env(), async move {
             let _busy = busy;
-            client.send_kept_through(&file).await?;
+            let _writing = client.begin_write(file.state(), offset, length as u64).await?;
+            client.send_own_through(&file).await?;
             client.write_all(&file, offset, length, &data).await
         })
         .await

@@ -1,6 +1,7 @@
 //! Leases on the data of files: whoever holds one may keep back what was written, and send it in larger pieces.
 //!
-//! The only session that has a file open can have one. It ends when its holder has sent everything (after a recall, or before
+//! The only session that has a file open can have one; and all who have it open, where each has claimed pieces of its own
+//! (see [`crate::claims`]): a share. It ends when its holder has sent everything (after a recall, or before
 //! the last close of a handle that writes), says goodbye, or was evicted and can reach none of the file's OSTs any more: never by time alone, as bytes
 //! that were acknowledged may be on their way.
 //!
@@ -58,6 +59,16 @@ impl DataLeases {
         for (session, fid) in over {
             self.end(session, fid);
         }
+    }
+
+    /// `session` holds one.
+    pub fn has(&self, session: SessionId, fid: Fid) -> bool {
+        self.by_session.get(&session).is_some_and(|fids| fids.contains(&fid))
+    }
+
+    /// None of those on `fid` is being recalled, and who holds one is as `wanted`.
+    pub fn all(&self, fid: Fid, wanted: impl Fn(SessionId) -> bool) -> bool {
+        self.of.get(&fid).is_none_or(|all| all.iter().all(|it| it.recall.is_none() && wanted(it.session)))
     }
 
     /// A session other than `session` holds one.

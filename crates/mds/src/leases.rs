@@ -21,7 +21,7 @@ use forebay_proto::{
     message::{AwaitRecalls, DataRecall},
 };
 
-use crate::{data_leases::DataLeases, limits};
+use crate::{claims::Claims, data_leases::DataLeases, limits};
 
 /// How an operation looks at an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +80,8 @@ pub struct Leases {
     of: BTreeMap<Fid, Vec<Lease>>,
     /// On data.
     pub data: DataLeases,
+    /// What sessions are going to write of files that several have open.
+    pub claims: Claims,
     /// Sessions that keep others waiting for data for too long, to be evicted.
     overdue: BTreeSet<SessionId>,
     holders: BTreeMap<SessionId, Holder>,
@@ -147,6 +149,14 @@ impl Leases {
         self.granted += 1;
     }
 
+    /// Whether sessions with claims may share the data of `fid` now, if these allow it: nobody waits for it, and whoever
+    /// holds it already has one.
+    pub fn is_share_free(&self, fid: Fid) -> bool {
+        self.count < limits::CLIENT_LEASES
+            && !self.awaited.contains_key(&fid)
+            && self.data.all(fid, |session| self.claims.has(session, fid))
+    }
+
     fn holder(&mut self, session: SessionId) -> &mut Holder {
         let seen = self.now;
         let new = || Holder { seen, fids: BTreeSet::new(), queue: VecDeque::new(), recall: Rc::new(Notify::new()) };
@@ -171,7 +181,13 @@ impl Leases {
     pub fn is_in_the_way(&self, session: SessionId, fid: Fid, wanted: Use) -> bool {
         let inode = self.count > 0
             && self.of.get(&fid).is_some_and(|leases| leases.iter().any(|lease| lease.hinders(session, wanted)));
-        inode || self.data.is_in_the_way(session, fid)
+        inode || self.is_data_in_the_way(session, fid)
+    }
+
+    /// Somebody else's lease on data does. Not of who has one too: what it asks for is needed to send what it keeps back, or
+    /// has nothing to do with the bytes of others, or it has taken its claim back before.
+    fn is_data_in_the_way(&self, session: SessionId, fid: Fid) -> bool {
+        self.data.is_in_the_way(session, fid) && !self.data.has(session, fid) && !self.claims.has(session, fid)
     }
 
     /// Recalls what stands in the way of `session`. When the first of these leases ends by itself, or its holder has had time
@@ -192,9 +208,9 @@ impl Leases {
                 self.ask(other, *fid);
                 first = Some(first.map_or(end, |first| first.min(end)));
             }
-            for (other, asked) in self.data.others(session, *fid) {
-                let end = self.recall_data(other, *fid, asked, now);
-                first = Some(first.map_or(end, |first| first.min(end)));
+            if self.is_data_in_the_way(session, *fid) {
+                let end = self.recall_from_others(session, *fid, now);
+                first = first.into_iter().chain(end).min();
             }
             let pause = if *wanted == Use::Changes { limits::CONTENDED } else { limits::SHOWN };
             self.contended.insert(*fid, now + pause);
@@ -203,6 +219,13 @@ impl Leases {
             self.contended.retain(|_, until| *until > now);
         }
         first
+    }
+
+    /// Recalls the data of `fid` from all but `session`, whatever it has itself. As [`Leases::recall`].
+    pub fn recall_from_others(&mut self, session: SessionId, fid: Fid, now: Time) -> Option<Time> {
+        self.now = now;
+        let others = self.data.others(session, fid);
+        others.into_iter().map(|(other, asked)| self.recall_data(other, fid, asked, now)).min()
     }
 
     /// Asks for data, once. Until when its holder has time: as long as it is heard.
@@ -311,6 +334,7 @@ impl Leases {
     /// A session said goodbye: it has dropped everything, and sent everything.
     pub fn forget(&mut self, session: SessionId) {
         self.data.end_session(session);
+        self.claims.end_session(session);
         self.forget_inodes(session);
     }
 

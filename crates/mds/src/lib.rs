@@ -11,6 +11,7 @@
 mod acl;
 mod background;
 mod bootstrap;
+mod claims;
 mod data_leases;
 mod directory;
 mod dirent;
@@ -33,6 +34,7 @@ mod perm;
 mod placement;
 mod run;
 mod server;
+mod sharing;
 mod siphash;
 #[cfg(test)]
 mod testing;

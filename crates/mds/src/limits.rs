@@ -74,5 +74,7 @@ pub const SHOWN: Duration = Duration::from_millis(50);
 pub const CONTENDED_INODES: usize = 10_000;
 /// How long a client that holds up others with data it keeps back may be silent before it is evicted.
 pub const DATA_TERM: Duration = Duration::from_secs(10);
+/// Sessions with claims on one file: each is compared with all others.
+pub const CLAIMANTS: usize = 1024;
 /// How long a client's question for recalls waits for one: its answer also keeps the leases alive.
 pub const RECALL_WAIT: Duration = Duration::from_millis(600);

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_proto::{ClientId, Fid, FidSequence, message::LayoutSpec};
+use forebay_proto::{ClientId, Fid, FidSequence, SessionId, message::LayoutSpec};
 
 use crate::{leases::Leases, limits, locks::Locks, opens::Opens, placement::Placement};
 
@@ -40,6 +40,19 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// `session` has closed a handle of `fid`. Without one that writes it has nothing to keep back, without any no claim. True
+    /// if a lease on the data ended.
+    pub fn left(&mut self, session: SessionId, fid: Fid) -> bool {
+        if !self.kept.data.has(session, fid) && !self.kept.claims.has(session, fid) {
+            return false;
+        }
+        let (handles, writers) = self.opens.of_file(session, fid);
+        if handles == 0 {
+            self.kept.claims.end(session, fid);
+        }
+        writers == 0 && self.kept.data.end(session, fid)
+    }
+
     /// Of an MDT without files.
     pub fn new(mdt_index: u32, secret: u64) -> Self {
         Self {

@@ -91,6 +91,13 @@ impl Opens {
         range.map(|((_, handle, fid), flags)| (*handle, *fid, *flags)).collect()
     }
 
+    /// Handles of `fid` in one session: all, and those that may write.
+    pub fn of_file(&self, session: SessionId, fid: Fid) -> (u32, u32) {
+        let handles = self.of_session(session).into_iter().filter(|(_, of, _)| *of == fid);
+        handles
+            .fold((0, 0), |(all, writers), (.., flags)| (all + 1, writers + u32::from(flags & open_flags::WRITE != 0)))
+    }
+
     /// Sessions that have anything open, in order, and whose they are.
     pub fn sessions(&self) -> Vec<(SessionId, ClientId)> {
         let mut sessions: Vec<_> = self.by_session.keys().map(|(session, ..)| *session).collect();

@@ -274,12 +274,18 @@ impl Mds {
     /// Answers when all others have sent what they kept back by now.
     pub(crate) async fn send_kept(&self, session: SessionId) -> Answer {
         let fids = self.memory.borrow().kept.data.of_others(session);
-        self.recall(session, &fids.into_iter().map(|fid| (fid, Use::Shows)).collect()).await;
+        // All are asked before one is waited for.
+        for fid in &fids {
+            self.memory.borrow_mut().kept.recall_from_others(session, *fid, self.env.now());
+        }
+        for fid in fids {
+            self.have_sent(session, fid).await;
+        }
         Answer::read(&Empty {})
     }
 
     /// Who keeps others waiting for data, and is not heard, is evicted: its data is given free when it can write no more.
-    fn evict_overdue(&self) {
+    pub(crate) fn evict_overdue(&self) {
         let overdue = self.memory.borrow_mut().kept.take_overdue();
         for session in overdue {
             let mds = self.strong();

@@ -133,10 +133,11 @@ impl Mds {
         let mut ended = false;
         for change in &effects.opens {
             memory.opens.follow(*change);
-            if let OpenChange::Closed { fid, .. } = *change
-                && memory.opens.count(fid).writers == 0
-            {
-                ended |= memory.kept.data.closed(fid);
+            if let OpenChange::Closed { fid, session, .. } = *change {
+                if memory.opens.count(fid).writers == 0 {
+                    ended |= memory.kept.data.closed(fid);
+                }
+                ended |= memory.left(session, fid);
             }
         }
         if ended {
@@ -225,6 +226,7 @@ impl Mds {
             Op::GetPools => Ok(Answer::read(&ops::pool::list(self.memory.borrow().placement.newest_table()))),
             Op::Lock => self.lock(&ctx, &body).await,
             Op::AwaitRecalls => self.await_recalls(&ctx, &body).await,
+            Op::Claim => self.claim(&ctx, &body).await,
             Op::SendKept => Ok(self.send_kept(ctx.session()).await),
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {

@@ -11,6 +11,7 @@ pub mod layout;
 pub mod limits;
 pub mod locks;
 pub mod message;
+mod pieces;
 pub mod uuid;
 
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};

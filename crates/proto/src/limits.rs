@@ -39,3 +39,5 @@ pub const LEASE_CLIENT_TERM: Duration = Duration::from_millis(1600);
 pub const LEASE_TERM: Duration = Duration::from_secs(2);
 /// Recalls in one reply.
 pub const RECALLS: usize = 1000;
+/// Sets of pieces in one claim.
+pub const CLAIM_PIECES: usize = 16;

@@ -24,7 +24,8 @@ use forebay_proto::{
 use forebay_rpc::Call;
 
 use crate::{
-    Client, ClientResult, OpenFile, errors::Trouble, file::FileState, limits, payload::Payload, tasks::try_all,
+    Client, ClientResult, OpenFile, errors::Trouble, file::FileState, leases::Holds, limits, payload::Payload,
+    sharing::Outside, tasks::try_all,
 };
 use parts::{Parts, Run};
 
@@ -98,8 +99,12 @@ enum Keep {
 impl Client {
     /// Keeps a write back if that may be. False: it has to be sent.
     pub(crate) async fn keep_back(&self, file: &OpenFile, offset: u64, data: &Payload) -> bool {
-        if data.len() <= limits::KEEP_BYTES && !self.inner.leases.holds_data(file.fid()) {
+        let holds = self.inner.leases.holds(file.fid());
+        if data.len() <= limits::KEEP_BYTES && holds == Holds::Nothing {
             self.ask_for_data(file);
+        }
+        if data.len() <= limits::KEEP_BYTES && holds != Holds::All && self.may_keep_any(file) {
+            self.consider_claim(file, offset, data.len() as u64);
         }
         loop {
             match self.try_keep(file, offset, data) {
@@ -141,8 +146,11 @@ impl Client {
     fn try_keep(&self, file: &OpenFile, offset: u64, data: &Payload) -> Keep {
         let (inner, state, length) = (&self.inner, file.state(), data.len());
         let bound = inner.options.write_back_bytes;
-        let durable = file.mode().sync || inner.options.level == CommitLevel::Commit;
-        if durable || length > limits::KEEP_BYTES || length as u64 > bound || !inner.leases.may_keep_data(file.fid()) {
+        if !self.may_keep_any(file) || length > limits::KEEP_BYTES || length as u64 > bound {
+            return Keep::Send;
+        }
+        let holds = inner.leases.may_keep(file.fid());
+        if holds == Holds::Nothing || holds == Holds::Share && !state.sharing.covers(offset, length as u64) {
             return Keep::Send;
         }
         let layout = state.layout();
@@ -176,12 +184,23 @@ impl Client {
             at += part.len() as u64;
         }
         here.bytes.set(here.bytes.get() + kept.parts.bytes() as u64 - before as u64);
-        let whole: Vec<Run> = [offset, at - 1].into_iter().filter_map(|at| kept.parts.take_whole_unit(at)).collect();
+        // In a file that is shared no unit becomes whole.
+        let whole: Vec<Run> = if holds == Holds::Share && kept.parts.bytes() >= limits::SHARE_SEND_BYTES {
+            kept.parts.take_all()
+        } else {
+            [offset, at - 1].into_iter().filter_map(|at| kept.parts.take_whole_unit(at)).collect()
+        };
         drop(kept);
         self.send_runs(state, whole);
         inner.counters.written(length);
         self.look_after_age();
         Keep::Kept
+    }
+
+    /// Writes through this handle need not be durable when they are acknowledged.
+    fn may_keep_any(&self, file: &OpenFile) -> bool {
+        let options = &self.inner.options;
+        !file.mode().sync && options.level != CommitLevel::Commit && options.write_back_bytes > 0
     }
 
     /// Whether each of the OSTs has room for all that this client may keep, and for others who think so too.
@@ -222,8 +241,16 @@ impl Client {
         if file.losses() == losses { Ok(()) } else { Err(file.loss()) }
     }
 
-    /// The same of `fid`, if it is open here.
-    pub(crate) async fn send_kept_of(&self, fid: Fid) -> ClientResult<()> {
+    /// The same of `fid`, if it is open here, and of what others kept back (see [`Client::see_all`]).
+    pub(crate) async fn send_kept_of(&self, fid: Fid) -> ClientResult<Option<Outside>> {
+        let Some(file) = self.inner.file(fid) else { return Ok(None) };
+        let outside = self.see_all(&file).await?;
+        self.send_kept(&file).await?;
+        Ok(Some(outside))
+    }
+
+    /// What this client kept back of `fid` only.
+    pub(crate) async fn send_own_of(&self, fid: Fid) -> ClientResult<()> {
         match self.inner.file(fid) {
             Some(file) => self.send_kept(&file).await,
             None => Ok(()),
@@ -231,17 +258,25 @@ impl Client {
     }
 
     /// The same before `[start, end)` is read, if that would show.
-    pub(crate) async fn send_kept_before_read(&self, file: &OpenFile, start: u64, end: u64) -> ClientResult<()> {
+    pub(crate) async fn send_kept_before_read(&self, file: &OpenFile, start: u64, end: u64) -> ClientResult<Outside> {
         let state = file.state();
+        let outside = self.see_all(state).await?;
         // What lies within the size that the servers know does not depend on what is kept elsewhere.
-        if end <= state.size.borrow().seen() && !state.kept.borrow().touches(start, end) {
-            return Ok(());
+        if end > state.size.borrow().seen() || state.kept.borrow().touches(start, end) {
+            self.send_own_through(file).await?;
         }
-        self.send_kept_through(file).await
+        Ok(outside)
     }
 
-    /// The same through a handle, which need not report the loss again.
-    pub(crate) async fn send_kept_through(&self, file: &OpenFile) -> ClientResult<()> {
+    /// As [`Client::send_kept_of`], through a handle, which need not report the loss again.
+    pub(crate) async fn send_kept_through(&self, file: &OpenFile) -> ClientResult<Outside> {
+        let outside = self.see_all(file.state()).await?;
+        self.send_own_through(file).await?;
+        Ok(outside)
+    }
+
+    /// What this client kept back only.
+    pub(crate) async fn send_own_through(&self, file: &OpenFile) -> ClientResult<()> {
         let sent = self.send_kept(file.state()).await;
         file.report().and(sent)
     }
@@ -255,9 +290,9 @@ impl Client {
         }
     }
 
-    /// Something is kept, or on its way.
+    /// Something is kept, or on its way; or others may keep something that this client has a claim beside.
     pub(crate) fn keeps_any(&self) -> bool {
-        self.inner.write_back.bytes.get() > 0
+        self.inner.write_back.bytes.get() > 0 || self.inner.open_files().iter().any(|file| file.sharing.is_bound())
     }
 
     fn start_sending_everything(&self) {

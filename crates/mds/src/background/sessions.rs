@@ -79,6 +79,7 @@ impl Mds {
             let mut memory = self.memory.borrow_mut();
             memory.opens.forget_session(ending.session);
             memory.kept.data.end_session(ending.session);
+            memory.kept.claims.end_session(ending.session);
         }
         self.memory_changed();
         self.end_locks(ending.session).await?;

@@ -256,6 +256,41 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Pieces of a file, all as long and as far from each other: `count` times `length` bytes, the first at `start`, the others
+    /// `stride` bytes after the one before.
+    pub struct Pieces {
+        /// Where the first begins.
+        pub start: u64,
+        /// Bytes of each.
+        pub length: u64,
+        /// From where one begins to where the next does; at least `length`.
+        pub stride: u64,
+        /// How many.
+        pub count: u64,
+    }
+}
+
+wire_struct! {
+    /// From before this is sent, and until the next of its claims without pieces was replied, the client does nothing with the
+    /// file but to write in these pieces. Without pieces: replied when all that others kept back of the file was sent.
+    pub struct Claim {
+        /// File, of which the session has a handle.
+        pub fid: Fid,
+        /// Where it writes.
+        pub pieces: Vec<Pieces>,
+    }
+}
+
+wire_struct! {
+    /// What became of a claim.
+    pub struct ClaimReply {
+        /// All who have the file open have claims, of pieces that nobody else claims: what is written there may be kept back
+        /// until it is recalled, as under a lease on the data. Else the claim stays, and may be repeated.
+        pub granted: bool,
+    }
+}
+
+wire_struct! {
     /// Attributes of a fid.
     pub struct GetAttr {
         /// Whose.

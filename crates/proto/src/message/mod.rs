@@ -139,6 +139,8 @@ operations! {
 
     /// Answers when every other client has sent what it kept back so far.
     SendKept = 65, Read, SendKept -> Empty;
+    /// Names what a client is going to write of a file that others have open; with nothing, ends that.
+    Claim = 66, Read, Claim -> ClaimReply;
 
     /// Chooses OSTs for parts of a file that have none, or none with room.
     ExtendLayout = 60, Modify, ExtendLayout -> Empty;

@@ -37,6 +37,11 @@ fn names(samples: &mut Samples) {
     samples.exchange(waits, vec![reply]);
 
     let n = &mut Numbers::default();
+    let pieces = |n: &mut Numbers| Pieces { start: n.u64(), length: n.u64(), stride: n.u64(), count: n.u64() };
+    let claims = vec![Claim { fid: n.fid(), pieces: vec![pieces(n), pieces(n)] }];
+    samples.exchange(claims, vec![ClaimReply { granted: true }, ClaimReply { granted: false }]);
+
+    let n = &mut Numbers::default();
     samples.exchange(vec![ReadLink { fid: n.fid() }], vec![ReadLinkReply { target: n.name() }]);
     let mut read_dir = |with_attributes| ReadDir { fid: n.fid(), cookie: n.u64(), max_bytes: n.u32(), with_attributes };
     samples.exchange(vec![read_dir(true), read_dir(false)], read_dir_replies());

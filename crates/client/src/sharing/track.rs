@@ -1,0 +1,76 @@
+//! Where the writes of one handle go: whether they are as long and as far from each other as the ones before. Pure.
+
+use forebay_env::Time;
+use forebay_proto::message::Pieces;
+
+use crate::limits;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Track {
+    start: u64,
+    length: u64,
+    /// 0 while there was one write only.
+    stride: u64,
+    last: u64,
+    writes: u64,
+    /// When the last one began.
+    pub at: Time,
+}
+
+impl Track {
+    /// Of a handle through which `length` bytes are written at `offset`, first of all.
+    pub fn new(offset: u64, length: u64, at: Time) -> Self {
+        Self { start: offset, length, stride: 0, last: offset, writes: 1, at }
+    }
+
+    /// The next write.
+    pub fn note(&mut self, offset: u64, length: u64, at: Time) {
+        let step = offset.saturating_sub(self.last);
+        let fits = length == self.length && step >= length && (self.stride == 0 || step == self.stride);
+        if fits {
+            *self = Self { stride: step, last: offset, writes: self.writes + 1, at, ..*self };
+        } else {
+            *self = Self::new(offset, length, at);
+        }
+    }
+
+    /// What is expected of it, if anything is. Of writes without gaps it is not known where they end.
+    pub fn expected(&self) -> Option<Pieces> {
+        let strided = self.writes >= limits::TRACK_WRITES && self.stride > self.length;
+        strided.then(|| Pieces::endless(self.start, self.length, self.stride)).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn track(writes: &[(u64, u64)]) -> Option<Pieces> {
+        let mut track = Track::new(writes[0].0, writes[0].1, Time(0));
+        writes[1..].iter().for_each(|(offset, length)| track.note(*offset, *length, Time(0)));
+        track.expected()
+    }
+
+    #[test]
+    fn what_comes_again_and_again_is_expected() {
+        let expected = Pieces::endless(7, 10, 30);
+        assert_eq!(track(&[(7, 10), (37, 10), (67, 10)]), None);
+        assert_eq!(track(&[(7, 10), (37, 10), (67, 10), (97, 10)]), expected);
+        assert_eq!(track(&[(0, 5), (7, 10), (37, 10), (67, 10), (97, 10), (127, 10)]), expected);
+    }
+
+    #[test]
+    fn nothing_is_expected_of_what_changes_goes_back_or_has_no_gaps() {
+        for writes in [
+            [(7, 10), (37, 10), (67, 10), (97, 9)],
+            [(7, 10), (37, 10), (67, 10), (98, 10)],
+            [(97, 10), (67, 10), (37, 10), (7, 10)],
+            [(7, 10), (17, 10), (27, 10), (37, 10)],
+            [(7, 10), (7, 10), (7, 10), (7, 10)],
+            [(0, 10), (5, 10), (10, 10), (15, 10)],
+        ] {
+            assert_eq!(track(&writes), None, "{writes:?}");
+        }
+    }
+}
