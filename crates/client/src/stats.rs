@@ -29,6 +29,8 @@ pub struct ClientStats {
     pub kept_inodes: u64,
     /// Names kept under leases now.
     pub kept_names: u64,
+    /// Times that this client was granted a share of a file that others write too.
+    pub shares: u64,
 }
 
 /// Counts; all clones are one.
@@ -40,6 +42,7 @@ struct Counts {
     read_bytes: Cell<u64>,
     written_bytes: Cell<u64>,
     longest_stall: Cell<Duration>,
+    shares: Cell<u64>,
 }
 
 impl Counters {
@@ -49,6 +52,10 @@ impl Counters {
 
     pub fn written(&self, bytes: usize) {
         self.0.written_bytes.set(self.0.written_bytes.get() + bytes as u64);
+    }
+
+    pub fn shared(&self) {
+        self.0.shares.set(self.0.shares.get() + 1);
     }
 
     pub fn waited(&self, duration: Duration) {
@@ -64,6 +71,7 @@ impl Client {
         let mut stats = ClientStats {
             read_bytes: counts.read_bytes.get(),
             written_bytes: counts.written_bytes.get(),
+            shares: counts.shares.get(),
             pinned_bytes: self.inner.peers.pinned_bytes(),
             longest_stall: counts.longest_stall.get(),
             ..ClientStats::default()

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use forebay_proto::{
     Errno,
     limits::FILE_BYTES,
-    message::{CommitLevel, Sync, WriteObject},
+    message::{CommitLevel, Sync, WriteObject, WriteReply},
 };
-use forebay_rpc::Call;
+use forebay_rpc::{Call, Called};
 
 use crate::{
     Client, ClientResult, OpenFile,
     errors::Trouble,
-    file::Snapshot,
+    file::{FileState, Snapshot},
     limits,
     payload::{Payload, block_sums},
     plan::{ObjectRange, plan},
@@ -168,13 +168,18 @@ impl Client {
         };
         let call = Call { bulk: parts, fid: Some(file.fid), ..Call::level(level) };
         let called = self.inner.peers.ost(request.ost).await?.data_call(&message, call).await?;
+        self.object_written(file, at, file_bytes, &called);
+        Ok(())
+    }
+
+    /// A target has replied to a write; `file_bytes` is what the home was told of the size, 0 elsewhere.
+    pub(crate) fn object_written(&self, file: &FileState, at: &Snapshot, file_bytes: u64, called: &Called<WriteReply>) {
         let epoch = at.object.truncate_epoch;
-        if is_home {
+        if file_bytes > 0 {
             file.raised(epoch, file_bytes, called.transno);
             file.size.borrow_mut().see(epoch, called.reply.file_bytes);
         }
         file.told_time(at.attr_epoch, called.reply.mtime_ns);
-        Ok(())
     }
 
     /// A durable write to a file whose name is not durable would be lost with it.

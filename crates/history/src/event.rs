@@ -26,6 +26,8 @@ pub enum Kind {
     Small,
     /// A file on several targets.
     Striped,
+    /// The same, in which workers mostly write records in turn.
+    Shared,
     /// A file on several targets that is only appended to.
     Log,
     /// A file that is locked.
@@ -49,7 +51,7 @@ impl Kind {
     /// What a round is about, for so many workers.
     pub fn usual(workers: u32) -> Vec<Self> {
         let names = |contested| Self::Names { contested, workers };
-        vec![names(2), names(4), Self::Small, Self::Small, Self::Striped, Self::Log, Self::Locks]
+        vec![names(2), names(4), Self::Small, Self::Small, Self::Striped, Self::Log, Self::Locks, Self::Shared]
     }
 }
 
@@ -60,7 +62,7 @@ impl Ask {
             Kind::Names { contested, workers } => {
                 (0..contested + workers).map(|name| Self::Name(names::Ask::Links(name.into()), None)).collect()
             }
-            Kind::Small | Kind::Striped => {
+            Kind::Small | Kind::Striped | Kind::Shared => {
                 vec![Self::Bytes(file::Ask::Read, None), Self::Bytes(file::Ask::Size, None)]
             }
             Kind::Log => {
@@ -183,7 +185,7 @@ fn object(kind: Kind, events: &[&Event]) -> Result<(), String> {
             explain(&names::Names::new(contested + workers, &history), history)
         }
         Kind::Small => file::check(of!(Ask::Bytes)),
-        Kind::Striped => file::check_striped(&of!(Ask::Bytes), STRIPE_BYTES / kind.cell_bytes() as u32),
+        Kind::Striped | Kind::Shared => file::check_striped(&of!(Ask::Bytes), STRIPE_BYTES / kind.cell_bytes() as u32),
         Kind::Log => log::check(&of!(Ask::Log)),
         Kind::Locks => lock::check(&of!(Ask::Lock)),
     }

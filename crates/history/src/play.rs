@@ -6,6 +6,10 @@ use crate::{Dice, Kind, event::Ask, file, lock, log, names};
 const SMALL_CELLS: u64 = 12;
 /// The same of a striped one: five stripes of 64 KiB.
 const STRIPED_CELLS: u64 = 40;
+/// Cells of a shared file: half of them at least lie where runs of records may begin.
+const SHARED_CELLS: u64 = 480;
+/// Longest run of records that one worker writes.
+const RUN_RECORDS: u32 = 40;
 /// Most cells of one append to a log.
 const RECORD_CELLS: u64 = 40;
 /// Cells asked for by one read of a log.
@@ -17,6 +21,7 @@ impl Kind {
         match self {
             Kind::Small => 700,
             Kind::Striped => 8192,
+            Kind::Shared => 2048,
             _ => 512,
         }
     }
@@ -45,10 +50,20 @@ impl Player {
             Kind::Names { contested, .. } => Ask::Name(self.name(contested), None),
             Kind::Small => Ask::Bytes(self.bytes(SMALL_CELLS, 4, true), None),
             Kind::Striped => Ask::Bytes(self.bytes(STRIPED_CELLS, 20, false), None),
+            Kind::Shared => Ask::Bytes(self.bytes(SHARED_CELLS, 3, false), None),
             Kind::Log => Ask::Log(self.log(), None),
             Kind::Locks => Ask::Lock(self.lock(), None),
         };
         (object as u32, ask)
+    }
+
+    /// Records that it writes one after another to the shared file, if there is one, in places that are its own among `workers`.
+    pub fn run(&mut self, workers: u32) -> Vec<(u32, Ask)> {
+        let Some(object) = self.kinds.iter().position(|kind| *kind == Kind::Shared) else { return Vec::new() };
+        let records = RUN_RECORDS.min(SHARED_CELLS as u32 / workers);
+        let count = records / 2 + self.dice.below(u64::from(records / 2) + 1) as u32;
+        let write = |i: u32| file::Ask::Write { at: i * workers + self.worker, cells: 1, tag: self.tag() };
+        (0..count).map(write).map(|ask| (object as u32, Ask::Bytes(ask, None))).collect()
     }
 
     /// How long to wait before it, in microseconds: mostly not at all, so that many run beside each other.

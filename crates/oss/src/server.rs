@@ -141,7 +141,14 @@ impl Service for Oss {
     fn admits(&self, op: Op) -> bool {
         matches!(
             op,
-            Op::Write | Op::RaiseSize | Op::AppendReserve | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate
+            Op::Write
+                | Op::WritePieces
+                | Op::RaiseSize
+                | Op::AppendReserve
+                | Op::TruncateObject
+                | Op::Punch
+                | Op::Destroy
+                | Op::Allocate
         )
     }
 

@@ -28,7 +28,7 @@ impl Place {
     pub fn of(&self, object: u32) -> PathBuf {
         let base = match self.kinds[object as usize] {
             Kind::Names { .. } => "names",
-            Kind::Striped | Kind::Log => "two",
+            Kind::Striped | Kind::Shared | Kind::Log => "two",
             Kind::Small | Kind::Locks => "one",
         };
         self.mount.join(base).join(format!("{}-{object}", self.round))

@@ -239,6 +239,7 @@ impl Client {
         sharing.next.set(sharing.next.get().max(self.env().now() + poll));
         sharing.poll.set(if granted { limits::CLAIM_POLL } else { (poll * 2).min(limits::CLAIM_POLL_MOST) });
         if granted {
+            self.inner.counters.shared();
             self.inner.leases.learn_share(asked, file.fid);
             self.inner.listen();
         }

@@ -9,6 +9,7 @@
 //! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by the room that the OSTs have.
 
 mod parts;
+mod scattered;
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,8 +25,14 @@ use forebay_proto::{
 use forebay_rpc::Call;
 
 use crate::{
-    Client, ClientResult, OpenFile, errors::Trouble, file::FileState, leases::Holds, limits, payload::Payload,
-    sharing::Outside, tasks::try_all,
+    Client, ClientResult, OpenFile,
+    errors::Trouble,
+    file::FileState,
+    leases::Holds,
+    limits,
+    payload::Payload,
+    sharing::Outside,
+    tasks::{all, try_all},
 };
 use parts::{Parts, Run};
 
@@ -52,7 +59,7 @@ pub(crate) struct Kept {
     /// The handle it was written through last.
     by: Option<OpenFile>,
     /// On their way: where they begin and end, in the order of their numbers.
-    sending: BTreeMap<u64, (u64, u64)>,
+    sending: BTreeMap<u64, Vec<(u64, u64)>>,
     next: u64,
 }
 
@@ -68,20 +75,25 @@ impl Kept {
 
     /// Something between `start` and `end` is kept, or on its way.
     fn touches(&self, start: u64, end: u64) -> bool {
-        let sending = |(from, to): &(u64, u64)| *from < end && start < *to;
-        self.parts.touches(start, end) || self.sending.values().any(sending)
+        self.parts.touches(start, end) || self.sending.values().any(|ranges| meets(ranges, start, end))
     }
 
     /// Something for the same place was sent before `number`, and is not there yet.
     fn has_to_wait(&self, number: u64) -> bool {
-        let Some((start, end)) = self.sending.get(&number) else { return false };
-        self.sending.range(..number).any(|(_, (other, other_end))| other < end && start < other_end)
+        let Some(ranges) = self.sending.get(&number) else { return false };
+        self.sending.range(..number).any(|(_, before)| ranges.iter().any(|(start, end)| meets(before, *start, *end)))
     }
 
     /// Everything that was on its way before `next` has arrived.
     fn has_sent(&self, next: u64) -> bool {
         self.sending.first_key_value().is_none_or(|(number, _)| *number >= next)
     }
+}
+
+/// One of `ranges`, which are in order, has a byte between `start` and `end`.
+fn meets(ranges: &[(u64, u64)], start: u64, end: u64) -> bool {
+    let next = ranges.partition_point(|(_, to)| *to <= start);
+    ranges.get(next).is_some_and(|(from, _)| *from < end)
 }
 
 /// What is to be done with a write.
@@ -312,20 +324,20 @@ impl Client {
         if kept.parts.is_empty() {
             self.inner.write_back.files.borrow_mut().remove(&file.fid);
         }
-        for run in runs {
+        if !runs.is_empty() {
             let by = by.clone().expect("somebody has written it");
             let number = kept.next;
             kept.next += 1;
-            kept.sending.insert(number, (run.offset, run.end()));
+            kept.sending.insert(number, runs.iter().map(|run| (run.offset, run.end())).collect());
             let client = self.clone();
-            drop(self.env().spawn(async move { client.send_run(by, number, run).await }));
+            drop(self.env().spawn(async move { client.send_batch(by, number, runs).await }));
         }
         // Its last handle may go with it.
         drop(kept);
         drop(by);
     }
 
-    async fn send_run(&self, by: OpenFile, number: u64, run: Run) {
+    async fn send_batch(&self, by: OpenFile, number: u64, runs: Vec<Run>) {
         let file = by.state().clone();
         let _busy = file.busy();
         loop {
@@ -335,8 +347,29 @@ impl Client {
             }
             arrived.await;
         }
-        let length = run.len();
-        let lost = match self.write_pieces(&by, run.offset, length, &Payload::from(run.parts)).await {
+        let length: usize = runs.iter().map(Run::len).sum();
+        let runs = Rc::new(runs);
+        if runs.len() == 1 || self.write_scattered(&by, &runs).await.is_err() {
+            // Each by itself: what of it there is room for, and where OSTs are missing.
+            let sends = (0..runs.len()).map(|index| {
+                let (client, by, runs) = (self.clone(), by.clone(), runs.clone());
+                async move {
+                    client.send_run(&by, &runs[index]).await;
+                    ClientResult::Ok(())
+                }
+            });
+            all(self.env(), sends).await;
+        }
+        file.kept.borrow_mut().sending.remove(&number);
+        let here = &self.inner.write_back;
+        here.bytes.set(here.bytes.get() - length as u64);
+        file.arrived.notify_waiters();
+        here.room.notify_waiters();
+    }
+
+    async fn send_run(&self, by: &OpenFile, run: &Run) {
+        let (file, length) = (by.state(), run.len());
+        let lost = match self.write_pieces(by, run.offset, length, &Payload::from(run.parts.clone())).await {
             Ok(written) if written == length => None,
             Ok(written) => Some((Errno::ENOSPC, format!("{} bytes could not be written", length - written))),
             Err(error) => Some((error.errno, error.to_string())),
@@ -346,11 +379,6 @@ impl Client {
             self.inner.lost_requests.set(self.inner.lost_requests.get() + 1);
             file.lose_as(errno, &reason);
         }
-        file.kept.borrow_mut().sending.remove(&number);
-        let here = &self.inner.write_back;
-        here.bytes.set(here.bytes.get() - length as u64);
-        file.arrived.notify_waiters();
-        here.room.notify_waiters();
     }
 
     /// Sees to it that nothing is kept for longer than [`limits::KEEP_TERM`].

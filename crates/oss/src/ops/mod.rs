@@ -28,9 +28,13 @@ use crate::Oss;
 /// Decodes a request and runs its operation.
 pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: Bytes) -> Result<Answer, ErrorReply> {
     match op {
-        Op::Write => {
+        Op::Write | Op::WritePieces => {
             let bytes = bulk.len() as u64;
-            let answer = write::run(oss, ctx, Decode::from_bytes(body)?, bulk).await?;
+            let request = match op {
+                Op::Write => write::one_piece(Decode::from_bytes(body)?),
+                _ => Decode::from_bytes(body)?,
+            };
+            let answer = write::run(oss, ctx, request, bulk).await?;
             ctx.target().note_write(bytes);
             Ok(answer)
         }

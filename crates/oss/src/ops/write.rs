@@ -1,52 +1,58 @@
 //! Write: bytes to the next free place of the device, then the index, in the order of transnos.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
-    Errno, ErrorReply, crc,
-    limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES},
-    message::{WriteObject, WriteReply},
+    Errno, ErrorReply, Transno, crc,
+    limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES, WRITE_PIECES},
+    message::{Piece, WriteObject, WritePieces, WriteReply},
 };
 use forebay_store::Fragment;
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Answer, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
 use crate::{ObjectRow, Oss};
 
-/// Runs a write.
-pub async fn run(oss: &Oss, ctx: &Context, request: WriteObject, bulk: Bytes) -> Result<Answer, ErrorReply> {
-    check(&request, &bulk)?;
+/// A write of one piece, as one of several.
+pub fn one_piece(request: WriteObject) -> WritePieces {
+    let WriteObject { object, offset, length, write_id, sums, file_bytes, attr_epoch } = request;
+    WritePieces { object, pieces: vec![Piece { offset, length }], write_id, sums, file_bytes, attr_epoch }
+}
+
+/// Runs a write. All pieces become visible at once, or none.
+pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) -> Result<Answer, ErrorReply> {
+    let parts = check(&request, &bulk)?;
     let row = oss.admissible(ctx, &request.object).await?;
     let fid = request.object.fid;
-    let whole = request.offset..request.offset + u64::from(request.length);
-    let aside = oss.set_aside_in(fid, row.as_ref(), &whole).await?;
-    let room = oss.store().reserve_from(u64::from(request.length), 1, aside).await.map_err(store_error)?;
+    let mut aside = 0;
+    for part in &parts {
+        aside += oss.set_aside_in(fid, row.as_ref(), &part.range()).await?;
+    }
+    let room = oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await.map_err(store_error)?;
     let ticket = ctx.admit();
-    let kept = kept_bytes(ctx, row.as_ref(), &request, &ticket);
-    let change = Change {
-        fid: request.object.fid,
-        epoch: Some(request.object.truncate_epoch),
-        extents: Some(request.offset..request.offset + kept),
-    };
-    let placed = match kept {
+    let end = kept_end(ctx, row.as_ref(), &request, &ticket);
+    let parts: Vec<Part> = parts.into_iter().filter_map(|part| part.until(end, &request)).collect();
+    let written: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
+    let whole = written.first().map_or(0, |first| first.start)..written.last().map_or(0, |last| last.end);
+    let change = Change { fid, epoch: Some(request.object.truncate_epoch), extents: Some(whole.clone()) };
+    let fragments: Vec<Fragment> = parts.into_iter().map(|part| part.fragment(&request, ticket.transno())).collect();
+    let placed = match fragments.len() {
         0 => None,
-        _ => {
-            let fragment = fragment(&request, bulk, kept, ticket.transno());
-            Some(oss.store().place(room, vec![fragment]).await.map_err(store_error)?)
-        }
+        _ => Some(oss.store().place(room, fragments).await.map_err(store_error)?),
     };
     let now_ns = oss.now_ns();
     change
         .apply(oss, ctx, ticket, move |txn, row| {
             if let Some(placed) = placed {
-                let written = request.offset..request.offset + kept;
                 let mut filled = 0;
-                for part in row.aside.within(&written) {
+                for part in written.iter().flat_map(|written| row.aside.within(written)) {
                     filled += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
                 }
                 row.aside.fill(filled);
                 txn.insert(placed).map_err(store_error)?;
-                row.object_bytes = row.object_bytes.max(request.offset + kept);
+                row.object_bytes = row.object_bytes.max(whole.end);
                 row.file_bytes = row.file_bytes.max(request.file_bytes);
             }
             row.touch(request.attr_epoch, now_ns);
@@ -55,75 +61,106 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WriteObject, bulk: Bytes) ->
         .await
 }
 
-/// Lengths that agree, and bytes that are what their writer summed.
-fn check(request: &WriteObject, bulk: &Bytes) -> Result<(), ErrorReply> {
-    let length = request.length as usize;
-    if length == 0 || length > BULK_BYTES || bulk.len() != length {
+/// A piece with its bytes and their sums.
+struct Part {
+    offset: u64,
+    data: Bytes,
+    sums: Vec<u64>,
+}
+
+impl Part {
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.data.len() as u64
+    }
+
+    /// What of it lies before `end`.
+    fn until(self, end: u64, request: &WritePieces) -> Option<Self> {
+        let kept = end.saturating_sub(self.offset).min(self.data.len() as u64);
+        if kept == self.data.len() as u64 {
+            return Some(self);
+        }
+        // A clipped replay cuts its last block, which was verified whole in `check`.
+        let data = self.data.slice(..kept as usize);
+        let sums = sums(request, self.offset, &data).collect();
+        (kept > 0).then_some(Self { data, sums, ..self })
+    }
+
+    fn fragment(self, request: &WritePieces, version: Transno) -> Fragment {
+        Fragment {
+            fid: request.object.fid,
+            offset: self.offset,
+            data: self.data,
+            write_id: request.write_id,
+            version,
+            generation: request.object.layout_generation,
+            sums: self.sums,
+        }
+    }
+}
+
+/// Block sums of `data` at `offset`.
+fn sums<'a>(request: &'a WritePieces, offset: u64, data: &'a [u8]) -> impl Iterator<Item = u64> + 'a {
+    crc::blocks(offset, data.len() as u64, BLOCK_BYTES).map(move |(block, length)| {
+        let at = (block - offset) as usize;
+        crc::block_sum(request.object.fid, block, request.write_id, &data[at..at + length as usize])
+    })
+}
+
+/// Lengths that agree, and bytes that are what their writer summed: the pieces with theirs.
+fn check(request: &WritePieces, bulk: &Bytes) -> Result<Vec<Part>, ErrorReply> {
+    let length: usize = request.pieces.iter().map(|piece| piece.length as usize).sum();
+    if length == 0 || length > BULK_BYTES || bulk.len() != length || request.pieces.len() > WRITE_PIECES {
         return Err(ErrorReply::new(Errno::EINVAL, format!("a write of {length} bytes came with {}", bulk.len())));
     }
-    if request.offset.checked_add(length as u64).is_none_or(|end| end > FILE_BYTES) {
-        return Err(ErrorReply::new(
-            Errno::EFBIG,
-            format!("a write at {} ends beyond the largest file", request.offset),
-        ));
-    }
-    let mut sums = request.sums.iter();
-    for (offset, length) in crc::blocks(request.offset, length as u64, BLOCK_BYTES) {
-        let at = (offset - request.offset) as usize;
-        let got = crc::block_sum(request.object.fid, offset, request.write_id, &bulk[at..at + length as usize]);
-        match sums.next() {
-            Some(expected) if *expected == got || planted(Bug::WriteSumSkipped) => {}
-            Some(expected) => {
-                return Err(ErrorReply::new(
-                    Errno::EPROTO,
-                    format!(
-                        "{}: block at {offset} arrived damaged: its writer summed {expected:#018x}, here it is {got:#018x}",
-                        request.object.fid
-                    ),
-                ));
-            }
-            None => return Err(ErrorReply::new(Errno::EPROTO, "a write came with too few block sums")),
+    let (mut parts, mut before, mut at, mut rest) = (Vec::new(), 0, 0, &request.sums[..]);
+    for Piece { offset, length } in &request.pieces {
+        let Some(end) = offset.checked_add(u64::from(*length)).filter(|end| *end <= FILE_BYTES) else {
+            return Err(ErrorReply::new(Errno::EFBIG, format!("a write at {offset} ends beyond the largest file")));
+        };
+        if *length == 0 || *offset < before {
+            return Err(ErrorReply::new(Errno::EINVAL, "a write of pieces that are empty, or not in order"));
         }
+        before = end;
+        let data = bulk.slice(at..at + *length as usize);
+        at += *length as usize;
+        let sums = check_sums(request, *offset, &data, &mut rest)?;
+        parts.push(Part { offset: *offset, data, sums });
     }
-    match sums.next() {
-        Some(_) => Err(ErrorReply::new(Errno::EPROTO, "a write came with too many block sums")),
-        None => Ok(()),
+    if rest.is_empty() {
+        Ok(parts)
+    } else {
+        Err(ErrorReply::new(Errno::EPROTO, "a write came with too many block sums"))
     }
 }
 
-/// How much of the write counts: all of it, unless it is a replay of before a truncate that has been applied already.
-fn kept_bytes(ctx: &Context, row: Option<&ObjectRow>, request: &WriteObject, ticket: &forebay_target::Ticket) -> u64 {
-    let length = u64::from(request.length);
+/// Takes the sums of one piece from the front of `rest`.
+fn check_sums(request: &WritePieces, offset: u64, data: &Bytes, rest: &mut &[u64]) -> Result<Vec<u64>, ErrorReply> {
+    let mut checked = Vec::new();
+    for got in sums(request, offset, data) {
+        let Some((expected, more)) = rest.split_first() else {
+            return Err(ErrorReply::new(Errno::EPROTO, "a write came with too few block sums"));
+        };
+        if *expected != got && !planted(Bug::WriteSumSkipped) {
+            let block = (offset / BLOCK_BYTES + checked.len() as u64) * BLOCK_BYTES;
+            let (fid, block) = (request.object.fid, block.max(offset));
+            let words = format!(
+                "{fid}: block at {block} arrived damaged: its writer summed {expected:#018x}, here it is {got:#018x}"
+            );
+            return Err(ErrorReply::new(Errno::EPROTO, words));
+        }
+        checked.push(*expected);
+        *rest = more;
+    }
+    Ok(checked)
+}
+
+/// Up to where the write counts: all of it, unless it is a replay of before a truncate that has been applied already.
+fn kept_end(ctx: &Context, row: Option<&ObjectRow>, request: &WritePieces, ticket: &Ticket) -> u64 {
     match row {
         Some(row) if is_superseded(ctx, Some(row), request.object.truncate_epoch, ticket.transno()) => {
-            row.truncated_bytes.saturating_sub(request.offset).min(length)
+            row.truncated_bytes
         }
-        _ => length,
-    }
-}
-
-fn fragment(request: &WriteObject, bulk: Bytes, kept: u64, version: forebay_proto::Transno) -> Fragment {
-    let fid = request.object.fid;
-    let data = bulk.slice(..kept as usize);
-    // A clipped replay cuts its last block, which was verified whole in `check`.
-    let sums = if kept == u64::from(request.length) {
-        request.sums.clone()
-    } else {
-        crc::blocks(request.offset, kept, BLOCK_BYTES)
-            .map(|(offset, length)| {
-                let at = (offset - request.offset) as usize;
-                crc::block_sum(fid, offset, request.write_id, &data[at..at + length as usize])
-            })
-            .collect()
-    };
-    Fragment {
-        fid,
-        offset: request.offset,
-        data,
-        write_id: request.write_id,
-        version,
-        generation: request.object.layout_generation,
-        sums,
+        _ => u64::MAX,
     }
 }
 
@@ -133,24 +170,33 @@ mod tests {
 
     use super::*;
 
-    fn request(bytes: &[u8]) -> WriteObject {
+    /// Two pieces of the same bytes.
+    fn request(bytes: &[u8]) -> WritePieces {
         let object = ObjectRef { fid: Fid { high: 0, low: 77 }, layout_generation: 1, truncate_epoch: 0 };
         let write_id = WriteId { client: 1, sequence: 2 };
-        let sums = crc::blocks(100, bytes.len() as u64, BLOCK_BYTES)
-            .map(|(o, l)| crc::block_sum(object.fid, o, write_id, &bytes[(o - 100) as usize..(o - 100 + l) as usize]))
-            .collect();
-        let length = bytes.len() as u32;
-        WriteObject { object, offset: 100, length, write_id, sums, file_bytes: 0, attr_epoch: 0 }
+        let (one, other) = bytes.split_at(100_000.min(bytes.len()));
+        let piece = |offset: u64, bytes: &[u8]| Piece { offset, length: bytes.len() as u32 };
+        let pieces = vec![piece(100, one), piece(300_000, other)];
+        let request = WritePieces { object, pieces, write_id, sums: Vec::new(), file_bytes: 0, attr_epoch: 0 };
+        let sums = sums(&request, 100, one).chain(sums(&request, 300_000, other)).collect();
+        WritePieces { sums, ..request }
+    }
+
+    fn errno(request: &WritePieces, bytes: &Bytes) -> Option<Errno> {
+        check(request, bytes).err().map(|error| error.errno)
     }
 
     #[test]
     fn bytes_that_are_not_what_was_summed_are_refused() {
         let bytes: Bytes = vec![7u8; 150_000].into();
-        assert_eq!(check(&request(&bytes), &bytes), Ok(()));
-        let mut damaged = bytes.to_vec();
-        damaged[149_999] ^= 1;
-        assert_eq!(check(&request(&bytes), &damaged.into()).unwrap_err().errno, Errno::EPROTO);
-        let elsewhere = WriteObject { offset: 164, ..request(&bytes) };
+        assert_eq!(errno(&request(&bytes), &bytes), None);
+        for at in [0, 99_999, 100_000, 149_999] {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 1;
+            assert_eq!(errno(&request(&bytes), &damaged.into()), Some(Errno::EPROTO), "{at}");
+        }
+        let mut elsewhere = request(&bytes);
+        elsewhere.pieces[1].offset += 64;
         assert!(check(&elsewhere, &bytes).is_err());
     }
 
@@ -158,10 +204,32 @@ mod tests {
     fn lengths_and_numbers_of_sums_must_agree() {
         let bytes: Bytes = vec![7u8; 150_000].into();
         let good = request(&bytes);
-        assert!(check(&WriteObject { length: 1, ..good.clone() }, &bytes).is_err());
-        assert!(check(&WriteObject { sums: good.sums[1..].to_vec(), ..good.clone() }, &bytes).is_err());
+        assert!(check(&WritePieces { sums: good.sums[1..].to_vec(), ..good.clone() }, &bytes).is_err());
+        assert!(check(&WritePieces { sums: good.sums[..3].to_vec(), ..good.clone() }, &bytes).is_err());
         let more = [&good.sums[..], &[0]].concat();
-        assert!(check(&WriteObject { sums: more, ..good.clone() }, &bytes).is_err());
-        assert!(check(&WriteObject { offset: u64::MAX - 5, ..good }, &bytes).is_err());
+        assert!(check(&WritePieces { sums: more, ..good.clone() }, &bytes).is_err());
+        let with = |change: fn(&mut Vec<Piece>)| {
+            let mut bad = good.clone();
+            change(&mut bad.pieces);
+            errno(&bad, &bytes)
+        };
+        assert_eq!(with(|pieces| pieces[0].length = 1), Some(Errno::EINVAL));
+        assert_eq!(with(|pieces| pieces[1].offset = u64::MAX - 5), Some(Errno::EFBIG));
+        assert_eq!(with(|pieces| pieces[1].offset = 100_099), Some(Errno::EINVAL), "they overlap");
+        assert_eq!(with(|pieces| pieces.push(Piece { offset: 400_000, length: 0 })), Some(Errno::EINVAL));
+        assert_eq!(with(Vec::clear), Some(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_replay_of_before_a_truncate_is_clipped_piece_by_piece() {
+        let bytes: Bytes = vec![7u8; 150_000].into();
+        let request = request(&bytes);
+        for (end, lengths) in [(u64::MAX, vec![100_000, 50_000]), (300_010, vec![100_000, 10]), (70_100, vec![70_000])]
+        {
+            let parts = check(&request, &bytes).expect("it is good");
+            let kept: Vec<Part> = parts.into_iter().filter_map(|part| part.until(end, &request)).collect();
+            assert_eq!(kept.iter().map(|part| part.data.len()).collect::<Vec<_>>(), lengths);
+            assert!(kept.iter().all(|part| part.sums == sums(&request, part.offset, &part.data).collect::<Vec<_>>()));
+        }
     }
 }

@@ -178,4 +178,6 @@ operations! {
     MapObject = 138, Read, MapObject -> MapReply;
     /// Sets room aside for a range that is to be written.
     Allocate = 139, Modify, Allocate -> AllocateReply;
+    /// Writes bytes of one object in several places.
+    WritePieces = 140, Modify, WritePieces -> WriteReply;
 }

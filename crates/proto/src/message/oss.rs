@@ -35,6 +35,34 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// As [`WriteObject`], in several places: the bulk has their bytes one after another.
+    pub struct WritePieces {
+        /// Where.
+        pub object: ObjectRef,
+        /// In order, apart; their lengths add up to the bulk's.
+        pub pieces: Vec<Piece>,
+        /// Chosen by the writer.
+        pub write_id: WriteId,
+        /// Block sums of each piece, one piece after another.
+        pub sums: Vec<u64>,
+        /// As in [`WriteObject`].
+        pub file_bytes: u64,
+        /// As in [`WriteObject`].
+        pub attr_epoch: u64,
+    }
+}
+
+wire_struct! {
+    /// Bytes of an object, one after another.
+    pub struct Piece {
+        /// First.
+        pub offset: u64,
+        /// How many.
+        pub length: u32,
+    }
+}
+
+wire_struct! {
     /// The bytes are visible.
     pub struct WriteReply {
         /// The file's size at stripe 0's target; elsewhere 0.

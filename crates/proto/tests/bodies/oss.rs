@@ -6,7 +6,9 @@ use crate::sample::{Numbers, Samples};
 
 pub fn add(samples: &mut Samples) {
     let n = &mut Numbers::default();
-    samples.exchange(vec![write()], vec![WriteReply { file_bytes: n.u64(), mtime_ns: n.i64() }]);
+    let written = WriteReply { file_bytes: n.u64(), mtime_ns: n.i64() };
+    samples.exchange(vec![write()], vec![written.clone()]);
+    samples.exchange(vec![write_pieces()], vec![written]);
     samples.exchange(vec![ReadObject { object: object(n), offset: n.u64(), length: n.u32() }], vec![read_reply()]);
 
     let n = &mut Numbers::default();
@@ -54,6 +56,19 @@ fn write() -> WriteObject {
         object: object(n),
         offset: n.u64(),
         length: n.u32(),
+        write_id: n.write_id(),
+        sums: vec![n.u64(), n.u64(), n.u64()],
+        file_bytes: n.u64(),
+        attr_epoch: n.u64(),
+    }
+}
+
+fn write_pieces() -> WritePieces {
+    let n = &mut Numbers::default();
+    let piece = |n: &mut Numbers| Piece { offset: n.u64(), length: n.u32() };
+    WritePieces {
+        object: object(n),
+        pieces: vec![piece(n), piece(n)],
         write_id: n.write_id(),
         sums: vec![n.u64(), n.u64(), n.u64()],
         file_bytes: n.u64(),

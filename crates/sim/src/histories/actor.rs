@@ -101,6 +101,17 @@ impl Actor {
         }
     }
 
+    /// Writes to a file, and keeps it open.
+    pub async fn run_kept_open(&mut self, object: u32, ask: Ask) -> Result<(), Stop> {
+        let (fid, kind) = (self.stage.fids[object as usize], self.stage.kinds[object as usize]);
+        let Ask::Bytes(ask, _) = ask else { unreachable!("it is about bytes") };
+        let file = self.opened(object, fid).await?;
+        let note = self.begin(object, Ask::Bytes(ask.clone(), None));
+        let answer = self.bytes(&file, Some(&file), kind, &ask).await?;
+        self.end(note, Ask::Bytes(ask, Some(answer)));
+        Ok(())
+    }
+
     /// Closes what is open.
     pub async fn finish(&mut self) -> Result<(), Stop> {
         for (_, file) in std::mem::take(&mut self.open) {
@@ -284,7 +295,7 @@ impl Actor {
                 Answer::Done
             }
             Ask::Read => {
-                let most = if kind == Kind::Striped { STRIPED_BYTES } else { WHOLE_BYTES };
+                let most = if matches!(kind, Kind::Striped | Kind::Shared) { STRIPED_BYTES } else { WHOLE_BYTES };
                 let seen = client.read(file, 0, most).await?;
                 Answer::Cells(stamp::cells(&seen, bytes).map_err(Stop::Wrong)?)
             }

@@ -58,6 +58,8 @@ pub struct HistoryReport {
     pub seed: u64,
     /// What was judged.
     pub summary: Summary,
+    /// Shares that clients were granted of files that they write together.
+    pub shares: u64,
     /// Faults by kind.
     pub faults: BTreeMap<Trouble, u64>,
     /// Hash of the trace: equal for equal seeds.
@@ -122,6 +124,7 @@ struct Run {
     stations: Vec<Station>,
     counts: RefCell<BTreeMap<Trouble, u64>>,
     failure: Rc<RefCell<Option<String>>>,
+    shares: Rc<Cell<u64>>,
 }
 
 impl Run {
@@ -149,6 +152,7 @@ impl Run {
             stations,
             counts: RefCell::default(),
             failure: Rc::default(),
+            shares: Rc::default(),
         }
     }
 
@@ -178,7 +182,8 @@ impl Run {
         }
         let (seed, trace_hash) = (self.sim.seed(), self.sim.trace_hash());
         let virtual_time = Duration::from_nanos(self.sim.now().0);
-        Ok(HistoryReport { seed, summary, faults: self.counts.borrow().clone(), trace_hash, virtual_time })
+        let (shares, faults) = (self.shares.get(), self.counts.borrow().clone());
+        Ok(HistoryReport { seed, summary, shares, faults, trace_hash, virtual_time })
     }
 
     fn actor(&self, node: NodeId, client: &Client, stage: &Rc<Stage>, notes: &Notes) -> Actor {
@@ -227,7 +232,9 @@ impl Run {
         let (workers, stage, notes) = (station.workers.clone(), stage.clone(), notes.clone());
         let (failure, may_fail, broken) = (self.failure.clone(), station.may_fail.clone(), station.broken.clone());
         workers.iter().for_each(|worker| worker.done.set(false));
-        let (mounted, above) = (station.client.clone(), station.has_kernel);
+        let (mounted, above, shares) = (station.client.clone(), station.has_kernel, self.shares.clone());
+        let begins = (workers.len() * self.stations.len()) as u32;
+        let begins = workers.iter().all(|worker| worker.left.get() == self.options.operations).then_some(begins);
         env.clone().spawn(async move {
             let last = mounted.borrow().clone();
             let client = match last {
@@ -243,11 +250,24 @@ impl Run {
                 let (env, client, notes, stage) = (env.clone(), client.clone(), notes.clone(), stage.clone());
                 let kernel = kernel.clone();
                 let (failure, may_fail, broken) = (failure.clone(), may_fail.clone(), broken.clone());
+                let shares = shares.clone();
                 let shard = env.clone();
                 shard.spawn(async move {
                     let open = Default::default();
                     let mut actor = Actor { env, client, kernel, notes, stage, worker: worker.number, open };
-                    match work(&mut actor, &worker).await {
+                    let before = actor.client.stats().shares;
+                    let worked = match begins {
+                        Some(workers) => write_in_turn(&mut actor, &worker, workers).await,
+                        None => Ok(()),
+                    };
+                    if worker.number % 2 == 0 {
+                        shares.set(shares.get() + actor.client.stats().shares - before);
+                    }
+                    let worked = match worked {
+                        Ok(()) => work(&mut actor, &worker).await,
+                        failed => failed,
+                    };
+                    match worked {
                         Ok(()) => worker.done.set(true),
                         Err(Stop::Failed(_)) if may_fail.get() => broken.set(true),
                         Err(stop) => note(&failure, format!("worker {}: {stop}", worker.number)),
@@ -390,6 +410,17 @@ impl Run {
         let failure = self.failure.borrow().clone();
         failure.or(trouble).map_or(Ok(()), Err)
     }
+}
+
+/// All workers write records of one file, each its own: so that clients share it, whatever happens to them meanwhile.
+async fn write_in_turn(actor: &mut Actor, worker: &Worker, workers: u32) -> Result<(), Stop> {
+    let run = worker.player.borrow_mut().run(workers);
+    for (object, ask) in run {
+        let pause_us = 5000 + worker.player.borrow_mut().pause_us(PAUSE_US);
+        actor.env.sleep(Duration::from_micros(pause_us)).await;
+        actor.run_kept_open(object, ask).await?;
+    }
+    Ok(())
 }
 
 async fn work(actor: &mut Actor, worker: &Worker) -> Result<(), Stop> {

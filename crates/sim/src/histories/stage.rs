@@ -32,7 +32,7 @@ impl Stage {
 }
 
 async fn make_file(client: &Client, root: Fid, name: &[u8], kind: Kind) -> ClientResult<Fid> {
-    let stripes = if matches!(kind, Kind::Striped | Kind::Log) { 2 } else { 1 };
+    let stripes = if matches!(kind, Kind::Striped | Kind::Shared | Kind::Log) { 2 } else { 1 };
     let part = |end, stripe_count| {
         let (stripe_bytes, stripe_index, pool) = (STRIPE_BYTES, u32::MAX, String::new());
         ComponentSpec { end, stripe_count, stripe_bytes, stripe_index, pool }
