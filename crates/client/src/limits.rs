@@ -42,6 +42,8 @@ pub const ASK_FOR_DATA_PAUSE: Duration = Duration::from_secs(1);
 pub const TRACK_WRITES: u64 = 4;
 /// A handle through which nothing was written for this long is not expected to write.
 pub const TRACK_TERM: Duration = Duration::from_secs(1);
+/// How long the other handles of a file that may write have to begin, before what is expected of one is claimed.
+pub const TRACK_WAIT: Duration = Duration::from_millis(200);
 /// How soon a claim is repeated that was not granted; twice as long each time, up to [`CLAIM_POLL_MOST`].
 pub const CLAIM_POLL: Duration = Duration::from_millis(20);
 /// See [`CLAIM_POLL`].

@@ -148,20 +148,25 @@ impl Sharing {
             .or_insert_with(|| Track::new(offset, length, now));
     }
 
-    /// What all handles that are in use are expected to write, if it is known of all.
-    fn expected(&self, now: Time) -> Option<Vec<Pieces>> {
+    /// What all handles that are in use are expected to write, if it is known of all. There are so many that `may` be: those
+    /// through which nothing was written yet have a moment to begin.
+    fn expected(&self, may: usize, now: Time) -> Option<Vec<Pieces>> {
         let tracks = self.tracks.borrow();
+        let settled = |track: &Track| now.since(track.since) >= limits::TRACK_WAIT;
+        if tracks.len() < may && !tracks.values().any(settled) {
+            return None;
+        }
         let active = tracks.values().filter(|track| now.since(track.at) < limits::TRACK_TERM);
         let expected = active.map(Track::expected).collect::<Option<Vec<Pieces>>>()?;
         (1..=CLAIM_PIECES).contains(&expected.len()).then_some(expected)
     }
 
     /// Binds this client to what it is expected to write, if that can be now. False if it is not bound.
-    fn bind(&self, now: Time) -> bool {
+    fn bind(&self, may: usize, now: Time) -> bool {
         if self.is_bound() {
             return true;
         }
-        let Some(expected) = self.expected(now).filter(|_| self.outside.get() == 0) else { return false };
+        let Some(expected) = self.expected(may, now).filter(|_| self.outside.get() == 0) else { return false };
         if !self.writing.borrow().values().all(|(start, end)| covers(&expected, *start, end - start)) {
             return false;
         }
@@ -213,7 +218,7 @@ impl Client {
             return;
         }
         // What is on its way from before need not lie in what is claimed now.
-        if (sharing.is_bound() || state.kept.borrow().is_clean()) && sharing.bind(now) {
+        if (sharing.is_bound() || state.kept.borrow().is_clean()) && sharing.bind(state.writers.get(), now) {
             sharing.asking.set(true);
             // Its close waits for the answer.
             let (client, file, busy) = (self.clone(), state.clone(), state.busy());

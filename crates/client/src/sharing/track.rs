@@ -14,14 +14,15 @@ pub struct Track {
     stride: u64,
     last: u64,
     writes: u64,
-    /// When the last one began.
+    /// When the first of them began, and the last.
+    pub since: Time,
     pub at: Time,
 }
 
 impl Track {
     /// Of a handle through which `length` bytes are written at `offset`, first of all.
     pub fn new(offset: u64, length: u64, at: Time) -> Self {
-        Self { start: offset, length, stride: 0, last: offset, writes: 1, at }
+        Self { start: offset, length, stride: 0, last: offset, writes: 1, since: at, at }
     }
 
     /// The next write.
