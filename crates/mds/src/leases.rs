@@ -368,6 +368,7 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_proto::message::Pieces;
     use std::time::Duration;
 
     const A: SessionId = SessionId(1);
@@ -488,5 +489,46 @@ mod tests {
         assert!(!leases.is_in_the_way(B, fid(5), Use::Changes) && leases.is_in_the_way(B, fid(6), Use::Shows));
         leases.forget(A);
         assert!(!leases.is_in_the_way(B, fid(6), Use::Shows) && leases.counters().0 == 0);
+    }
+
+    /// Two that share the data of a file, by their claims.
+    fn shared() -> Leases {
+        let mut leases = Leases::default();
+        for (session, start) in [(A, 0), (B, 10)] {
+            leases.heard(session, at(1000));
+            let pieces = vec![Pieces { start, length: 10, stride: 20, count: 9 }];
+            assert!(leases.claims.claim(session, fid(5), pieces) && leases.is_share_free(fid(5)));
+        }
+        leases.grant_data(A, fid(5));
+        leases.grant_data(B, fid(5));
+        leases
+    }
+
+    #[test]
+    fn who_shares_the_data_waits_for_nobody_else_who_does_and_all_others_wait_for_all() {
+        let mut leases = shared();
+        let (wanted, third) = (uses(fid(5), Use::Changes), SessionId(3));
+        assert!(!leases.is_in_the_way(A, fid(5), Use::Changes) && leases.is_in_the_way(third, fid(5), Use::Shows));
+        assert_eq!(leases.recall(A, &wanted, at(1100)), None);
+        assert!(leases.recall(third, &wanted, at(1100)).is_some() && !leases.is_share_free(fid(5)));
+        for session in [A, B] {
+            assert!(leases.is_in_the_way(third, fid(5), Use::Shows));
+            let flushed = leases.recalls(session).data;
+            leases.acknowledge(session, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed });
+        }
+        assert_eq!(leases.recall(third, &wanted, at(1200)), None);
+    }
+
+    #[test]
+    fn who_takes_a_claim_back_waits_for_the_others_whatever_it_holds_itself() {
+        let mut leases = shared();
+        leases.claims.end(A, fid(5));
+        assert!(leases.recall_from_others(A, fid(5), at(1100)).is_some());
+        assert!(!leases.is_share_free(fid(5)), "one of its holders has no claim");
+        let flushed = leases.recalls(B).data;
+        leases.acknowledge(B, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed });
+        assert!(leases.recall_from_others(A, fid(5), at(1200)).is_none() && leases.recalls(A).data.is_empty());
+        leases.forget(A);
+        assert!(leases.is_share_free(fid(5)) && !leases.claims.has(A, fid(5)));
     }
 }
