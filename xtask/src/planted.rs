@@ -57,6 +57,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         RecallIgnored | FlushedBeforeSent | FidReused => {
             &["forebay_client", "leases", "write_back", "disasters", "histories"]
         }
+        ClaimNotTakenBack | SharesNotRecalled | ClaimEndNotAwaited | MeetingClaimsShared => {
+            &["forebay_mds", "sharing", "histories"]
+        }
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {
             &["forebay_mds", "crashes", "fsck", "locks", "write_back", "disasters", "histories"]
         }

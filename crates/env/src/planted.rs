@@ -82,6 +82,14 @@ bugs! {
     RecallIgnored = "recall-ignored",
     /// A client says that it has sent what it kept back, and has not.
     FlushedBeforeSent = "flushed-before-sent",
+    /// A client that claimed its places in a file looks at others without taking the claim back.
+    ClaimNotTakenBack = "claim-not-taken-back",
+    /// A file of which several keep something back is opened without a recall.
+    SharesNotRecalled = "shares-not-recalled",
+    /// A claim that is taken back is answered before others have sent what they keep back.
+    ClaimEndNotAwaited = "claim-end-not-awaited",
+    /// Claims count as apart wherever they lie.
+    MeetingClaimsShared = "meeting-claims-shared",
     /// A client gives an object id to two files.
     FidReused = "fid-reused",
     /// The MDT grants what an evicted client held before it is fenced.

@@ -1,5 +1,6 @@
 //! Claims at work: who may keep back what it writes to a file that others have open, and how that ends.
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Decode, Errno, ErrorReply, Fid, SessionId,
     limits::CLAIM_PIECES,
@@ -16,7 +17,9 @@ impl Mds {
         let session = ctx.session();
         if pieces.is_empty() {
             self.memory.borrow_mut().kept.claims.end(session, fid);
-            self.have_sent(session, fid).await;
+            if !planted(Bug::ClaimEndNotAwaited) {
+                self.have_sent(session, fid).await;
+            }
             return Ok(Answer::read(&ClaimReply { granted: false }));
         }
         if pieces.len() > CLAIM_PIECES || pieces.iter().any(|pieces| pieces.validate().is_err()) {

@@ -349,17 +349,21 @@ impl Run {
     /// A client goes: what its workers wrote last, it may have kept back. Whatever else is done with a file has it sent first.
     fn doubt(&self, station: &Station, notes: &Notes) {
         let numbers: Vec<u32> = station.workers.iter().map(|worker| worker.number).collect();
-        let mut sent: BTreeMap<u32, u64> = BTreeMap::new();
+        // Who was cut off for long may have lost it before: only the handles that were open then tell.
+        let cut_off = station.may_fail.get();
+        let mut sent: BTreeMap<(u32, Option<u32>), u64> = BTreeMap::new();
         for event in notes.borrow_mut().iter_mut().rev().filter(|event| numbers.contains(&event.worker)) {
             let Ask::Bytes(ask, Some(_)) = &event.ask else { continue };
+            let whose = (event.object, cut_off.then_some(event.worker));
             match ask {
-                file::Ask::Write { .. } if sent.get(&event.object).is_none_or(|begun| event.ended > *begun) => {
+                file::Ask::Write { .. } if sent.get(&whose).is_none_or(|begun| event.ended > *begun) => {
                     event.ended = u64::MAX;
                     event.ask = Ask::Bytes(ask.clone(), None);
                 }
                 file::Ask::Write { .. } => {}
+                file::Ask::Truncate(_) | file::Ask::Size if cut_off => {}
                 _ => {
-                    let latest = sent.entry(event.object).or_default();
+                    let latest = sent.entry(whose).or_default();
                     *latest = (*latest).max(event.begun);
                 }
             }
