@@ -187,11 +187,10 @@ impl Leases {
     /// Somebody else's lease on data does. Not of who has one too: what it asks for is needed to send what it keeps back, or
     /// has nothing to do with the bytes of others, or it has taken its claim back before.
     fn is_data_in_the_way(&self, session: SessionId, fid: Fid) -> bool {
-        let is_shared = || self.claims.apart(fid).is_some();
-        self.data.is_in_the_way(session, fid)
-            && !self.data.has(session, fid)
-            && !self.claims.has(session, fid)
-            && !(planted(Bug::SharesNotRecalled) && is_shared())
+        if planted(Bug::SharesNotRecalled) && self.claims.apart(fid).is_some() {
+            return false;
+        }
+        self.data.is_in_the_way(session, fid) && !self.data.has(session, fid) && !self.claims.has(session, fid)
     }
 
     /// Recalls what stands in the way of `session`. When the first of these leases ends by itself, or its holder has had time
