@@ -44,13 +44,13 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         JournalSumSkipped | JournalNotFlushed | AnchorNotFlushed | RecoveredNotFlushed | LastRedoSkipped
         | DataNotFlushed | WriteNotAwaited | FlushErrorIgnored | CheckpointNotFlushed | SlabReusedEarly
         | TombstonesSkipped | ReadSumSkipped => {
-            &["forebay_store", "crash_every_point", "faults", "basics", "slots", "fsck", "disasters", "histories"]
+            &["forebay_store", "faults", "basics", "slots", "fsck", "crash_every_point", "disasters", "histories"]
         }
         WriteSumSkipped | TruncateKeepsBytes | TruncateEpochIgnored => {
             &["forebay_oss", "objects", "layouts", "holes", "disasters", "histories"]
         }
         ReplyCacheDropped | FenceSkipped | OldIncarnationServed | ReplaysUnordered | ReplaysSkipped
-        | CommitLevelIgnored => &["forebay_target", "sessions", "recovery", "write_back", "disasters", "histories"],
+        | CommitLevelIgnored | CommitOnShareSkipped => &["forebay_target", "sessions", "recovery", "write_back", "disasters", "histories"],
         NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
             &["forebay_rpc", "hostile", "sessions", "recovery", "write_back", "disasters", "histories"]
         }

@@ -72,6 +72,8 @@ bugs! {
     ReplaysSkipped = "replays-skipped",
     /// Replies do not wait for the commit that was asked for.
     CommitLevelIgnored = "commit-level-ignored",
+    /// What others changed is shown, and built upon, before it is durable.
+    CommitOnShareSkipped = "commit-on-share-skipped",
     /// A client keeps nothing for replay.
     NothingKeptForReplay = "nothing-kept-for-replay",
     /// A client drops what a newer incarnation has not executed.
