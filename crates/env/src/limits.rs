@@ -37,6 +37,8 @@ pub const IO_PARTS: usize = 1024;
 pub const SMALL_FILE_BYTES: u64 = 64 << 20;
 /// Bytes of an unflushed simulated disk's cache; beyond, the oldest writes become durable, as in a real drive.
 pub const SIM_DISK_CACHE_BYTES: usize = 64 << 20;
+/// Bytes of a forgetful real disk that are in memory alone; beyond, the oldest go to the file, as in a real drive.
+pub const FORGETFUL_DISK_BYTES: usize = 64 << 20;
 /// Retransmission timeout of a lost simulated message.
 pub const SIM_RETRANSMIT: Duration = Duration::from_millis(200);
 /// Without passage for this long a simulated stream resets, and a connection attempt ends.

@@ -8,7 +8,8 @@ use super::{
     device::Device,
     device_queue::DeviceQueue,
     errors::file_error,
-    open::{self, OpenedDisk},
+    forgetful,
+    open::{self, Cache, OpenedDisk},
     plain,
     transfer::Request,
     uring::UringDevice,
@@ -38,16 +39,40 @@ pub(crate) struct RealWriteTicket(EnvResult<oneshot::Receiver<EnvResult<()>>>);
 
 /// Opens the disk, on a thread of its own: making a file may take long.
 pub(super) async fn open(path: &str, options: OpenDisk) -> EnvResult<Disk> {
+    let opened = open_aside(path, options, Cache::PastIt).await?;
+    let info = DiskInfo { bytes: opened.bytes };
+    Ok(disk(serve(path, opened)?, info, options))
+}
+
+/// As [`open`], a disk that forgets what was not flushed when this process is killed, by `seed`.
+pub(super) async fn open_forgetful(path: &str, options: OpenDisk, seed: u64) -> EnvResult<Disk> {
+    open_served(path, options, move |queue, opened| forgetful::serve(queue, opened, seed)).await
+}
+
+/// A disk that a thread serves through the page cache, which takes pieces that are no whole sectors of the device.
+pub(super) async fn open_served(
+    path: &str,
+    options: OpenDisk,
+    serve: impl FnOnce(&DeviceQueue, &OpenedDisk) + Send + 'static,
+) -> EnvResult<Disk> {
+    let opened = open_aside(path, options, Cache::Through).await?;
+    let info = DiskInfo { bytes: opened.bytes };
+    let server = serve_by_thread(path, move |queue| serve(queue, &opened))?;
+    Ok(disk(server, info, options))
+}
+
+async fn open_aside(path: &str, options: OpenDisk, cache: Cache) -> EnvResult<OpenedDisk> {
     let (opened, answer) = oneshot::channel();
     let name = path.to_string();
-    let open = move || drop(opened.send(open::open(&name, options)));
+    let open = move || drop(opened.send(open::open(&name, options, cache)));
     let thread = std::thread::Builder::new().name(thread_name(path)).spawn(open);
     drop(thread.map_err(|e| file_error(&format!("cannot start a thread to open the disk {path}"), &e))?);
-    let opened = answer.await.unwrap_or_else(|_| Err(ended(path)))?;
-    let info = DiskInfo { bytes: opened.bytes };
-    let server = serve(path, opened)?;
+    answer.await.unwrap_or_else(|_| Err(ended(path)))
+}
+
+fn disk(server: Server, info: DiskInfo, options: OpenDisk) -> Disk {
     let half = DiskHalf::Real(Rc::new(RealDisk { server, info, read_only: options.read_only }));
-    Ok(Disk::new(half, options.part))
+    Disk::new(half, options.part)
 }
 
 fn serve(path: &str, disk: OpenedDisk) -> EnvResult<Server> {
@@ -58,12 +83,16 @@ fn serve(path: &str, disk: OpenedDisk) -> EnvResult<Server> {
             Err(disk) => disk,
         },
     };
+    serve_by_thread(path, move |queue| plain::serve(queue, &disk))
+}
+
+fn serve_by_thread(path: &str, serve: impl FnOnce(&DeviceQueue) + Send + 'static) -> EnvResult<Server> {
     let doing = || format!("cannot start a thread for the disk {path}");
     let queue = Arc::new(DeviceQueue::new(path).map_err(|e| file_error(&doing(), &e))?);
     let thread_queue = queue.clone();
     let thread = std::thread::Builder::new().name(thread_name(path)).spawn(move || {
         let _abandon = AbandonQueue(&thread_queue);
-        plain::serve(&thread_queue, &disk);
+        serve(&thread_queue);
     });
     Ok(Server::Thread(queue, Some(thread.map_err(|e| file_error(&doing(), &e))?)))
 }

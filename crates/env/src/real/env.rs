@@ -10,7 +10,7 @@ use std::{
 
 use tokio::task::LocalSet;
 
-use super::{disk, files, net};
+use super::{Disks, disk, files, net};
 use crate::{
     Address, Disk, Env, EnvResult, FileLock, Listener, OpenDisk, Side, Stream, Task, Time, UnixTime, env::Half,
     sync::oneshot,
@@ -19,11 +19,12 @@ use crate::{
 /// Weak, because tasks hold their environment and the set holds the tasks.
 pub(crate) struct RealEnv {
     tasks: Weak<LocalSet>,
+    disks: Disks,
 }
 
 /// The environment of the shard that runs `tasks`.
-pub(super) fn shard(tasks: Weak<LocalSet>) -> Env {
-    Env { half: Half::Real(Rc::new(RealEnv { tasks })) }
+pub(super) fn shard(tasks: Weak<LocalSet>, disks: Disks) -> Env {
+    Env { half: Half::Real(Rc::new(RealEnv { tasks, disks })) }
 }
 
 impl RealEnv {
@@ -88,8 +89,9 @@ impl RealEnv {
         F::Output: Send + 'static,
     {
         let (done, value) = oneshot::channel();
+        let disks = self.disks;
         let thread = std::thread::Builder::new().name(name.to_string());
-        let started = thread.spawn(move || drop(done.send(super::run(main))));
+        let started = thread.spawn(move || drop(done.send(super::run_with(disks, main))));
         // The sender went with the closure: the receiver errs, as for a shard that was killed.
         if let Err(error) = started {
             self.log(&format!("cannot start shard {name}: {error}; raise the limit of processes (ulimit -u)"));
@@ -106,7 +108,10 @@ impl RealEnv {
     }
 
     pub(crate) async fn open_disk(&self, path: &str, options: OpenDisk) -> EnvResult<Disk> {
-        disk::open(path, options).await
+        match self.disks {
+            Disks::Keep => disk::open(path, options).await,
+            Disks::Forget => disk::open_forgetful(path, options, self.random_u64()).await,
+        }
     }
 
     pub(crate) fn read_file(&self, path: &str) -> EnvResult<Vec<u8>> {

@@ -16,6 +16,7 @@ mod disk;
 mod env;
 mod errors;
 mod files;
+mod forgetful;
 mod fuse_memory;
 mod fuse_ring;
 mod mem;
@@ -27,6 +28,7 @@ mod socket;
 mod tests;
 mod transfer;
 mod uring;
+mod volatile;
 
 use std::{future::Future, rc::Rc};
 
@@ -48,10 +50,29 @@ where
     M: FnOnce(Env) -> F,
     F: Future,
 {
+    run_with(Disks::Keep, main)
+}
+
+/// What happens, when this process is killed, to what was written to its disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Disks {
+    /// The kernel keeps it.
+    #[default]
+    Keep,
+    /// What was not flushed is lost, as in a power cut: for tests of crashes. At most 64 MiB of each disk are in memory.
+    Forget,
+}
+
+/// As [`run`], with such disks; those of the shards that it starts too.
+pub fn run_with<M, F>(disks: Disks, main: M) -> F::Output
+where
+    M: FnOnce(Env) -> F,
+    F: Future,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a shard needs an epoll and an eventfd descriptor");
     let tasks = Rc::new(tokio::task::LocalSet::new());
-    let env = env::shard(Rc::downgrade(&tasks));
+    let env = env::shard(Rc::downgrade(&tasks), disks);
     drop(tasks.spawn_local(busy_poll::run()));
     tasks.block_on(&runtime, async move { main(env).await })
 }

@@ -28,14 +28,22 @@ pub(super) struct OpenedDisk {
     pub(super) direct: bool,
 }
 
+/// What an open disk has to do with the page cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cache {
+    /// Nothing, where the file system can.
+    PastIt,
+    Through,
+}
+
 /// Opens, and makes if asked and missing. Blocks.
-pub(super) fn open(path: &str, options: OpenDisk) -> EnvResult<OpenedDisk> {
-    match (open_existing(path, options), options.create_bytes) {
+pub(super) fn open(path: &str, options: OpenDisk, cache: Cache) -> EnvResult<OpenedDisk> {
+    match (open_existing(path, options, cache), options.create_bytes) {
         (Err(e), Some(bytes)) if e.kind() == io::ErrorKind::NotFound => {
             check_size(path, bytes)?;
             let made = make(path, bytes, options.prewrite);
             made.map_err(|e| file_error(&format!("cannot make the disk file {path} of {bytes} bytes"), &e))?;
-            open_existing(path, options)
+            open_existing(path, options, cache)
         }
         (answer, _) => answer,
     }
@@ -82,7 +90,7 @@ fn check_not_empty(path: &str, opened: OpenedDisk) -> EnvResult<OpenedDisk> {
     Err(EnvError::new(EnvErrorKind::InvalidInput, message))
 }
 
-fn open_existing(path: &str, options: OpenDisk) -> io::Result<OpenedDisk> {
+fn open_existing(path: &str, options: OpenDisk, cache: Cache) -> io::Result<OpenedDisk> {
     let read_only = options.read_only;
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_dir() {
@@ -90,7 +98,12 @@ fn open_existing(path: &str, options: OpenDisk) -> io::Result<OpenedDisk> {
     }
     // On a block device O_EXCL refuses one that is mounted or open so elsewhere; of one in parts each is locked instead.
     let exclusive = if kind.is_block_device() && !read_only && options.part.is_none() { libc::O_EXCL } else { 0 };
-    let (file, direct) = open_direct(OpenOptions::new().read(true).write(!read_only), path, exclusive)?;
+    let mut flags = OpenOptions::new();
+    flags.read(true).write(!read_only);
+    let (file, direct) = match cache {
+        Cache::PastIt => open_direct(&mut flags, path, exclusive)?,
+        Cache::Through => (flags.custom_flags(exclusive).open(path)?, false),
+    };
     let bytes = if kind.is_block_device() { device_bytes(&file)? } else { file.metadata()?.len() };
     Ok(OpenedDisk { file, bytes: bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64, direct })
 }

@@ -55,7 +55,7 @@ fn call(disk: &OpenedDisk, transfer: &Transfer) -> io::Result<usize> {
 }
 
 /// Waits to be woken; an interruption counts as that.
-fn sleep(queue: &DeviceQueue) {
+pub(super) fn sleep(queue: &DeviceQueue) {
     let mut count = [0u8; 8];
     // SAFETY: eight writable bytes.
     unsafe { libc::read(queue.wake_fd(), count.as_mut_ptr().cast(), count.len()) };

@@ -43,6 +43,7 @@ mod trace;
 mod world;
 mod write_cache;
 
+pub(crate) use chance::Chance;
 pub use control::Sim;
 pub use cpu::{CpuCosts, MessageCost};
 pub use disk_model::{DiskModel, Fault};

@@ -4,7 +4,15 @@ use bytes::Bytes;
 
 use crate::{
     AlignedBuf, Disk, EnvErrorKind, EnvResult, OpenDisk, SECTOR_BYTES,
-    real::{self, device::Device, device_queue::DeviceQueue, open, plain, transfer::Request, uring::UringDevice},
+    real::{
+        self,
+        device::Device,
+        device_queue::DeviceQueue,
+        open::{self, Cache},
+        plain,
+        transfer::Request,
+        uring::UringDevice,
+    },
     sync::oneshot,
     testing::scratch_dir,
 };
@@ -97,7 +105,8 @@ fn io_uring_and_plain_system_calls_do_the_same() {
     real::run(|env| async move {
         let dir = scratch_dir(&env);
         let queue = Arc::new(DeviceQueue::new("plain").unwrap());
-        let (thread_queue, disk) = (queue.clone(), open::open(&format!("{dir}/plain"), make(MIB)).unwrap());
+        let (thread_queue, disk) =
+            (queue.clone(), open::open(&format!("{dir}/plain"), make(MIB), Cache::PastIt).unwrap());
         let thread = std::thread::spawn(move || plain::serve(&thread_queue, &disk));
         let plain = serve_by(|request| queue.submit(request)).await;
         queue.close();
@@ -107,7 +116,7 @@ fn io_uring_and_plain_system_calls_do_the_same() {
         expected[100..4096].fill(2);
         expected[4096..12288].fill(3);
         assert!(plain == expected);
-        let disk = open::open(&format!("{dir}/uring"), make(MIB)).unwrap();
+        let disk = open::open(&format!("{dir}/uring"), make(MIB), Cache::PastIt).unwrap();
         if let Ok(device) = UringDevice::start(Device::new("uring"), disk) {
             assert!(serve_by(|request| device.submit(request)).await == expected);
             device.close();
