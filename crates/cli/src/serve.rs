@@ -3,7 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use forebay_env::{Address, real};
+use forebay_env::{
+    Address,
+    real::{self, Disks},
+};
 
 use crate::{
     cluster::Cluster,
@@ -31,6 +34,23 @@ pub struct ServeArgs {
     pub recovery_window: Option<Duration>,
     #[command(flatten)]
     pub metrics: MetricsArgs,
+    #[command(flatten)]
+    pub disks: DisksArgs,
+}
+
+/// What the disks are like.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct DisksArgs {
+    /// For tests of crashes: what was not flushed to a disk is in this process's memory only, and SIGKILL is a power cut
+    #[arg(long, hide = true)]
+    pub forgetful_disks: bool,
+}
+
+impl DisksArgs {
+    /// For the environment.
+    pub fn disks(self) -> Disks {
+        if self.forgetful_disks { Disks::Forget } else { Disks::Keep }
+    }
 }
 
 /// Where to be asked for metrics.
@@ -57,7 +77,15 @@ impl MetricsArgs {
 pub fn run(args: &ServeArgs) -> CliResult {
     let stop = stop::requested();
     let (targets, metrics) = (plan(args)?, args.metrics.place()?);
-    real::run(|env| async move { server::serve_all(&env, targets, metrics, stop, announce).await })
+    real::run_with(args.disks.disks(), |env| async move {
+        if args.disks.forgetful_disks {
+            env.log(
+                "--forgetful-disks: for tests only. What is not flushed is lost when this process is killed, and at most \
+                 64 MiB of each disk are kept back",
+            );
+        }
+        server::serve_all(&env, targets, metrics, stop, announce).await
+    })
 }
 
 fn announce(ready: &[Ready], metrics: Option<&Address>) {

@@ -24,7 +24,7 @@ use crate::{
     metrics, mount, mounts,
     processes::{self, Background, PidFile, Starting},
     progress::{self, Counts},
-    serve,
+    serve::{self, DisksArgs},
     units::{parse_positive_size, show_bytes},
 };
 
@@ -89,6 +89,9 @@ pub struct UpArgs {
     /// Other machines may ask for metrics: --metrics takes addresses beyond loopback
     #[arg(long, requires = "metrics")]
     pub metrics_public: bool,
+    /// As `forebay serve` has it; of the servers that are started now, and not remembered.
+    #[command(flatten)]
+    pub disks: DisksArgs,
 }
 
 /// Brings it up and says where it is.
@@ -98,7 +101,7 @@ pub fn run(args: &UpArgs) -> CliResult {
     let _lock = Lock::take(&cluster)?;
     stop_stopped(&cluster)?;
     metrics.iter().try_for_each(|wanted| wanted.set(&mut cluster))?;
-    start_servers(&cluster)?;
+    start_servers(&cluster, args.disks)?;
     let said = match &metrics::of_cluster::urls(&cluster)[..] {
         [] => String::new(),
         urls => format!("; metrics at {}", urls.join(", ")),
@@ -359,11 +362,11 @@ fn stop_stopped(cluster: &Cluster) -> CliResult {
 }
 
 /// Starts every server process that does not run, and waits until all are ready.
-pub fn start_servers(cluster: &Cluster) -> CliResult {
+pub fn start_servers(cluster: &Cluster, disks: DisksArgs) -> CliResult {
     let mut starting = Vec::new();
     for (name, targets) in server_processes(cluster) {
         if PidFile::of(&cluster.run_dir(), &name).running().is_none() {
-            starting.push(start_server(cluster, &name, &targets)?);
+            starting.push(start_server(cluster, &name, &targets, disks)?);
         }
     }
     // All are started before the first is waited for: they recover side by side.
@@ -382,9 +385,15 @@ pub fn server_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)
 }
 
 /// Starts one server process.
-pub fn start_server(cluster: &Cluster, name: &str, targets: &[cluster::Target]) -> CliResult<Starting> {
+pub fn start_server(
+    cluster: &Cluster,
+    name: &str,
+    targets: &[cluster::Target],
+    disks: DisksArgs,
+) -> CliResult<Starting> {
     let map = cluster.dir.join(cluster::FILE);
     let mut args = vec!["serve".to_owned(), "--map".to_owned(), format::utf8(&map)?];
+    args.extend(disks.forgetful_disks.then(|| "--forgetful-disks".to_owned()));
     if let Some(address) = metrics::of_cluster::address(cluster, name)? {
         args.extend(["--metrics".to_owned(), metrics::plain(&address)]);
         args.extend(cluster.description.metrics_public.then(|| "--metrics-public".to_owned()));

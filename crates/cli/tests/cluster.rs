@@ -77,6 +77,21 @@ fn a_killed_server_is_seen_by_status_and_brought_back_by_up() {
     assert_ne!(after[1].to_string(), pid);
 }
 
+/// servers |power cut|
+#[test]
+fn servers_whose_disks_forget_say_so_and_come_back_after_a_power_cut() {
+    let scratch = Scratch::new("forgetful");
+    let up = Up::new(&scratch, &["--forgetful-disks"]);
+    let pid = pids(&up.status())[0].to_string();
+    let log = std::fs::read_to_string(format!("{}/log/servers.log", scratch.path())).expect("a log");
+    assert!(log.contains("--forgetful-disks: for tests only"), "{log}");
+    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().expect("kill runs").success());
+    assert!(up.again(&[]).status.success(), "with ordinary disks this time");
+    assert!(up.status()["targets"].as_array().expect("targets").iter().all(|target| target["state"] == "serving"));
+    let help = forebay().args(["serve", "--help"]).output().expect("it runs");
+    assert!(!String::from_utf8_lossy(&help.stdout).contains("forgetful"), "it is for tests");
+}
+
 #[test]
 fn down_stops_cleanly_and_what_was_up_comes_up_again() {
     let scratch = Scratch::new("down");

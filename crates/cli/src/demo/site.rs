@@ -23,6 +23,7 @@ use crate::{
     mount, mounts,
     posix::{self, Unmount},
     processes::{self, PidFile},
+    serve::DisksArgs,
     status, sync,
     up::{self, UpArgs, server_processes},
 };
@@ -79,6 +80,7 @@ impl Site {
             separate: true,
             metrics: None,
             metrics_public: false,
+            disks: DisksArgs::default(),
         };
         let mut cluster = up::open(&args)?;
         let mnt = mount::prepare_point(&base.dir.join("mnt"))?;
@@ -137,7 +139,7 @@ impl Site {
     /// Starts every server that does not run.
     pub fn start_servers(&self) -> CliResult {
         refuse_when_ending()?;
-        up::start_servers(&self.cluster)?;
+        up::start_servers(&self.cluster, DisksArgs::default())?;
         self.watchdog.wake();
         Ok(())
     }
@@ -158,7 +160,7 @@ impl Site {
         let processes = server_processes(&self.cluster);
         let (name, targets) =
             processes.iter().find(|(name, _)| *name == id.to_string()).expect("every target has its process");
-        up::start_server(&self.cluster, name, targets)?.wait_ready()?;
+        up::start_server(&self.cluster, name, targets, DisksArgs::default())?.wait_ready()?;
         self.watchdog.wake();
         Ok(())
     }
