@@ -1,0 +1,233 @@
+//! The oracle: what one worker's names and files may be.
+//!
+//! Alive, the names are what the worker made of them. After its mount died they are what some number of its first
+//! operations made, of which those that are certain are no fewer: one MDT commits in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::file::{FileModel, Write};
+use crate::figures::Outcome;
+
+/// Directories of a worker: name `n` lies in directory `n % DIRS`.
+pub const DIRS: u32 = 2;
+/// Writes up to this length may be kept back by the mount for a moment (docs/promises.md, P3).
+const KEPT_BACK: u64 = 256 << 10;
+
+/// A change of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Name, file.
+    Create(u32, u32),
+    /// From, to.
+    Rename(u32, u32),
+    /// Name.
+    Unlink(u32),
+}
+
+/// Names and their files.
+pub type Names = BTreeMap<u32, u32>;
+
+/// What a death left to a worker to believe.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Death {
+    /// Only the mount died: what the servers had is there.
+    pub alone: bool,
+    /// Then this was sent, if it was acknowledged before (CLOCK_MONOTONIC, ms).
+    pub sent_before_ms: u64,
+}
+
+/// What one worker knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    /// Names that are certain.
+    pub base: Names,
+    /// Changes since then, and whether they were acknowledged.
+    pub changes: Vec<(Change, bool)>,
+    /// So many of them are certain.
+    pub certain: usize,
+    /// Names while the mount lives.
+    pub names: Names,
+    /// All files that may be there.
+    pub files: BTreeMap<u32, FileModel>,
+    /// The next file's number.
+    pub next_file: u64,
+    /// The next write's number.
+    pub next_write: u32,
+}
+
+/// The names after a change.
+fn changed(names: &mut Names, change: Change) {
+    match change {
+        Change::Create(name, file) => drop(names.insert(name, file)),
+        Change::Rename(from, to) => {
+            let file = names.remove(&from).expect("a name that is there is renamed");
+            names.insert(to, file);
+        }
+        Change::Unlink(name) => drop(names.remove(&name)),
+    }
+}
+
+impl Model {
+    /// A change begins.
+    pub fn begin(&mut self, change: Change) {
+        changed(&mut self.names, change);
+        self.changes.push((change, false));
+    }
+
+    /// The change that was begun last was acknowledged.
+    pub fn acked(&mut self) {
+        if let Some((_, acked)) = self.changes.last_mut() {
+            *acked = true;
+        }
+    }
+
+    /// A directory was synced.
+    pub fn dir_synced(&mut self, dir: u32) {
+        let of_dir = |name: u32| name % DIRS == dir;
+        let touches = |change: &Change| match *change {
+            Change::Create(name, _) | Change::Unlink(name) => of_dir(name),
+            Change::Rename(from, to) => of_dir(from) || of_dir(to),
+        };
+        self.synced_up_to(self.changes.iter().rposition(|(change, _)| touches(change)));
+    }
+
+    /// A file was synced: its bytes, and the first name that it had.
+    pub fn file_synced(&mut self, file: u32) {
+        self.files.get_mut(&file).expect("the file is known").settle();
+        let made = |(change, _): &(Change, bool)| matches!(change, Change::Create(_, of) if *of == file);
+        self.synced_up_to(self.changes.iter().rposition(made));
+    }
+
+    fn synced_up_to(&mut self, last: Option<usize>) {
+        self.certain = self.certain.max(last.map_or(0, |last| last + 1));
+        if self.certain == self.changes.len() {
+            self.base = self.names.clone();
+            self.changes.clear();
+            self.certain = 0;
+            self.forget_files();
+        }
+    }
+
+    /// Files that no name can lead to any more.
+    fn forget_files(&mut self) {
+        let named: BTreeSet<u32> = self.names.values().copied().collect();
+        self.files.retain(|file, _| named.contains(file));
+    }
+
+    /// The mount has died.
+    pub fn died(&mut self, death: Death) {
+        if death.alone {
+            let acked = self.changes.iter().take_while(|(_, acked)| *acked).count();
+            self.certain = self.certain.max(acked);
+        }
+        for write in self.files.values_mut().flat_map(|file| &mut file.writes) {
+            write.certain = write.acked_ms.is_some_and(|at| write.synced || is_sent(write, at, death));
+        }
+    }
+
+    /// Checks the names that were found, by the numbers of their files in the file system; the names they are.
+    pub fn check_names(&self, found: &BTreeMap<u32, u64>) -> Outcome<Names> {
+        let mut names = self.base.clone();
+        let mut fits = None;
+        for made in 0..=self.changes.len() {
+            if made >= self.certain && self.are(&names, found) {
+                fits = Some(names.clone());
+            }
+            if let Some((change, _)) = self.changes.get(made) {
+                changed(&mut names, *change);
+            }
+        }
+        fits.ok_or_else(|| {
+            format!(
+                "names (with their inodes) {found:?}: certain were {:?}, then came {:?} of which {} are certain; inodes of the \
+                 files: {:?}",
+                self.base,
+                self.changes,
+                self.certain,
+                self.files.iter().map(|(file, model)| (*file, model.ino)).collect::<Vec<_>>(),
+            )
+        })
+    }
+
+    /// True if these are the names of these files.
+    pub fn are(&self, names: &Names, found: &BTreeMap<u32, u64>) -> bool {
+        let is = |((name, file), (seen, ino)): ((&u32, &u32), (&u32, &u64))| {
+            name == seen && self.files.get(file).is_some_and(|file| file.ino.is_none_or(|known| known == *ino))
+        };
+        names.len() == found.len() && names.iter().zip(found).all(is)
+    }
+}
+
+fn is_sent(write: &Write, acked_ms: u64, death: Death) -> bool {
+    let is_kept_back = write.range.end - write.range.start <= KEPT_BACK;
+    death.alone && (!is_kept_back || acked_ms < death.sent_before_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> Model {
+        let mut model = Model::default();
+        for (name, file, ino) in [(0, 1, Some(11)), (1, 2, Some(12)), (2, 3, None)] {
+            model.files.insert(file, FileModel { ino, ..FileModel::default() });
+            model.begin(Change::Create(name, file));
+            model.acked();
+        }
+        model.begin(Change::Rename(0, 3));
+        model.acked();
+        model.begin(Change::Unlink(1));
+        model
+    }
+
+    fn found(names: &[(u32, u64)]) -> BTreeMap<u32, u64> {
+        names.iter().copied().collect()
+    }
+
+    #[test]
+    fn names_are_those_after_some_of_the_first_changes_and_all_that_are_certain() {
+        let mut model = model();
+        model.dir_synced(0);
+        assert_eq!(model.certain, 4, "the rename from directory 0 to directory 1 came last");
+        model.died(Death::default());
+        model.check_names(&found(&[(1, 12), (2, 77), (3, 11)])).expect("the unlink was lost");
+        model.check_names(&found(&[(2, 77), (3, 11)])).expect("it was not");
+        for wrong in [&[(0, 11), (1, 12), (2, 77)][..], &[(1, 11), (2, 77), (3, 12)], &[(3, 11)]] {
+            model.check_names(&found(wrong)).expect_err("not what was certain");
+        }
+    }
+
+    #[test]
+    fn a_file_is_synced_with_its_first_name_and_what_came_before() {
+        let mut model = model();
+        model.file_synced(2);
+        assert_eq!(model.certain, 2);
+        model.check_names(&found(&[(0, 11), (1, 12)])).expect("two creates");
+        model.check_names(&found(&[(0, 11)])).expect_err("one is missing");
+        let mut alone = self::model();
+        alone.died(Death { alone: true, sent_before_ms: 0 });
+        assert_eq!(alone.certain, 4, "all that were acknowledged");
+        let all = (alone.names.clone(), alone.changes.len());
+        alone.dir_synced(1);
+        assert_eq!((all.1, alone.changes.len(), &alone.base), (5, 0, &all.0));
+        assert!(!alone.files.contains_key(&2), "nothing leads to it any more");
+    }
+
+    #[test]
+    fn small_writes_of_a_mount_that_died_alone_are_certain_after_a_while_and_long_ones_at_once() {
+        let mut file = FileModel::default();
+        for (seq, bytes, at, synced) in
+            [(1, 4096, 10, false), (2, 4096, 90, false), (3, 1 << 20, 90, false), (4, 8, 90, true)]
+        {
+            file.begin(Write { seq, range: 0..bytes, synced, certain: false, acked_ms: Some(at) });
+        }
+        file.begin(Write { seq: 5, range: 0..1 << 20, synced: true, certain: false, acked_ms: None });
+        let mut model = Model { files: BTreeMap::from([(1, file)]), ..Model::default() };
+        let mut certain = |death| {
+            model.died(death);
+            model.files[&1].writes.iter().map(|write| write.certain).collect::<Vec<_>>()
+        };
+        assert_eq!(certain(Death { alone: true, sent_before_ms: 50 }), [true, false, true, true, false]);
+        assert_eq!(certain(Death::default()), [false, false, false, true, false]);
+    }
+}

@@ -1,0 +1,106 @@
+//! What a run has counted and timed.
+
+use std::{fmt, time::Duration};
+
+use super::crew;
+
+/// Times.
+#[derive(Clone, Debug, Default)]
+pub struct Samples(Vec<Duration>);
+
+impl Samples {
+    /// One more.
+    pub fn push(&mut self, sample: Duration) {
+        self.0.push(sample);
+    }
+
+    /// The smallest that `percent` of all do not exceed.
+    fn percentile(&self, percent: usize) -> Duration {
+        let mut all = self.0.clone();
+        all.sort_unstable();
+        let rank = (all.len() * percent).div_ceil(100).max(1);
+        all.get(rank - 1).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Samples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let [p50, p99, max] = [50, 99, 100].map(|percent| self.percentile(percent).as_secs_f64());
+        write!(f, "p50 {p50:.3} s, p99 {p99:.3} s, longest {max:.3} s ({} times)", self.0.len())
+    }
+}
+
+/// A run's figures.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Faults.
+    pub faults: u64,
+    /// Servers that got SIGKILL with disks that keep.
+    pub servers_killed: u64,
+    /// Servers whose power was cut.
+    pub servers_cut: u64,
+    /// Mounts that got SIGKILL.
+    pub mounts_killed: u64,
+    /// Processes that were stopped and went on.
+    pub paused: u64,
+    /// Times that a mount was told of a loss, and was mounted anew.
+    pub told: u64,
+    /// From a server's start to its first answer to anything new; all its clients live.
+    pub first: Samples,
+    /// The same to the answer to its last client.
+    pub last: Samples,
+    /// From its start to the first answer, where it waits for a client that does not come: a dead mount; on an OST the process
+    /// of the MDT that died since the OST was started.
+    pub first_with_dead: Samples,
+    /// The longest call of a program between two checks: servers died, all their clients lived.
+    pub stalls: Samples,
+    /// The same where a mount died too, had died, or something was stopped.
+    pub other_stalls: Samples,
+    /// Of all workers.
+    pub work: crew::Tally,
+    /// Runs of fsck that found nothing.
+    pub fscks: u64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let work = &self.work;
+        writeln!(
+            f,
+            "{} faults: {} servers killed, {} servers lost power, {} mounts killed, {} processes stopped and continued",
+            self.faults, self.servers_killed, self.servers_cut, self.mounts_killed, self.paused
+        )?;
+        writeln!(
+            f,
+            "{} calls of programs; compared: {} blocks, {} names; {} times fsck found nothing; {} mounts that had been stopped \
+             were told of losses",
+            work.calls, work.blocks, work.names, self.fscks, self.told
+        )?;
+        writeln!(f, "files left by a dead mount of which stat told less than could be read: {}", work.sizes)?;
+        writeln!(f, "a server's start to its first new reply, all clients alive: {}", self.first)?;
+        writeln!(f, "... to the reply to its last client: {}", self.last)?;
+        writeln!(
+            f,
+            "... to its first, where a client of before does not come (a mount; an OST's MDT): {}",
+            self.first_with_dead
+        )?;
+        writeln!(f, "longest call of a program, by fault, all clients alive: {}", self.stalls)?;
+        write!(f, "... where a client of before did not come, or something was stopped: {}", self.other_stalls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_samples() {
+        let mut samples = Samples::default();
+        assert_eq!(samples.to_string(), "none");
+        (1..=200).rev().for_each(|ms| samples.push(Duration::from_millis(ms)));
+        assert_eq!(samples.to_string(), "p50 0.100 s, p99 0.198 s, longest 0.200 s (200 times)");
+    }
+}

@@ -1,0 +1,13 @@
+//! A short run of `xtask crashes`: real processes killed, paused, without power.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
+
+mod common;
+
+/// workers on two mounts, servers and mounts |SIGKILL, power cut, SIGSTOP| | nothing synced is lost, nothing acknowledged by a
+/// mount that lived
+#[test]
+fn what_was_acknowledged_and_synced_is_there_after_kills_and_power_cuts() {
+    let args = ["crashes", "--kills", "4", "--power-cuts", "6", "--pauses", "2", "--seed", "3"];
+    // A short path: sockets are made in it, whose names have at most 107 bytes.
+    common::run(&args, std::env::temp_dir(), "forebay-crashes");
+}
