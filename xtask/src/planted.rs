@@ -50,7 +50,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["forebay_oss", "objects", "layouts", "holes", "disasters", "histories"]
         }
         ReplyCacheDropped | FenceSkipped | OldIncarnationServed | ReplaysUnordered | ReplaysSkipped
-        | CommitLevelIgnored | CommitOnShareSkipped => &["forebay_target", "sessions", "recovery", "write_back", "disasters", "histories"],
+        | CommitLevelIgnored | CommitOnShareSkipped => {
+            &["forebay_target", "sessions", "recovery", "write_back", "disasters", "histories"]
+        }
         NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
             &["forebay_rpc", "hostile", "sessions", "recovery", "write_back", "disasters", "histories"]
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_env::{Address, Env};
 use forebay_proto::{
-    ClientId, Errno, ErrorReply, TargetId, Uuid,
+    ClientId, Errno, ErrorReply, Incarnation, TargetId, Uuid,
     message::{CommitLevel, Operation},
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
@@ -18,9 +18,14 @@ pub struct Osts {
 }
 
 impl Osts {
-    /// Sessions with `addresses`, as a client of its own, new at each start.
-    pub fn start(env: &Env, cluster: Uuid, description: &str, addresses: &BTreeMap<u32, Vec<Address>>) -> Self {
-        let client: ClientId = Uuid::from_random(env.random_u64(), env.random_u64());
+    /// Sessions with `addresses`, as a client of its own, new at each start; OSTs know by that that the one before is over.
+    pub fn start(
+        env: &Env,
+        cluster: Uuid,
+        (mdt, incarnation): (TargetId, Incarnation),
+        addresses: &BTreeMap<u32, Vec<Address>>,
+    ) -> Self {
+        let client: ClientId = Uuid::of_life(mdt.index, incarnation);
         let pins = PinBudget::new(limits::PINNED_BYTES);
         let session = |(index, addresses): (&u32, &Vec<Address>)| {
             let options = SessionOptions {
@@ -28,7 +33,7 @@ impl Osts {
                 target: TargetId::ost(*index),
                 addresses: addresses.clone(),
                 client,
-                description: description.into(),
+                description: mdt.to_string(),
                 pins: pins.clone(),
             };
             (*index, ClientSession::start(env, options))

@@ -85,10 +85,10 @@ impl Mds {
         for (session, fid) in memory.opens.writers() {
             memory.kept.data.presume(session, fid);
         }
-        let description = store.identity().target.to_string();
+        let life = (store.identity().target, store.incarnation());
         let mds = Rc::new(Self {
             env: env.clone(),
-            osts: Osts::start(env, options.cluster, &description, &options.osts),
+            osts: Osts::start(env, options.cluster, life, &options.osts),
             memory: RefCell::new(memory),
             spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
             destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),

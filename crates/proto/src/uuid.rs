@@ -2,11 +2,14 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::{Decode, DecodeError, Encode, Incarnation, Reader, Writer};
 
 /// Names a cluster, a target or a client. Made of random bits by whoever has an `Env`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(pub [u8; 16]);
+
+/// First bytes of what [`Uuid::of_life`] makes.
+const LIFE: [u8; 4] = *b"FBsv";
 
 impl Uuid {
     /// From two random words.
@@ -15,6 +18,21 @@ impl Uuid {
         bytes[..8].copy_from_slice(&high.to_be_bytes());
         bytes[8..].copy_from_slice(&low.to_be_bytes());
         Self(bytes)
+    }
+
+    /// Of a server that is a client of others, in the life that began with `incarnation`. A later life takes the place of
+    /// those before.
+    pub fn of_life(server: u32, incarnation: Incarnation) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&LIFE);
+        bytes[4..8].copy_from_slice(&server.to_be_bytes());
+        bytes[12..].copy_from_slice(&incarnation.0.to_be_bytes());
+        Self(bytes)
+    }
+
+    /// Both are lives of one server, and this is the later one.
+    pub fn is_later_life(&self, other: &Self) -> bool {
+        self.0[..4] == LIFE && self.0[..12] == other.0[..12] && self.0[12..] > other.0[12..]
     }
 }
 

@@ -34,10 +34,24 @@ impl Core {
         if let Err(error) = self.check_running().and_then(|()| self.check_peer(&connect)) {
             return self.refuse_connect(connection, &header, &connect, &error);
         }
+        self.end_former_lives(&connect);
         match self.known_session(&connect) {
             Ok(Some(session)) => self.resume(connection, &header, &connect, &session),
             Ok(None) => self.begin_session(connection, header, connect),
             Err(error) => self.refuse_connect(connection, &header, &connect, &error),
+        }
+    }
+
+    /// A server that was started anew is not waited for in its former life.
+    fn end_former_lives(&self, connect: &Connect) {
+        let former: Vec<SessionId> = {
+            let sessions = self.sessions.borrow();
+            let former = sessions.values().filter(|session| connect.client.is_later_life(&session.client));
+            former.map(|session| session.id).collect()
+        };
+        if !former.is_empty() {
+            let core = self.strong();
+            self.env.spawn(async move { core.evict_all(former, "it was started anew").await });
         }
     }
 
@@ -60,6 +74,9 @@ impl Core {
                 "{} belongs to cluster {}, the client to {}",
                 identity.target, identity.cluster, connect.cluster
             ));
+        }
+        if self.by_client.borrow().keys().any(|client| client.is_later_life(&connect.client)) {
+            return Err(ErrorReply::new(Errno::EVICTED, "it was started anew since, and this life of it is over"));
         }
         if self.fenced.borrow().contains_key(&connect.client) {
             return Err(ErrorReply::new(Errno::EVICTED, "the client was fenced; it has to start anew"));

@@ -193,6 +193,35 @@ fn a_dead_client_delays_the_others_by_the_window_and_no_longer() {
     assert!(waited >= millis(700) && waited < millis(1200), "{waited:?}");
 }
 
+/// add |power, the server that is a client dies, and is started anew
+#[test]
+fn a_server_is_not_waited_for_in_its_former_life() {
+    let world = World::new(9, Setup { window: Duration::from_secs(30), ..Setup::default() });
+    let (a, former) = (world.client("a"), world.life(3));
+    world.sim.block_on(async {
+        a.add(1).await.unwrap();
+        former.add(2).await.unwrap();
+    });
+    world.sim.pause(former.node);
+    world.power_cut();
+    let restart = world.sim.now();
+    world.start_server();
+    let next = world.life(4);
+    world.sim.block_on(async {
+        a.add(1).await.unwrap();
+        next.add(2).await.unwrap();
+    });
+    assert!(world.sim.now().since(restart) < millis(1500), "{:?}", world.sim.now().since(restart));
+    assert_eq!(*world.toy().ended.borrow(), [(former.id, true)]);
+    world.sim.resume(former.node);
+    let env = world.sim.env(former.node);
+    world.sim.block_on(async {
+        let late = env.timeout(Duration::from_secs(5), former.add(2)).await;
+        assert!(!matches!(late, Ok(Ok(_))), "a life that is over acts no more");
+    });
+    world.sim.block_on(async { assert_eq!(next.add(2).await.unwrap().reply.file_offset, 1) });
+}
+
 #[test]
 fn recovery_ends_at_once_when_everybody_is_back() {
     let world = World::new(8, Setup::default());

@@ -93,7 +93,8 @@ fn pictures(result: &Spider, dir: &Path) -> CliResult {
         x: &lab::GTC_CORES,
         curves: &writing,
     };
-    std::fs::create_dir_all(dir).map_err(|error| CliError::failed(format!("{}: {error}", dir.display())))?;
+    let place = utf8(dir)?;
+    real::run(async |env| env.create_dir(&place)).map_err(|error| CliError::failed(error.to_string()))?;
     for (name, plot) in [("spider-obdfilter-survey.png", survey), ("spider-gtc.png", gtc)] {
         let path = dir.join(name);
         let bytes = plot.png().map_err(CliError::failed)?;

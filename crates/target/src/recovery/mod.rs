@@ -349,6 +349,21 @@ impl Core {
             let recovery = self.recovery.borrow();
             recovery.members.iter().filter(|(_, m)| which(m, recovery.phase)).map(|(id, _)| *id).collect()
         };
+        self.evict_members(missing, reason).await;
+    }
+
+    /// Evicts sessions, whether they are waited for or not.
+    pub(crate) async fn evict_all(&self, sessions: Vec<SessionId>, reason: &str) {
+        let is_member = |id: &SessionId| self.recovery.borrow().members.contains_key(id);
+        let recovering = self.state.get() == TargetState::Recovering;
+        let (members, others): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|id| recovering && is_member(id));
+        self.evict_members(members, reason).await;
+        for session in others.into_iter().filter_map(|id| self.session(id)) {
+            self.evict(&session, reason).await;
+        }
+    }
+
+    async fn evict_members(&self, missing: Vec<SessionId>, reason: &str) {
         for session in missing.into_iter().filter_map(|id| self.session(id)) {
             self.log(&format!("evicted session {} ({}): {reason}", session.id, session.description));
             self.count(|c| c.evictions += 1);

@@ -18,7 +18,7 @@ use forebay_env::{
     sim::{NodeId, Sim},
 };
 use forebay_proto::{
-    ClientId, Decode, Errno, ErrorReply, Fid, SessionId, TargetId, Uuid, WriteId, crc,
+    ClientId, Decode, Errno, ErrorReply, Fid, Incarnation, SessionId, TargetId, Uuid, WriteId, crc,
     message::{
         AppendReply, AppendReserve, ClusterMap, CommitLevel, Empty, GetObject, ObjectRef, ObjectReply, Op, WriteObject,
         WriteReply,
@@ -259,6 +259,13 @@ impl World {
         let node = self.sim.add_node(name);
         Client::start(&self.sim.env(node), node, name, PinBudget::new(64 << 20))
     }
+
+    /// A server that is a client of this one, in the life that began with `incarnation`.
+    pub fn life(&self, incarnation: u32) -> Client {
+        let node = self.sim.add_node(&format!("life{incarnation}"));
+        let id = ClientId::of_life(0, Incarnation(incarnation));
+        Client::start_as(&self.sim.env(node), node, id, "MDT0000", PinBudget::new(64 << 20))
+    }
 }
 
 async fn open_store(env: &Env, setup: &Setup) -> Store {
@@ -285,6 +292,10 @@ pub struct Client {
 impl Client {
     pub fn start(env: &Env, node: NodeId, name: &str, pins: PinBudget) -> Self {
         let id = ClientId::from_random(env.random_u64(), env.random_u64());
+        Self::start_as(env, node, id, name, pins)
+    }
+
+    pub fn start_as(env: &Env, node: NodeId, id: ClientId, name: &str, pins: PinBudget) -> Self {
         let session = ClientSession::start(env, options(id, name, pins));
         let lost: Rc<RefCell<Vec<forebay_rpc::Lost>>> = Rc::default();
         let sink = lost.clone();
