@@ -195,7 +195,7 @@ impl Leases {
         let node = state.nodes.get_mut(&attr.fid);
         let current = |node: &&mut Node| node.leased && node.entry.as_ref().is_some_and(|entry| entry.attr == *attr);
         let Some(node) = node.filter(current) else { return Duration::ZERO };
-        node.attributes_until = self.env.now() + left;
+        node.attributes_until = self.env.now() + left + limits::TAKEN_LATE;
         left
     }
 
@@ -205,7 +205,7 @@ impl Leases {
         let Some(left) = self.alive() else { return Duration::ZERO };
         let mut state = self.state.borrow_mut();
         let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.leased) else { return Duration::ZERO };
-        node.attributes_until = self.env.now() + left;
+        node.attributes_until = self.env.now() + left + limits::TAKEN_LATE;
         left
     }
 
@@ -221,7 +221,7 @@ impl Leases {
         if kept != Some(fid) {
             return Duration::ZERO;
         }
-        node.names_until = self.env.now() + left;
+        node.names_until = self.env.now() + left + limits::TAKEN_LATE;
         left
     }
 
@@ -725,6 +725,25 @@ mod tests {
             leases.name_for(DIR, b"a", Some(FILE));
             leases.lost();
             assert_eq!(*heard.borrow(), [Dropped::Attributes(FILE), Dropped::Names]);
+        });
+    }
+
+    #[test]
+    fn a_kernel_that_took_its_answer_late_hears_of_a_recall_too() {
+        with(|sim, leases| {
+            let heard = Rc::new(Cell::new(0));
+            let hook = heard.clone();
+            leases.set_hook(Rc::new(move |_| {
+                hook.set(hook.get() + 1);
+                true
+            }));
+            found(leases, leases.ticket());
+            let told = leases.name_for(DIR, b"a", Some(FILE));
+            sim.run_for(Duration::from_millis(1000));
+            leases.heard(sim.now());
+            sim.run_for(told - Duration::from_millis(999));
+            leases.recalled(&[DIR], 1);
+            assert_eq!(heard.get(), 1);
         });
     }
 

@@ -81,3 +81,5 @@ pub const RETURNED: usize = 10_000;
 pub const RECALLS_PAUSE: Duration = Duration::from_millis(20);
 /// Pause before something is said again that may not have been heard.
 pub const HEARING_PAUSE: Duration = Duration::from_millis(1);
+/// The kernel counts how long it may believe an answer from when a thread takes it; it is told of a recall this much longer.
+pub const TAKEN_LATE: Duration = Duration::from_millis(400);

@@ -171,6 +171,8 @@ impl Mount {
         });
         set.await.expect("it is set");
         self.time.set(None);
+        // An answer to what was asked before counts no more: the kernel numbers attributes (`attr_version`).
+        self.epochs[1].set(self.epochs[1].get() + 1);
         self.seen.time.saw("utimens", self.number, 0, version);
     }
 
@@ -211,6 +213,7 @@ async fn trouble(sim: &Sim, cluster: &Cluster, mount: NodeId) {
 /// Looks that were answered by kernels without asking.
 fn run(seed: u64) -> u64 {
     let sim = Sim::new(seed);
+    sim.set_trace(std::env::var("FOREBAY_TRACE").is_ok());
     let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
     cluster.boot_all();
     let (seen, done) = (Rc::new(Seen::default()), Rc::new(Cell::new(0)));
@@ -269,8 +272,17 @@ fn run(seed: u64) -> u64 {
     seen.name.believed.get() + seen.time.believed.get()
 }
 
+/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others, `FOREBAY_TRACE=1` shows what happens.
+const SEEDS: std::ops::Range<u64> = 0..60;
+
 #[test]
 fn what_anybody_has_seen_no_kernel_contradicts_afterwards() {
-    let believed: u64 = (0..60).map(run).sum();
-    assert!(believed > 10_000, "only {believed} looks were answered from what kernels believed");
+    let parse = |text: String| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    };
+    let seeds = std::env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(SEEDS);
+    let all = seeds.end - seeds.start;
+    let believed: u64 = seeds.map(run).sum();
+    assert!(believed > 150 * all, "only {believed} looks were answered from what kernels believed");
 }

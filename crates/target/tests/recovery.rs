@@ -276,6 +276,7 @@ fn a_fenced_client_can_neither_go_on_nor_come_back() {
             assert!(matches!(error, RpcError::Refused(_) | RpcError::Evicted(_)), "{error}");
             a.env.sleep(millis(500)).await;
             assert_eq!(a.session.state(), SessionState::Refused);
+            assert_eq!(a.add(1).await.unwrap_err().errno(), Errno::EIO, "it was let in before");
             assert_eq!(mds.get(1).await.unwrap(), 1, "what was applied before the fence stays");
         });
         world.power_cut();

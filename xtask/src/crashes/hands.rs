@@ -20,9 +20,8 @@ pub enum Trouble {
     Broken(String),
 }
 
-/// What a call may answer after its mount was evicted. P2 says EIO; a handle that the MDT has ended is ESTALE, and a mount that was
-/// fenced was seen to answer a write with EACCES.
-const LOST: [i32; 3] = [libc::EIO, libc::ESTALE, libc::EACCES];
+/// What a call may answer after its mount was evicted. P2 says EIO; a handle that the MDT has ended is ESTALE.
+const LOST: [i32; 2] = [libc::EIO, libc::ESTALE];
 
 /// What a call must do; only a loss that is told may excuse it, and that only where a mount was away.
 pub fn expect<T>(result: io::Result<T>, doing: &str, path: &Path) -> Result<T, Trouble> {

@@ -24,7 +24,7 @@ use crate::figures::Outcome;
 /// Longest pause between two operations.
 const PAUSE_US: u64 = 120_000;
 /// Bytes asked for at once of a file that is read whole.
-const WHOLE_BYTES: usize = 512 << 10;
+const WHOLE_BYTES: usize = 1 << 20;
 /// Where the numbers lie that are counted under flock; those of ranges lie at eight times their number.
 const FLOCK_COUNTER: u64 = 4096;
 

@@ -60,6 +60,12 @@ impl Mounts {
         let status = super::json(forebay().args(["status", &self.cluster(), "--json"]));
         let pid = status["targets"][0]["pid"].as_u64().expect("a pid").to_string();
         run(Command::new("kill").args(["-9", &pid]));
+        // What the kernel has to clear away takes its time.
+        let is_gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z') || rest.is_empty())
+        };
+        assert!(soon(is_gone), "process {pid} does not die");
     }
 
     /// Every server that died comes back.

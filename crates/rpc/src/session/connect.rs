@@ -58,7 +58,9 @@ pub(super) async fn run(inner: Rc<Inner>) {
             }
             End::Refused(why) => {
                 inner.complain(&format!("refused: {why}"));
-                return inner.shut(SessionState::Refused, &RpcError::Refused(why));
+                // Who was let in before has been thrown out: what it did is lost, as after any eviction.
+                let error = if inner.never_connected() { RpcError::Refused(why) } else { RpcError::Evicted(why) };
+                return inner.shut(SessionState::Refused, &error);
             }
         };
         inner.env.sleep(jittered(&inner, pause)).await;
