@@ -87,7 +87,16 @@ fn servers_whose_disks_forget_say_so_and_come_back_after_a_power_cut() {
     assert!(log.contains("--forgetful-disks: for tests only"), "{log}");
     assert!(std::process::Command::new("kill").args(["-9", &pid]).status().expect("kill runs").success());
     assert!(up.again(&[]).status.success(), "with ordinary disks this time");
-    assert!(up.status()["targets"].as_array().expect("targets").iter().all(|target| target["state"] == "serving"));
+    // What was committed may have to be waited for: a client of before, or the MDT's life of before.
+    let serving = || {
+        let status = up.status();
+        let all = status["targets"].as_array().expect("targets").iter().all(|target| target["state"] == "serving");
+        if !all {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        all
+    };
+    assert!((0..300).any(|_| serving()), "{}", up.status());
     let help = forebay().args(["serve", "--help"]).output().expect("it runs");
     assert!(!String::from_utf8_lossy(&help.stdout).contains("forgetful"), "it is for tests");
 }
