@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use forebay_proto::limits::{LEASE_CLIENT_TERM, LEASE_TERM};
+
 /// Bytes pinned for replay, by default; writers wait beyond it.
 pub const PIN_BYTES: u64 = 512 << 20;
 /// Data in one request, by default.
@@ -81,5 +83,6 @@ pub const RETURNED: usize = 10_000;
 pub const RECALLS_PAUSE: Duration = Duration::from_millis(20);
 /// Pause before something is said again that may not have been heard.
 pub const HEARING_PAUSE: Duration = Duration::from_millis(1);
-/// The kernel counts how long it may believe an answer from when a thread takes it; it is told of a recall this much longer.
-pub const TAKEN_LATE: Duration = Duration::from_millis(400);
+/// The kernel counts how long it may believe an answer from when a thread takes it; it is told of a recall this much longer:
+/// as much as the MDT waits for beyond a client's own term.
+pub const TAKEN_LATE: Duration = LEASE_TERM.saturating_sub(LEASE_CLIENT_TERM);
