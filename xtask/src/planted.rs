@@ -59,6 +59,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         RecallIgnored | FlushedBeforeSent | FidReused => {
             &["forebay_client", "leases", "write_back", "disasters", "histories"]
         }
+        NamesGivenBackEarly | LateChangeMade | NamesNotReclaimed | LoneFileShown => {
+            &["forebay_mds", "ahead", "histories"]
+        }
         ClaimNotTakenBack | SharesNotRecalled | ClaimEndNotAwaited | MeetingClaimsShared => {
             &["forebay_mds", "sharing", "histories"]
         }

@@ -14,7 +14,7 @@ use forebay_proto::{
 use forebay_rpc::{Call, Called, RpcError};
 
 use crate::{
-    MountOptions, errors::Trouble, fids::Fids, file::FileState, leases::Leases, open::Held, peers::Peers,
+    MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases, open::Held, peers::Peers,
     stats::Counters, write_back::WriteBack,
 };
 
@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub locks: RefCell<BTreeMap<Fid, LockList<()>>>,
     pub next_handle: Cell<u64>,
     pub next_write: Cell<u64>,
+    /// Changes of names that were answered and not replied yet.
+    pub ahead: Ahead,
     /// What was written and not sent yet.
     pub write_back: WriteBack,
     /// Acknowledged requests lost since the last `sync_all`.
@@ -76,6 +78,12 @@ impl Client {
 
     /// The same, with the transno.
     pub(crate) async fn call_mdt<O: Operation>(&self, fid: Fid, request: &O) -> Result<Called<O::Reply>, RpcError> {
+        if O::OP == Op::Sync {
+            // As on a local file system nothing earlier is lost where something later is kept.
+            self.settle_all().await;
+        } else {
+            self.settle(fid).await;
+        }
         let call = Call { fid: Some(fid), ..Call::level(self.level(false)) };
         let begun = self.inner.env.now();
         let called = self.inner.peers.mdt().call(request, call).await?;

@@ -66,6 +66,13 @@ impl Client {
         }
     }
 
+    /// The same, if there is one without waiting.
+    pub(crate) fn fid_at_once(&self) -> Option<Fid> {
+        let fid = self.inner.fids.leases.borrow_mut().take()?;
+        self.lease_ahead();
+        Some(fid)
+    }
+
     fn lease_ahead(&self) {
         let fids = &self.inner.fids;
         if fids.leases.borrow().is_low() && fids.leasing.try_lock().is_ok() {

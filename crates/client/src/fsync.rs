@@ -42,7 +42,9 @@ impl Client {
 
     /// Commits the names and attributes of a directory.
     pub async fn fsync_dir(&self, fid: Fid) -> ClientResult<()> {
-        Ok(self.mdt(fid, &Sync { fid: Some(fid) }).await.map(drop)?)
+        let synced = self.mdt(fid, &Sync { fid: Some(fid) }).await;
+        self.report_lost_names(fid)?;
+        Ok(synced.map(drop)?)
     }
 
     /// When it returns, everything that was acknowledged to anybody before is durable, on every target of the map.
@@ -63,6 +65,7 @@ impl Client {
 
     /// As [`Client::sync_all`], on the targets this client has talked to: all it was acknowledged is there.
     pub(crate) async fn sync_started(&self) -> ClientResult<()> {
+        self.settle_all().await;
         self.send_everything_kept().await;
         let syncs = self.inner.peers.started().into_iter().map(|peer| async move {
             peer.call(&Sync { fid: None }, Call::default()).await?;

@@ -9,6 +9,7 @@
 //! Invariant: dropping the future of any call is safe: what was sent goes on, handles that nobody got are closed.
 //! Not here: redundant layouts, several MDTs (names all live on MDT0000).
 
+mod ahead;
 mod allocate;
 mod append;
 mod assemble;
@@ -48,6 +49,7 @@ mod waits;
 mod write;
 mod write_back;
 
+pub use ahead::Coming;
 pub use allocate::Allocate;
 pub use attributes::{SetAttributes, SetTime};
 pub use client::Client;

@@ -42,6 +42,7 @@ impl Client {
             locks: RefCell::default(),
             next_handle: Cell::new(1),
             next_write: Cell::new(1),
+            ahead: Default::default(),
             write_back: WriteBack::default(),
             lost_requests: Cell::new(0),
             counters,
@@ -59,6 +60,7 @@ impl Client {
     ///
     /// Fails if acknowledged changes were lost; the client is unmounted all the same.
     pub async fn unmount(&self) -> ClientResult<()> {
+        self.settle_all().await;
         let closed = self.close_all().await;
         let synced = self.sync_started().await;
         let sessions = self.inner.peers.started().into_iter().map(|peer| async move {

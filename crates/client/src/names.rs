@@ -63,15 +63,17 @@ impl Client {
         detached(self.env(), async move {
             let (fid, handle) = (client.new_fid().await?, client.new_handle());
             let flags = open.flags();
-            let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
+            let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout, at_ns: 0 };
             if open.truncate && !open.exclusive && client.keeps_any() {
                 // It may be one that is open here: a look has what is kept of it sent, by others too.
                 let _ = client.lookup(&caller, parent, &request.name).await;
             }
+            client.settle(parent).await;
             let asked = client.inner.leases.ticket();
             let reply = client.change_name(parent, &request.name, client.call_mdt(fid, &request)).await?.reply;
             if reply.created {
                 client.inner.leases.learn_file(asked, &reply);
+                client.inner.leases.learn_changes(asked, reply.leases, parent, Some(reply.attr.fid));
                 client.inner.listen();
             } else if open.write || open.truncate {
                 client.inner.leases.touch(reply.attr.fid);
@@ -100,7 +102,8 @@ impl Client {
         detached(self.env(), async move {
             let (fid, handle) = (client.new_fid().await?, client.new_handle());
             let (name, flags, layout) = (Bytes::new(), open.flags() | open_flags::NAMELESS, LayoutSpec::inherit());
-            let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout };
+            let request = Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout, at_ns: 0 };
+            client.settle(parent).await;
             let asked = client.inner.leases.ticket();
             let reply = client.mdt(fid, &request).await?;
             Ok((reply.attr.clone(), client.opened(caller, asked, reply, handle, open)?))
@@ -127,7 +130,9 @@ impl Client {
             flags: crate::open_flags::EXCLUSIVE,
             handle: 0,
             layout: LayoutSpec::inherit(),
+            at_ns: 0,
         };
+        self.settle(parent).await;
         Ok(self.change_name(parent, name, self.call_mdt(request.fid, &request)).await?.reply.attr)
     }
 
@@ -145,6 +150,9 @@ impl Client {
         rdev: u64,
         symlink: &[u8],
     ) -> ClientResult<Attr> {
+        if let Some(attr) = self.make_ahead(caller, parent, name, mode, symlink) {
+            return Ok(attr);
+        }
         let request = Make {
             caller: caller.clone(),
             parent,
@@ -153,10 +161,13 @@ impl Client {
             mode,
             rdev,
             symlink: Bytes::copy_from_slice(symlink),
+            at_ns: 0,
         };
+        self.settle(parent).await;
         let asked = self.inner.leases.ticket();
         let entry = self.change_name(parent, name, self.call_mdt(request.fid, &request)).await?.reply;
         self.inner.leases.learn_empty(asked, &entry);
+        self.inner.leases.learn_changes(asked, entry.leases, parent, Some(entry.attr.fid));
         self.inner.listen();
         Ok(entry.attr)
     }
@@ -164,6 +175,8 @@ impl Client {
     /// Gives `fid` another name.
     pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> ClientResult<Attr> {
         let request = Link { caller: caller.clone(), fid, parent, name: Bytes::copy_from_slice(name) };
+        self.settle(fid).await;
+        self.settle(parent).await;
         self.inner.leases.touch(fid);
         let entry = self.change_name(parent, name, self.call_mdt(fid, &request)).await;
         let transno = entry.as_ref().map_or(Transno(0), |called| called.transno);
@@ -179,16 +192,30 @@ impl Client {
 
     /// Takes a name away; not a directory's.
     pub async fn unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<()> {
-        let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
+        if self.unlink_ahead(caller, parent, name) {
+            return Ok(());
+        }
+        let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: 0 };
+        self.settle(parent).await;
+        let asked = self.inner.leases.ticket();
         let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await?;
+        self.inner.leases.learn_changes(asked, changed.reply.leases, parent, None);
         self.touch_all(&changed);
         Ok(())
     }
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<()> {
-        let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
+        if self.rmdir_ahead(caller, parent, name) {
+            return Ok(());
+        }
+        let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: 0 };
+        // What was made in it, too.
+        self.settle_all().await;
+        let asked = self.inner.leases.ticket();
         let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await?;
+        self.inner.leases.learn_changes(asked, changed.reply.leases, parent, None);
+        changed.reply.fids.iter().for_each(|fid| self.inner.leases.gave_names_back(*fid));
         self.touch_all(&changed);
         Ok(())
     }
@@ -203,6 +230,8 @@ impl Client {
             to_name: Bytes::copy_from_slice(to.1),
             flags,
         };
+        // What was made in a directory that gives way, too.
+        self.settle_all().await;
         let leases = &self.inner.leases;
         let changes = [from, to].map(|(parent, name)| (leases.name_changes(parent, name), parent, name));
         let result = self.call_mdt(from.0, &request).await;
@@ -273,11 +302,13 @@ impl Client {
 }
 
 /// What a reply tells of the name that was changed.
-trait Names {
+pub(crate) trait Names {
     /// Where it leads now.
     fn leads(&self) -> Option<Fid>;
     /// Its directory now.
     fn directory(&self) -> Option<&Attr>;
+    /// Leases that come with it.
+    fn leases(&self) -> u32;
 }
 
 impl Names for OpenReply {
@@ -286,6 +317,9 @@ impl Names for OpenReply {
     }
     fn directory(&self) -> Option<&Attr> {
         self.parent.as_ref()
+    }
+    fn leases(&self) -> u32 {
+        self.leases
     }
 }
 
@@ -296,6 +330,9 @@ impl Names for EntryReply {
     fn directory(&self) -> Option<&Attr> {
         self.parent.as_ref()
     }
+    fn leases(&self) -> u32 {
+        self.leases
+    }
 }
 
 impl Names for Changed {
@@ -304,5 +341,8 @@ impl Names for Changed {
     }
     fn directory(&self) -> Option<&Attr> {
         self.parents.first()
+    }
+    fn leases(&self) -> u32 {
+        self.leases
     }
 }

@@ -5,6 +5,7 @@ use std::{
     rc::{Rc, Weak},
 };
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, Fid, Layout,
     message::{Close, Open, OpenHandle, OpenReply, Reclaim, lease_flags, open_flags},
@@ -329,7 +330,8 @@ impl Inner {
             OpenHandle { flags: held.open.flags | flag, ..held.open.clone() }
         };
         let handles = self.handles.borrow().values().map(open).collect();
-        Reclaim { handles, locks: self.locks_to_reclaim() }
+        let directories = if planted(Bug::NamesNotReclaimed) { Vec::new() } else { self.leases.changing() };
+        Reclaim { handles, locks: self.locks_to_reclaim(), directories }
     }
 
     /// All handles somebody holds and has not closed, ordered.

@@ -167,10 +167,7 @@ impl Peers {
                 }
             });
             let owner = self.owner.clone();
-            session.set_reclaim(move || {
-                let nothing = Reclaim { handles: Vec::new(), locks: Vec::new() };
-                owner.upgrade().map_or(nothing, |inner| inner.reclaim())
-            });
+            session.set_reclaim(move || owner.upgrade().map_or_else(Reclaim::default, |inner| inner.reclaim()));
         }
         Peer {
             session,

@@ -37,6 +37,13 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Tells what was dropped and may not have been heard.
+    pub(crate) fn drop_unheard(&self, unheard: Vec<Dropped>) {
+        self.inner.tell_again(unheard);
+    }
+}
+
 impl Inner {
     /// After something was learnt: sees to it that its recall is heard.
     pub fn listen(self: &Rc<Self>) {
@@ -50,6 +57,10 @@ impl Inner {
     pub fn lose_leases(self: &Rc<Self>) {
         self.open_files().iter().for_each(|file| file.sharing.forget());
         let unheard = self.leases.lost();
+        self.tell_again(unheard);
+    }
+
+    fn tell_again(self: &Rc<Self>, unheard: Vec<Dropped>) {
         if !unheard.is_empty() {
             let inner = self.clone();
             drop(self.env.spawn(async move { inner.say_again(unheard).await }));
@@ -62,6 +73,9 @@ impl Inner {
             && let Some(file) = self.file(recall.fid)
         {
             file.sharing.end(self.env.now());
+        }
+        if self.leases.may_hold_names(recall.fid) {
+            return self.send_names(recall, session);
         }
         self.leases.data_recalled(&recall);
         let Some(file) = self.file(recall.fid).filter(|file| !file.kept.borrow().is_clean()) else {
@@ -80,6 +94,24 @@ impl Inner {
                 pose(&Rc::downgrade(&client.inner), &session, question).await;
             }
             client.inner.listen();
+        }));
+    }
+
+    /// The same of the names of a directory.
+    fn send_names(self: &Rc<Self>, recall: DataRecall, session: &ClientSession) {
+        let given_back = self.give_names_back(recall.fid);
+        if !self.ahead.concerns(recall.fid) || planted(Bug::NamesGivenBackEarly) {
+            self.leases.gave_names_back(recall.fid);
+            return self.leases.flushed(recall);
+        }
+        let (inner, session) = (self.clone(), session.clone());
+        drop(self.env.spawn(async move {
+            given_back.await;
+            inner.leases.flushed(recall);
+            if let Some(question) = inner.leases.question() {
+                pose(&Rc::downgrade(&inner), &session, question).await;
+            }
+            inner.listen();
         }));
     }
 
@@ -122,10 +154,12 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
     };
     inner.leases.heard(begun);
     recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));
-    let unheard = inner.leases.recalled(&recalls.fids, recalls.sequence);
-    if !unheard.is_empty() {
-        inner.say_again(unheard).await;
-        inner.leases.acknowledge(recalls.sequence);
+    let unheard = inner.leases.drop_recalled(&recalls.fids);
+    inner.say_again(unheard).await;
+    // What was taken away, and is gone for its program, others may see only when it is.
+    for fid in recalls.fids.iter().filter(|fid| inner.ahead.concerns(**fid)) {
+        Client { inner: inner.clone() }.settle(*fid).await;
     }
+    inner.leases.acknowledge(recalls.sequence);
     true
 }

@@ -29,6 +29,10 @@ pub struct ClientStats {
     pub kept_inodes: u64,
     /// Names kept under leases now.
     pub kept_names: u64,
+    /// Changes of names that were answered before the MDT was asked for them.
+    pub answered_ahead: u64,
+    /// Of these, those the MDT has not made yet.
+    pub names_under_way: u64,
     /// Times that this client was granted a share of a file that others write too.
     pub shares: u64,
 }
@@ -43,6 +47,7 @@ struct Counts {
     written_bytes: Cell<u64>,
     longest_stall: Cell<Duration>,
     shares: Cell<u64>,
+    answered_ahead: Cell<u64>,
 }
 
 impl Counters {
@@ -52,6 +57,10 @@ impl Counters {
 
     pub fn written(&self, bytes: usize) {
         self.0.written_bytes.set(self.0.written_bytes.get() + bytes as u64);
+    }
+
+    pub fn answered_ahead(&self) {
+        self.0.answered_ahead.set(self.0.answered_ahead.get() + 1);
     }
 
     pub fn shared(&self) {
@@ -72,6 +81,8 @@ impl Client {
             read_bytes: counts.read_bytes.get(),
             written_bytes: counts.written_bytes.get(),
             shares: counts.shares.get(),
+            answered_ahead: counts.answered_ahead.get(),
+            names_under_way: self.inner.ahead.len(),
             pinned_bytes: self.inner.peers.pinned_bytes(),
             longest_stall: counts.longest_stall.get(),
             ..ClientStats::default()

@@ -84,6 +84,14 @@ bugs! {
     RecallIgnored = "recall-ignored",
     /// A client says that it has sent what it kept back, and has not.
     FlushedBeforeSent = "flushed-before-sent",
+    /// A client gives a directory back before its changes have come to pass.
+    NamesGivenBackEarly = "names-given-back-early",
+    /// The MDT makes a change that was answered under a lease that has ended.
+    LateChangeMade = "late-change-made",
+    /// A client with answered changes does not say so after a restart of the MDT.
+    NamesNotReclaimed = "names-not-reclaimed",
+    /// Another client is shown the links of a file whose name was taken away.
+    LoneFileShown = "lone-file-shown",
     /// A client that claimed its places in a file looks at others without taking the claim back.
     ClaimNotTakenBack = "claim-not-taken-back",
     /// A file of which several keep something back is opened without a recall.

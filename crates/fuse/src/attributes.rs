@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_client::{ClientResult, SetAttributes, StatFs};
+use forebay_client::{ClientResult, OpenFile, SetAttributes, StatFs};
 use fuser::FileHandle;
 
 use crate::{answer::Attributes, caller::decided, convert, server::Server};
@@ -10,10 +10,14 @@ use crate::{answer::Attributes, caller::decided, convert, server::Server};
 impl Server {
     /// `handle`: through which the process asks, if it does; a handle that is gone by now does not matter.
     pub async fn getattr(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<Attributes> {
-        let open = handle.and_then(|handle| self.file(handle).ok());
-        let known = self.client.getattr(self.fid(ino), open.as_ref().map(|open| &open.file)).await?;
+        let open = self.if_open(handle).await;
+        let known = self.client.getattr(self.fid(ino), open.as_ref()).await?;
         let attr = self.exact(&known).await?;
         Ok(Attributes { attr, valid_for: self.client.attributes_for(&known) })
+    }
+
+    async fn if_open(&self, handle: Option<FileHandle>) -> Option<OpenFile> {
+        self.file(handle?).ok()?.file().await.ok()
     }
 
     pub async fn setattr(
@@ -22,9 +26,8 @@ impl Server {
         handle: Option<FileHandle>,
         changes: SetAttributes,
     ) -> ClientResult<Attributes> {
-        let open = handle.and_then(|handle| self.file(handle).ok());
-        let file = open.as_ref().map(|open| &open.file);
-        let attr = self.exact(&self.client.setattr(&decided(), self.fid(ino), changes, file).await?).await?;
+        let open = self.if_open(handle).await;
+        let attr = self.exact(&self.client.setattr(&decided(), self.fid(ino), changes, open.as_ref()).await?).await?;
         Ok(Attributes { attr, valid_for: Duration::ZERO })
     }
 

@@ -38,11 +38,16 @@ impl Asker {
         self.uid == 0
     }
 
+    /// Without supplementary groups.
+    pub fn plain(&self) -> Caller {
+        Caller { uid: self.uid, gid: self.gid, groups: Vec::new() }
+    }
+
     /// Calls `make` as the asker; with the supplementary groups only if they may matter.
     ///
     /// `mode`: of what is made; with set-group-id the server asks for membership without refusing.
     pub async fn make<T>(&self, mode: u32, make: impl AsyncFn(&Caller) -> ClientResult<T>) -> ClientResult<T> {
-        let caller = Caller { uid: self.uid, gid: self.gid, groups: Vec::new() };
+        let caller = self.plain();
         if mode & S_ISGID == 0 {
             match make(&caller).await {
                 Err(ClientError { errno: Errno::EACCES | Errno::EPERM, .. }) if !self.is_root() => {}

@@ -26,7 +26,7 @@ impl Server {
     }
 
     pub async fn read(&self, handle: FileHandle, offset: u64, bytes: u32) -> ClientResult<Vec<Bytes>> {
-        self.client.read_parts(&self.file(handle)?.file, offset, bytes as usize).await
+        self.client.read_parts(&self.file(handle)?.file().await?, offset, bytes as usize).await
     }
 
     /// `open_flags`: of the descriptor now; O_APPEND may come and go with fcntl(2). Pages of a mapping that are written
@@ -44,12 +44,12 @@ impl Server {
         if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && open.has_set_ids.replace(false) {
             self.drop_set_ids(ino).await?;
         }
-        let bytes = data.len() as u32;
+        let (bytes, file) = (data.len() as u32, open.file().await?);
         if open_flags & libc::O_APPEND != 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            self.client.append(&open.file, data).await?;
+            self.client.append(&file, data).await?;
             return Ok(bytes);
         }
-        Ok(self.client.write(&open.file, offset, data).await? as u32)
+        Ok(self.client.write(&file, offset, data).await? as u32)
     }
 
     /// copy_file_range(2): how many bytes; less than asked for when it is `enough`.
@@ -60,31 +60,33 @@ impl Server {
         bytes: u64,
         enough: impl Fn() -> bool,
     ) -> ClientResult<u64> {
-        let (from, to) = (self.file(from)?, self.file(to)?);
-        self.client.copy_range((&from.file, offset_in), (&to.file, offset_out), bytes, enough).await
+        let (from, to) = (self.file(from)?.file().await?, self.file(to)?.file().await?);
+        self.client.copy_range((&from, offset_in), (&to, offset_out), bytes, enough).await
     }
 
     /// close(2) of one descriptor of the process `owner`, which takes its locks of the file along.
     pub async fn flush(&self, handle: FileHandle, owner: u64) -> ClientResult<()> {
-        let open = self.file(handle)?;
-        let flushed = self.client.flush(&open.file).await;
-        self.client.unlock_owner(&open.file, owner).await?;
+        // Nothing was done through a file that is still coming.
+        let Some(file) = self.file(handle)?.arrived() else { return Ok(()) };
+        let file = file?;
+        let flushed = self.client.flush(&file).await;
+        self.client.unlock_owner(&file, owner).await?;
         flushed
     }
 
     pub async fn release(&self, handle: FileHandle) -> ClientResult<()> {
-        let open = self.take_file(handle)?;
-        self.client.unlock_handle(&open.file).await?;
-        self.client.close(open.file.clone()).await
+        let file = self.take_file(handle)?.file().await?;
+        self.client.unlock_handle(&file).await?;
+        self.client.close(file).await
     }
 
     pub async fn fsync(&self, handle: FileHandle, datasync: bool) -> ClientResult<()> {
-        self.client.fsync(&self.file(handle)?.file, datasync).await
+        self.client.fsync(&self.file(handle)?.file().await?, datasync).await
     }
 
     pub async fn fallocate(&self, handle: FileHandle, offset: u64, bytes: u64, mode: i32) -> ClientResult<()> {
-        let open = self.file(handle)?;
-        self.client.fallocate(&open.file, offset, bytes, allocation(mode)?).await
+        let file = self.file(handle)?.file().await?;
+        self.client.fallocate(&file, offset, bytes, allocation(mode)?).await
     }
 }
 

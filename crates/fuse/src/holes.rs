@@ -12,11 +12,11 @@ const BLOCK: u64 = 512;
 impl Server {
     /// SEEK_DATA and SEEK_HOLE; the kernel does the rest itself.
     pub async fn lseek(&self, handle: FileHandle, offset: i64, whence: i32) -> ClientResult<i64> {
-        let open = self.file(handle)?;
+        let file = self.file(handle)?.file().await?;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = match whence {
-            libc::SEEK_DATA => self.client.seek_data(&open.file, offset).await?,
-            libc::SEEK_HOLE => self.client.seek_hole(&open.file, offset).await?,
+            libc::SEEK_DATA => self.client.seek_data(&file, offset).await?,
+            libc::SEEK_HOLE => self.client.seek_hole(&file, offset).await?,
             _ => return Err(Errno::EINVAL.into()),
         };
         Ok(found as i64)

@@ -57,20 +57,20 @@ impl Wanted {
 impl Server {
     /// `wait`: until nobody is in the way. Errors: EAGAIN, EINTR, ENOLCK.
     pub async fn set_lock(&self, handle: FileHandle, wanted: Wanted, wait: bool) -> ClientResult<()> {
-        let open = self.file(handle)?;
+        let file = self.file(handle)?.file().await?;
         let lock = wanted.spec()?;
-        while self.client.try_lock(&open.file, lock.clone()).await? == LockOutcome::Denied {
+        while self.client.try_lock(&file, lock.clone()).await? == LockOutcome::Denied {
             if !wait {
                 return Err(Errno::EAGAIN.into());
             }
-            self.wait_or_signal(&open.file, &lock, wanted.thread).await?;
+            self.wait_or_signal(&file, &lock, wanted.thread).await?;
         }
         Ok(())
     }
 
     pub async fn test_lock(&self, handle: FileHandle, wanted: Wanted) -> ClientResult<Found> {
-        let open = self.file(handle)?;
-        let holder = self.client.test_lock(&open.file, wanted.spec()?).await?;
+        let file = self.file(handle)?.file().await?;
+        let holder = self.client.test_lock(&file, wanted.spec()?).await?;
         Ok(holder.map_or(Found { start: 0, end: 0, kind: libc::F_UNLCK, pid: 0 }, |lock| Found {
             start: lock.start,
             end: lock.end,

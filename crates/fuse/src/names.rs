@@ -47,9 +47,14 @@ impl Server {
         flags: i32,
     ) -> ClientResult<(Told, FileHandle, FopenFlags)> {
         let (dir, open) = (self.fid(parent), convert::open_mode(flags));
-        let (attr, file) = asker
-            .make(mode, async |caller| self.client.create(caller, dir, name, mode, open, LayoutSpec::inherit()).await)
-            .await?;
+        let (attr, file) = match self.client.create_ahead(&asker.plain(), dir, name, mode, open) {
+            Some(coming) => coming,
+            None => {
+                let create =
+                    async |caller: &_| self.client.create(caller, dir, name, mode, open, LayoutSpec::inherit()).await;
+                asker.make(mode, create).await.map(|(attr, file)| (attr, file.into()))?
+            }
+        };
         let name_for = self.name_for(parent, name, Some(attr.fid));
         let attributes_for = self.tell_new(attr.fid.low, self.client.new_file_for(attr.fid));
         Ok((Told { attr: self.entry(&attr), attributes_for, name_for }, self.add_file(file), DATA_FLAGS))

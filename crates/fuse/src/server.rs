@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Attr, Client, ClientResult, Dropped, OpenFile};
+use forebay_client::{Attr, Client, ClientResult, Coming, Dropped, OpenFile};
 use forebay_env::{Env, Time};
 use forebay_proto::{Errno, Fid};
 use fuser::{FileAttr, FileHandle, INodeNo};
@@ -34,9 +34,21 @@ pub(crate) struct Server {
 
 /// An open file of the kernel's.
 pub(crate) struct Open {
-    pub file: OpenFile,
+    coming: Coming,
     /// It had set-id bits when it was opened: the first write by an ordinary user drops them.
     pub has_set_ids: Cell<bool>,
+}
+
+impl Open {
+    /// The file; while the MDT makes it, this waits.
+    pub async fn file(&self) -> ClientResult<OpenFile> {
+        self.coming.file().await
+    }
+
+    /// The same, if it is known already.
+    pub fn arrived(&self) -> Option<ClientResult<OpenFile>> {
+        self.coming.arrived()
+    }
 }
 
 impl Server {
@@ -115,10 +127,11 @@ impl Server {
         convert::file_attr(attr)
     }
 
-    pub fn add_file(&self, file: OpenFile) -> FileHandle {
-        let handle = file.handle();
-        let has_set_ids = convert::without_set_ids(file.permissions()) != file.permissions();
-        let open = Open { file, has_set_ids: Cell::new(has_set_ids) };
+    pub fn add_file(&self, file: impl Into<Coming>) -> FileHandle {
+        let coming: Coming = file.into();
+        let handle = coming.handle();
+        let has_set_ids = convert::without_set_ids(coming.permissions()) != coming.permissions();
+        let open = Open { coming, has_set_ids: Cell::new(has_set_ids) };
         self.files.borrow_mut().insert(handle, Rc::new(open));
         FileHandle(handle)
     }

@@ -1,4 +1,5 @@
-//! Leases on the data of files: whoever holds one may keep back what was written, and send it in larger pieces.
+//! Leases on the data of files: whoever holds one may keep back what was written, and send it in larger pieces. And the same
+//! on the names of directories: whoever holds one may answer changes of them before it asks for them.
 //!
 //! The only session that has a file open can have one; and all who have it open, where each has claimed pieces of its own
 //! (see [`crate::claims`]): a share. It ends when its holder has sent everything (after a recall, or before
@@ -7,6 +8,9 @@
 //!
 //! After a restart every session with a handle that writes is presumed to hold one, until it has come back and said which it
 //! does, or is gone.
+//!
+//! Of a directory one session at most holds one, and only while nobody else has a lease on the directory. It is not presumed: who
+//! has changes under way says so when it comes back, and without its session it can make none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +25,8 @@ struct Holding {
     recall: Option<(u64, Time)>,
     /// Nobody has said so since the restart.
     presumed: bool,
+    /// It is on a directory's names. Which one it is of all that were ever granted; 0: it is on data.
+    names: u64,
 }
 
 /// All of them. See the module.
@@ -28,25 +34,57 @@ struct Holding {
 pub struct DataLeases {
     of: BTreeMap<Fid, Vec<Holding>>,
     by_session: BTreeMap<SessionId, BTreeSet<Fid>>,
+    /// Leases on names that were granted so far.
+    numbered: u64,
 }
 
 impl DataLeases {
     /// `session` holds one from now on.
     pub fn grant(&mut self, session: SessionId, fid: Fid) {
         self.end(session, fid);
-        self.add(session, fid, false);
+        self.add(session, fid, false, 0);
+    }
+
+    /// `session` holds the one on the names of the directory `fid` from now on.
+    pub fn grant_names(&mut self, session: SessionId, fid: Fid) {
+        if self.of_names(session, fid).is_none() {
+            self.end(session, fid);
+            self.numbered += 1;
+            self.add(session, fid, false, self.numbered);
+        }
+    }
+
+    /// Which lease on the names of `fid` it is that `session` holds, if it does.
+    pub fn of_names(&self, session: SessionId, fid: Fid) -> Option<u64> {
+        let holding = self.of.get(&fid)?.iter().find(|holding| holding.session == session)?;
+        (holding.names != 0).then_some(holding.names)
+    }
+
+    /// All leases on names that are not being recalled.
+    pub fn all_names(&self) -> Vec<(SessionId, Fid)> {
+        let free = |holding: &&Holding| holding.names != 0 && holding.recall.is_none();
+        let of = |(fid, all): (&Fid, &Vec<Holding>)| -> Vec<(SessionId, Fid)> {
+            all.iter().filter(free).map(|holding| (holding.session, *fid)).collect()
+        };
+        self.of.iter().flat_map(of).collect()
+    }
+
+    /// `session` changes no names any more. True if it held a lease on any.
+    pub fn end_names(&mut self, session: SessionId) -> bool {
+        let fids = self.by_session.get(&session).cloned().unwrap_or_default();
+        fids.into_iter().filter(|fid| self.of_names(session, *fid).is_some() && self.end(session, *fid)).count() > 0
     }
 
     /// `session` may have held one before the restart.
     pub fn presume(&mut self, session: SessionId, fid: Fid) {
         if self.of.get(&fid).is_none_or(|all| all.iter().all(|holding| holding.session != session)) {
-            self.add(session, fid, true);
+            self.add(session, fid, true, 0);
         }
     }
 
-    fn add(&mut self, session: SessionId, fid: Fid, presumed: bool) {
+    fn add(&mut self, session: SessionId, fid: Fid, presumed: bool, names: u64) {
         self.by_session.entry(session).or_default().insert(fid);
-        self.of.entry(fid).or_default().push(Holding { session, recall: None, presumed });
+        self.of.entry(fid).or_default().push(Holding { session, recall: None, presumed, names });
     }
 
     /// Everybody who came back has said what they hold; the others, for whom `is_back` is false, are on their way out.

@@ -40,6 +40,8 @@ struct Lease {
     changed: bool,
     /// A recall is in its queue.
     recalled: bool,
+    /// Nobody else has one, as long as the session holds this lease on the names of this directory.
+    alone: Option<(Fid, u64)>,
 }
 
 /// What is known of a session with leases.
@@ -131,10 +133,50 @@ impl Leases {
         if leases.iter().any(|lease| lease.session == session) {
             return;
         }
-        leases.push(Lease { session, changed: false, recalled: false });
+        leases.push(Lease { session, changed: false, recalled: false, alone: None });
         self.holder(session).fids.insert(fid);
         self.count += 1;
         self.granted += 1;
+    }
+
+    /// Whether `session` is, or can be, the only one with a lease on `fid` while it changes the names of `parent`.
+    pub fn is_alone(&self, session: SessionId, fid: Fid, parent: Fid) -> bool {
+        self.data.of_names(session, parent).is_some()
+            && self
+                .of
+                .get(&fid)
+                .is_none_or(|leases| leases.iter().all(|lease| lease.session == session && !lease.recalled))
+    }
+
+    /// `session`, which has a lease on `fid`, is to stay the only one.
+    pub fn set_alone(&mut self, session: SessionId, fid: Fid, parent: Fid) {
+        let number = self.data.of_names(session, parent);
+        let lease = self.of.get_mut(&fid).and_then(|leases| leases.iter_mut().find(|lease| lease.session == session));
+        if let (Some(lease), Some(number)) = (lease, number) {
+            lease.alone = Some((parent, number));
+        }
+    }
+
+    /// Whether `session`, which has a lease on the directory `fid`, can have one on its names.
+    pub fn is_names_free(&self, session: SessionId, fid: Fid) -> bool {
+        let alone = |leases: &Vec<Lease>| leases.iter().all(|lease| lease.session == session);
+        self.is_data_free(session, fid) && self.of.get(&fid).is_none_or(alone)
+    }
+
+    /// `session` may answer changes of the names of `fid` before it asks for them.
+    pub fn grant_names(&mut self, session: SessionId, fid: Fid) {
+        if self.data.of_names(session, fid).is_none() {
+            self.data.grant_names(session, fid);
+            self.holder(session);
+            self.granted += 1;
+        }
+    }
+
+    /// All changes of names are to be asked for again before they are answered.
+    pub fn recall_names(&mut self, now: Time) {
+        for (session, fid) in self.data.all_names() {
+            self.recall_data(session, fid, None, now);
+        }
     }
 
     /// Whether `session` can have a lease on the data of `fid`, which nobody else has open.
@@ -180,7 +222,10 @@ impl Leases {
     /// Somebody else's lease stands in the way of `session`.
     pub fn is_in_the_way(&self, session: SessionId, fid: Fid, wanted: Use) -> bool {
         let inode = self.count > 0
-            && self.of.get(&fid).is_some_and(|leases| leases.iter().any(|lease| lease.hinders(session, wanted)));
+            && self
+                .of
+                .get(&fid)
+                .is_some_and(|leases| leases.iter().any(|lease| lease.hinders(session, wanted, &self.data)));
         inode || self.is_data_in_the_way(session, fid)
     }
 
@@ -200,7 +245,8 @@ impl Leases {
         let mut first: Option<Time> = None;
         for (fid, wanted) in uses {
             let hindering = |leases: &Vec<Lease>| -> Vec<SessionId> {
-                leases.iter().filter(|lease| lease.hinders(session, *wanted)).map(|lease| lease.session).collect()
+                let hinders = |lease: &&Lease| lease.hinders(session, *wanted, &self.data);
+                leases.iter().filter(hinders).map(|lease| lease.session).collect()
             };
             for other in self.of.get(fid).map(hindering).unwrap_or_default() {
                 let end = self.holders.get(&other).map_or(now, |holder| holder.seen + LEASE_TERM);
@@ -294,7 +340,11 @@ impl Leases {
             dropped.extend(holder.queue.drain(..acknowledged).filter_map(inode));
         }
         let flushed = said.flushed.iter().filter(|it| self.data.flushed(session, it.fid, it.sequence)).count();
-        dropped.into_iter().filter(|fid| self.drop_lease(session, *fid)).count() + flushed > 0
+        // Who gives a directory back has no changes of it under way.
+        let of_names = |fid: &&Fid| self.data.of_names(session, **fid).is_some();
+        let names: Vec<Fid> = said.returned.iter().filter(of_names).copied().collect();
+        let unchanged = names.into_iter().filter(|fid| self.data.end(session, *fid)).count();
+        dropped.into_iter().filter(|fid| self.drop_lease(session, *fid)).count() + flushed + unchanged > 0
     }
 
     /// Recalls to be told to `session`.
@@ -363,8 +413,10 @@ impl Leases {
 }
 
 impl Lease {
-    fn hinders(&self, session: SessionId, wanted: Use) -> bool {
-        self.session != session && (wanted == Use::Changes || self.changed)
+    fn hinders(&self, session: SessionId, wanted: Use, data: &DataLeases) -> bool {
+        let is_alone = || self.alone.is_some_and(|(dir, number)| data.of_names(self.session, dir) == Some(number));
+        self.session != session
+            && (wanted == Use::Changes || self.changed || !planted(Bug::LoneFileShown) && is_alone())
     }
 }
 

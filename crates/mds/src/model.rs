@@ -277,14 +277,14 @@ impl Run {
     }
 
     fn unlink(&mut self, parent: Fid, name: &'static str) {
-        let request = Unlink { caller: root(), parent, name: name.into() };
+        let request = Unlink { caller: root(), parent, name: name.into(), at_ns: 0 };
         let expected = self.model.unlink(parent, name);
         let got = self.world.attempt(|tx| ops::unlink::apply(tx, &request));
         self.check(&format!("{request:?}"), got, expected);
     }
 
     fn rmdir(&mut self, parent: Fid, name: &'static str) {
-        let request = Rmdir { caller: root(), parent, name: name.into() };
+        let request = Rmdir { caller: root(), parent, name: name.into(), at_ns: 0 };
         let expected = self.model.rmdir(parent, name);
         let got = self.world.attempt(|tx| ops::rmdir::apply(tx, &request));
         self.check(&format!("{request:?}"), got, expected);

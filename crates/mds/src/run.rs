@@ -113,13 +113,13 @@ impl Mds {
         loop {
             wants.again()?;
             ctx.prefetch(&wants.rows).await?;
-            let (result, granted, unsettled) = {
+            let (result, effects, unsettled) = {
                 let memory = self.memory.borrow();
                 let shared = Shared::new(ctx, &memory.kept);
                 let mut txn = ctx.store().begin();
                 let mut tx = Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0)));
                 let result = unless_kept(op(&mut tx), &shared.kept());
-                (result, std::mem::take(&mut tx.effects.granted), shared.unsettled.get())
+                (result, std::mem::take(&mut tx.effects), shared.unsettled.get())
             };
             let result = match result {
                 Ok(reply) => Ok(Answer::read(&reply)),
@@ -130,7 +130,8 @@ impl Mds {
                 }
             };
             if result.is_ok() {
-                self.grant(ctx.session(), &granted);
+                self.grant(ctx.session(), &effects.granted);
+                self.grant_names(ctx.session(), &effects);
             }
             self.settle(ctx, unsettled, &result).await?;
             return result;
@@ -144,6 +145,10 @@ impl Mds {
         hint: &[Key],
         op: impl Fn(&mut Tx<'_>) -> Step<R>,
     ) -> Result<Answer, ErrorReply> {
+        if !self.has_room() {
+            let now = self.env.now();
+            self.memory.borrow_mut().kept.recall_names(now);
+        }
         let mut wants = Wants::new(hint);
         loop {
             wants.again()?;
@@ -171,6 +176,7 @@ impl Mds {
                 self.note_changes(ctx.session(), &effects);
                 self.grant(ctx.session(), &effects.granted);
                 self.grant_data(ctx.session(), &effects);
+                self.grant_names(ctx.session(), &effects);
             }
             self.settle(ctx, unsettled, &result).await?;
             let answer = result?;
@@ -231,7 +237,7 @@ impl Mds {
         *effects = std::mem::take(&mut tx.effects);
         let mut kept = sharing.kept();
         // What is brought back after a restart was there before any lease that is.
-        if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() {
+        if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() && effects.changing.is_empty() {
             let changes = effects.changes().filter(|fid| memory.kept.is_in_the_way(origin.session, *fid, Use::Changes));
             kept.extend(changes.map(|fid| (fid, Use::Changes)));
         }
@@ -308,6 +314,20 @@ impl Mds {
         let kept = &mut self.memory.borrow_mut().kept;
         effects.granted_data.iter().for_each(|fid| kept.grant_data(session, *fid));
         effects.reclaimed.iter().for_each(|(fid, holds)| kept.data.reclaim(session, *fid, *holds));
+    }
+
+    fn grant_names(&self, session: SessionId, effects: &Effects) {
+        let mut memory = self.memory.borrow_mut();
+        effects.granted_names.iter().chain(&effects.changing).for_each(|fid| memory.kept.grant_names(session, *fid));
+        if let Some((fid, parent)) = effects.alone {
+            memory.kept.set_alone(session, fid, parent);
+        }
+        if let Some(fid) = effects.removed
+            && memory.kept.data.closed(fid)
+        {
+            drop(memory);
+            self.memory_changed();
+        }
     }
 
     /// What a client changed that it also keeps is not shown to others yet.

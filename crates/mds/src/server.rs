@@ -256,6 +256,8 @@ impl Mds {
 
     async fn readdir(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
         let request = Decode::from_bytes(body)?;
+        // What somebody else changes is there to be found before it is looked for.
+        self.read(ctx, &ops::readdir::keys(&request), |tx| ops::readdir::shows(tx, &request)).await?;
         let (from, to, limit) = ops::readdir::rows(&request);
         let rows = self.store.scan(from.as_ref(), &to, limit).await.map_err(store_error)?;
         let entries = ops::readdir::decode(&rows)?;

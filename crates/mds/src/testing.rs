@@ -151,6 +151,7 @@ impl World {
             flags: open_flags::READ | open_flags::WRITE,
             handle,
             layout: LayoutSpec::inherit(),
+            at_ns: 0,
         }
     }
 
@@ -171,6 +172,7 @@ impl World {
             mode,
             rdev: 0,
             symlink: Bytes::new(),
+            at_ns: 0,
         }
     }
 

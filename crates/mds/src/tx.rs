@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno,
     message::{Attr, LockSpec, lease_flags, open_flags},
@@ -112,6 +113,14 @@ pub struct Effects {
     pub granted: Vec<Fid>,
     /// The same on data.
     pub granted_data: Option<Fid>,
+    /// The same on names of directories.
+    pub granted_names: Vec<Fid>,
+    /// Which of the leases given nobody else is to have meanwhile, and whose names the session changes.
+    pub alone: Option<(Fid, Fid)>,
+    /// A directory that is gone.
+    pub removed: Option<Fid>,
+    /// Directories of which the session has changes under way.
+    pub changing: Vec<Fid>,
     /// Whether the session holds leases on the data of files that it brings back.
     pub reclaimed: Vec<(Fid, bool)>,
 }
@@ -201,6 +210,50 @@ impl<'a> Tx<'a> {
         }
         self.effects.granted_data = Some(fid);
         lease_flags::DATA
+    }
+
+    /// Leases `fid` for the session alone, if it can be had so while it changes the names of `parent`; `flags`: what it has
+    /// been given of `fid`.
+    pub fn lease_alone(&mut self, fid: Fid, parent: Fid, flags: u32) -> u32 {
+        if flags & lease_flags::INODE == 0 || !self.memory.kept.is_alone(self.origin.session, fid, parent) {
+            return flags;
+        }
+        self.effects.alone = Some((fid, parent));
+        flags | lease_flags::ALONE
+    }
+
+    /// Leases the names of a directory for changes, if the session keeps it and nobody else does: `flag`, or 0. Not where what is
+    /// made in it depends on more than its mode, nor where there may be no room for it.
+    pub fn lease_names(&mut self, fid: Fid, dir: &Inode, flag: u32) -> u32 {
+        let origin = &self.origin;
+        let is_kept = self.memory.kept.has(origin.session, fid) || self.effects.granted.contains(&fid);
+        let is_client = origin.session != SessionId(0) && !origin.is_replay;
+        let is_plain = !dir.has_acl && dir.nlink > 0 && dir.dir().is_some_and(|dir| dir.default_layout.is_none());
+        if !is_client || !is_kept || !is_plain || !origin.has_room {
+            return 0;
+        }
+        if !self.memory.kept.is_names_free(origin.session, fid) {
+            return 0;
+        }
+        self.effects.granted_names.push(fid);
+        flag
+    }
+
+    /// The request was answered at `at_ns` by the client, if that is not 0: as it was told, so it has to be. Errors: ESTALE if the
+    /// client had no right to, or has lost it.
+    pub fn answered_at(&mut self, parent: Fid, at_ns: i64) -> Step<()> {
+        if at_ns == 0 {
+            return Ok(());
+        }
+        let has_names = || self.memory.kept.data.of_names(self.origin.session, parent).is_some();
+        if !self.origin.is_replay && !has_names() && !planted(Bug::LateChangeMade) {
+            let words = format!("a change of {parent} was answered under a lease that has ended since");
+            return Err(ErrorReply::new(Errno::ESTALE, words).into());
+        }
+        self.origin.now_ns = at_ns;
+        // There was room when the lease was given, and it is recalled when there is little.
+        self.origin.has_room = true;
+        Ok(())
     }
 
     /// A directory as this operation leaves it, for a client that keeps it.

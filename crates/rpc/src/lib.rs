@@ -19,4 +19,4 @@ pub use error::RpcError;
 pub use frame::{Frame, FrameError, FrameReader, Outbox, Received};
 pub use latch::Latch;
 pub use pins::PinBudget;
-pub use session::{Call, Called, ClientSession, Lost, SessionOptions, SessionState, SessionStats};
+pub use session::{Call, Called, ClientSession, Lost, Reservation, SessionOptions, SessionState, SessionStats};

@@ -14,6 +14,9 @@ pub const WRITE_BYTES: usize = 1 << 20;
 /// A request that nobody waits for goes with the next one, or after this.
 pub const PATIENCE: Duration = Duration::from_millis(1);
 
+/// Slots that are not reserved for calls to come: others get on.
+pub const UNRESERVED_SLOTS: usize = 16;
+
 /// [`crate::ask`] gives up on an address after this.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -315,10 +315,11 @@ impl Run {
         // A server that still recovers may wait for this client's replays: then both are lost.
         let deaths = cluster.deaths.get();
         let servers_have_all = servers.is_none() && cluster.is_serving();
+        let answered = station.client.borrow().as_ref().map_or(0, |client| client.stats().names_under_way) as usize;
         self.sim.crash(station.node);
         drop(station.client.take());
         for worker in &station.workers {
-            worker.borrow_mut().client_died(servers_have_all, self.setup.writes_through(&self.sim));
+            worker.borrow_mut().client_died(servers_have_all, self.setup.writes_through(&self.sim), answered);
         }
         match servers {
             None => self.sim.sleep(faults::random_ms(cluster, 200)).await,

@@ -129,8 +129,9 @@ impl Worker {
 
     /// The client died. `servers_have_all`: all servers live and have recovered, so what was acknowledged is with them; it
     /// stays there unless one of them dies before it has committed it (see [`Worker::look_loosely`]). Unless it
-    /// `writes_through`, of what it wrote since the last sync some may have been kept back by it.
-    pub fn client_died(&mut self, servers_have_all: bool, writes_through: bool) {
+    /// `writes_through`, of what it wrote since the last sync some may have been kept back by it; as many changes of names as
+    /// were `answered` by it before the MDT was asked may not have been made.
+    pub fn client_died(&mut self, servers_have_all: bool, writes_through: bool, answered: usize) {
         self.version += 1;
         let strict = !std::mem::replace(&mut self.in_doubt, true) && servers_have_all;
         // It died again before anybody had looked: whatever happened in between counts too.
@@ -144,7 +145,7 @@ impl Worker {
         let names = std::mem::replace(&mut self.names, before.0);
         let files = std::mem::replace(&mut self.files, before.1);
         self.loose = Some((names, files));
-        self.names.sync();
+        self.names.sync_all_but(answered);
         if writes_through {
             self.files.values_mut().for_each(FileModel::sync);
         }
@@ -423,16 +424,28 @@ impl Runner {
         let (dir, name) = self.parent(&path).await?;
         let layout = layouts::some_layout(&mut self.dice);
         let client = self.client.clone();
-        let request =
-            async { client.create(&caller(), dir, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await };
+        let ahead = self.dice.below(2) == 0;
+        let request = async {
+            let mode = OpenMode::READ_WRITE;
+            let answered = ahead.then(|| client.create_ahead(&caller(), dir, name.as_bytes(), 0o644, mode)).flatten();
+            if let Some(answered) = answered {
+                return Ok(answered);
+            }
+            let made = client.create(&caller(), dir, name.as_bytes(), 0o644, mode, layout).await;
+            made.map(|(attr, file)| (attr, file.into()))
+        };
         let key = path.clone();
         let made = self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await?;
-        let Some((attr, file)) = made else { return Ok(()) };
+        let Some((attr, coming)) = made else { return Ok(()) };
         {
             let mut me = self.me.borrow_mut();
             me.files.insert(id, FileModel::default());
             me.fids.insert(attr.fid, id);
         }
+        if self.dice.below(6) == 0 {
+            return Ok(());
+        }
+        let Some(file) = self.allow(coming.file().await)? else { return Ok(()) };
         if self.dice.below(3) > 0 {
             self.write_at(&file, id, 0).await?;
         }

@@ -41,8 +41,8 @@ pub struct Death {
 pub struct Model {
     /// Names that are certain.
     pub base: Names,
-    /// Changes since then, and whether they were acknowledged.
-    pub changes: Vec<(Change, bool)>,
+    /// Changes since then, and when they were acknowledged (CLOCK_MONOTONIC, ms).
+    pub changes: Vec<(Change, Option<u64>)>,
     /// So many of them are certain.
     pub certain: usize,
     /// Names while the mount lives.
@@ -71,13 +71,13 @@ impl Model {
     /// A change begins.
     pub fn begin(&mut self, change: Change) {
         changed(&mut self.names, change);
-        self.changes.push((change, false));
+        self.changes.push((change, None));
     }
 
     /// The change that was begun last was acknowledged.
-    pub fn acked(&mut self) {
+    pub fn acked(&mut self, at_ms: u64) {
         if let Some((_, acked)) = self.changes.last_mut() {
-            *acked = true;
+            *acked = Some(at_ms);
         }
     }
 
@@ -94,7 +94,7 @@ impl Model {
     /// A file was synced: its bytes, and the first name that it had.
     pub fn file_synced(&mut self, file: u32) {
         self.files.get_mut(&file).expect("the file is known").settle();
-        let made = |(change, _): &(Change, bool)| matches!(change, Change::Create(_, of) if *of == file);
+        let made = |(change, _): &(Change, Option<u64>)| matches!(change, Change::Create(_, of) if *of == file);
         self.synced_up_to(self.changes.iter().rposition(made));
     }
 
@@ -117,7 +117,8 @@ impl Model {
     /// The mount has died.
     pub fn died(&mut self, death: Death) {
         if death.alone {
-            let acked = self.changes.iter().take_while(|(_, acked)| *acked).count();
+            let made = |acked: Option<u64>| acked.is_some_and(|at| at < death.sent_before_ms);
+            let acked = self.changes.iter().take_while(|(_, acked)| made(*acked)).count();
             self.certain = self.certain.max(acked);
         }
         for write in self.files.values_mut().flat_map(|file| &mut file.writes) {
@@ -172,10 +173,10 @@ mod tests {
         for (name, file, ino) in [(0, 1, Some(11)), (1, 2, Some(12)), (2, 3, None)] {
             model.files.insert(file, FileModel { ino, ..FileModel::default() });
             model.begin(Change::Create(name, file));
-            model.acked();
+            model.acked(u64::from(name));
         }
         model.begin(Change::Rename(0, 3));
-        model.acked();
+        model.acked(3);
         model.begin(Change::Unlink(1));
         model
     }
@@ -205,7 +206,9 @@ mod tests {
         model.check_names(&found(&[(0, 11), (1, 12)])).expect("two creates");
         model.check_names(&found(&[(0, 11)])).expect_err("one is missing");
         let mut alone = self::model();
-        alone.died(Death { alone: true, sent_before_ms: 0 });
+        alone.died(Death { alone: true, sent_before_ms: 3 });
+        assert_eq!(alone.certain, 3, "the last may have been answered before the MDT was asked");
+        alone.died(Death { alone: true, sent_before_ms: 4 });
         assert_eq!(alone.certain, 4, "all that were acknowledged");
         let all = (alone.names.clone(), alone.changes.len());
         alone.dir_synced(1);

@@ -120,7 +120,7 @@ impl Notes {
                     if let (Some(ino), Some((Change::Create(_, file), _))) = (ino, model.changes.last()) {
                         model.files.get_mut(file).expect("it was made").ino = Some(ino);
                     }
-                    model.acked();
+                    model.acked(at);
                 }
             },
             Step::Synced(file) => model.file_synced(file),

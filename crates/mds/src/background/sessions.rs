@@ -60,6 +60,9 @@ impl Mds {
     }
 
     async fn try_end_session(&self, mut ending: Ending) -> Result<(), ErrorReply> {
+        // Names it can change no more, whatever its writes may still do.
+        self.memory.borrow_mut().kept.data.end_names(ending.session);
+        self.memory_changed();
         let handles = self.memory.borrow().opens.of_session(ending.session);
         let mut glimpses: BTreeMap<Fid, Glimpse> = BTreeMap::new();
         for (_, fid, _) in handles.iter().filter(|(_, _, flags)| flags & open_flags::WRITE != 0) {

@@ -127,7 +127,7 @@ mod tests {
     fn the_last_close_of_an_unlinked_file_ends_it() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
-        let unlink = forebay_proto::message::Unlink { caller: root(), parent: Fid::ROOT, name: "a".into() };
+        let unlink = forebay_proto::message::Unlink { caller: root(), parent: Fid::ROOT, name: "a".into(), at_ns: 0 };
         world.run(|tx| crate::ops::unlink::apply(tx, &unlink));
         assert_eq!((world.count(keys::ORPHAN), world.count(keys::DESTROY), world.memory.inodes), (1, 0, 2));
         world.run(|tx| apply(tx, &close(fid, 1)));

@@ -22,6 +22,7 @@ pub fn keys(request: &Create) -> [Key; 2] {
 
 /// Errors: EEXIST (`EXCLUSIVE`), EISDIR, ELOOP, EACCES, ENOENT in a removed directory, ENOSPC.
 pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
+    tx.answered_at(request.parent, request.at_ns)?;
     let mut dir = tx.dir(request.parent)?;
     if request.flags & open_flags::NAMELESS != 0 {
         return nameless(tx, request, &dir);
@@ -41,6 +42,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     let writes = new.written;
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
     let mut leases = tx.lease_anyway(request.fid, lease_flags::INODE);
+    leases = tx.lease_alone(request.fid, request.parent, leases);
+    leases |= tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
     if request.handle != 0 {
         open::add_handle(tx, request.fid, request.handle, request.flags);
         leases |= tx.lease_data(request.fid, request.flags);

@@ -30,7 +30,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<LookupReply> {
     };
     tx.wait_for_truncate(fid)?;
     let inode = tx.named_inode(fid)?;
-    let entry = tx.leased_reply(fid, &inode);
+    let mut entry = tx.leased_reply(fid, &inode);
+    entry.leases = tx.lease_alone(fid, request.parent, entry.leases);
     Ok(LookupReply { leases: entry.leases | tx.lease(request.parent, lease_flags::PARENT), entry: Some(entry) })
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     Errno, ErrorReply,
-    message::{EntryReply, Make, UMASK_SHIFT},
+    message::{EntryReply, Make, UMASK_SHIFT, lease_flags},
 };
 
 use super::entry::NewInode;
@@ -24,6 +24,7 @@ pub fn keys(request: &Make) -> [Key; 2] {
 
 /// Errors: EEXIST, EACCES, EPERM for a device by another than user 0, ENOENT in a removed directory, ENOSPC, EMLINK.
 pub fn apply(tx: &mut Tx<'_>, request: &Make) -> Step<EntryReply> {
+    tx.answered_at(request.parent, request.at_ns)?;
     let mut dir = tx.dir(request.parent)?;
     name::check(&request.name, Errno::EEXIST)?;
     perm::access(&request.caller, &dir, perm::SEARCH)?;
@@ -39,7 +40,13 @@ pub fn apply(tx: &mut Tx<'_>, request: &Make) -> Step<EntryReply> {
     let new = NewInode { caller, fid: request.fid, mode, umask, body, written: false };
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
     let parent = tx.kept_parent(request.parent)?;
-    Ok(EntryReply { parent, ..tx.leased_reply(request.fid, &inode) })
+    let reply = tx.leased_reply(request.fid, &inode);
+    let mut leases = tx.lease_alone(request.fid, request.parent, reply.leases);
+    leases |= tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
+    if inode.is_dir() {
+        leases |= tx.lease_names(request.fid, &inode, lease_flags::NAMES);
+    }
+    Ok(EntryReply { parent, leases, ..reply })
 }
 
 fn body(tx: &Tx<'_>, request: &Make, dir: &Inode) -> Result<Body, ErrorReply> {

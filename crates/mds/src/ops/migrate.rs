@@ -159,6 +159,7 @@ mod tests {
             caller: root(),
             parent: Fid::ROOT,
             name: bytes::Bytes::from_static(b"copy"),
+            at_ns: 0,
         };
         world.run(|tx| ops::unlink::apply(tx, &unlink));
         assert!(world.rows.contains_key(keys::destroy(old, fid).as_ref()));

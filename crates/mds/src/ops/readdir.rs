@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     Errno, ErrorReply, Fid,
-    message::{DirEntry, ReadDir, ReadDirReply},
+    message::{DirEntry, Empty, ReadDir, ReadDirReply},
 };
 
 use crate::{
@@ -37,6 +37,13 @@ pub fn rows(request: &ReadDir) -> (Key, Vec<u8>, usize) {
 
 fn bytes(request: &ReadDir) -> usize {
     (request.max_bytes as usize).clamp(ENTRY_BYTES + ATTR_BYTES + 255, limits::READDIR_BYTES)
+}
+
+/// Whoever else changes the directory has to have asked for it first. Errors: ENOTDIR, ESTALE.
+pub fn shows(tx: &mut Tx<'_>, request: &ReadDir) -> Step<Empty> {
+    tx.dir(request.fid)?;
+    tx.share_names(request.fid);
+    Ok(Empty {})
 }
 
 /// The entries that rows hold, with their cookies.
@@ -168,6 +175,7 @@ mod tests {
             caller: crate::testing::root(),
             parent: Fid::ROOT,
             name: all[5].name.clone(),
+            at_ns: 0,
         };
         world.run(|tx| crate::ops::unlink::apply(tx, &unlink));
         request.cookie = all[5].cookie;

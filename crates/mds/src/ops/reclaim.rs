@@ -29,6 +29,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
         }
         open::add_handle(tx, held.fid, held.handle, held.flags);
     }
+    tx.effects.changing.extend(&request.directories);
     let session = tx.origin.session;
     let locks = request.locks.iter().filter(|_| !planted(Bug::LocksNotReclaimed));
     tx.effects.locks.extend(locks.map(|held| (session, held.fid, held.lock.clone())));
@@ -42,7 +43,11 @@ mod tests {
     use forebay_proto::{Fid, message::OpenHandle};
 
     fn reclaim(fid: Fid) -> Reclaim {
-        Reclaim { handles: vec![OpenHandle { fid, handle: 4, flags: open_flags::READ }], locks: Vec::new() }
+        Reclaim {
+            handles: vec![OpenHandle { fid, handle: 4, flags: open_flags::READ }],
+            locks: Vec::new(),
+            directories: Vec::new(),
+        }
     }
 
     #[test]

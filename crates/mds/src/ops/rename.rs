@@ -58,7 +58,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Rename) -> Step<Changed> {
     match (&to, request.flags) {
         (Ok(_), NOREPLACE) => return Err(Errno::EEXIST.into()),
         (Err(_), EXCHANGE) => return Err(Errno::ENOENT.into()),
-        (Ok(to), 0) if to.fid == from.fid => return Ok(Changed { fids: Vec::new(), parents: Vec::new() }),
+        (Ok(to), 0) if to.fid == from.fid => return Ok(Changed { fids: Vec::new(), parents: Vec::new(), leases: 0 }),
         _ => {}
     }
     check_moves(tx, request, &from, &from_dir, &to_dir)?;
@@ -185,7 +185,7 @@ fn replace(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, mut to: Si
 
 fn exchange(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, to: Side) -> Step<Changed> {
     if from.fid == to.fid {
-        return Ok(Changed { fids: Vec::new(), parents: Vec::new() });
+        return Ok(Changed { fids: Vec::new(), parents: Vec::new(), leases: 0 });
     }
     tx.replace_name(&from.found, to.fid, to.inode.mode & S_IFMT)?;
     let found = tx.find(to.parent, &dirs.to_dir, &request.to_name)?;
@@ -206,7 +206,7 @@ fn exchange(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, to: Side)
 fn changed(tx: &Tx<'_>, request: &Rename, fids: Vec<Fid>) -> Step<Changed> {
     let from = tx.kept_parent(request.from_parent)?;
     let to = if request.to_parent == request.from_parent { None } else { tx.kept_parent(request.to_parent)? };
-    Ok(Changed { fids, parents: from.into_iter().chain(to).collect() })
+    Ok(Changed { fids, parents: from.into_iter().chain(to).collect(), leases: 0 })
 }
 
 /// What a directory gains or loses.

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno, Fid,
-    message::{Changed, Rmdir},
+    message::{Changed, Rmdir, lease_flags},
 };
 
 use crate::{halt::Step, inode::Inode, keys, keys::Key, name, perm, tx::Tx};
@@ -14,6 +14,7 @@ pub fn keys(request: &Rmdir) -> [Key; 1] {
 
 /// Errors: ENOENT, ENOTDIR, ENOTEMPTY, EINVAL for `.`, EACCES, EPERM in a sticky directory.
 pub fn apply(tx: &mut Tx<'_>, request: &Rmdir) -> Step<Changed> {
+    tx.answered_at(request.parent, request.at_ns)?;
     let mut dir = tx.dir(request.parent)?;
     let dots = if &request.name[..] == b"." { Errno::EINVAL } else { Errno::ENOTEMPTY };
     name::check(&request.name, dots)?;
@@ -30,7 +31,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &Rmdir) -> Step<Changed> {
     tx.drop_link(fid, &mut victim)?;
     tx.put_changed_dir(request.parent, &mut dir, -1, -1);
     let parents = tx.kept_parent(request.parent)?.into_iter().collect();
-    Ok(Changed { fids: vec![fid], parents })
+    tx.effects.removed = Some(fid);
+    let leases = tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
+    Ok(Changed { fids: vec![fid], parents, leases })
 }
 
 /// Refuses (ENOTEMPTY) a directory with names. That it has none may be another session's news.
@@ -46,7 +49,7 @@ mod tests {
     use forebay_proto::message::{Open, open_flags};
 
     fn rmdir(parent: Fid, name: &str) -> Rmdir {
-        Rmdir { caller: root(), parent, name: name.to_owned().into() }
+        Rmdir { caller: root(), parent, name: name.to_owned().into(), at_ns: 0 }
     }
 
     #[test]

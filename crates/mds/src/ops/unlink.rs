@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno,
-    message::{Changed, Unlink},
+    message::{Changed, Unlink, lease_flags},
 };
 
 use crate::{halt::Step, keys, keys::Key, name, perm, tx::Tx};
@@ -14,6 +14,7 @@ pub fn keys(request: &Unlink) -> [Key; 1] {
 
 /// Errors: ENOENT, EISDIR, EACCES, EPERM in a sticky directory.
 pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Changed> {
+    tx.answered_at(request.parent, request.at_ns)?;
     let mut dir = tx.dir(request.parent)?;
     name::check(&request.name, Errno::EISDIR)?;
     perm::access(&request.caller, &dir, perm::SEARCH)?;
@@ -28,7 +29,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Changed> {
     tx.drop_link(fid, &mut inode)?;
     tx.put_changed_dir(request.parent, &mut dir, -1, 0);
     let parents = tx.kept_parent(request.parent)?.into_iter().collect();
-    Ok(Changed { fids: vec![fid], parents })
+    let leases = tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
+    Ok(Changed { fids: vec![fid], parents, leases })
 }
 
 #[cfg(test)]
@@ -38,7 +40,7 @@ mod tests {
     use forebay_proto::{Fid, message::Link};
 
     fn unlink(name: &str) -> Unlink {
-        Unlink { caller: root(), parent: Fid::ROOT, name: name.to_owned().into() }
+        Unlink { caller: root(), parent: Fid::ROOT, name: name.to_owned().into(), at_ns: 0 }
     }
 
     #[test]

@@ -330,7 +330,7 @@ mod tests {
         }
         let names = world.run(|tx| list(tx, &ListXattr { fid })).names;
         assert_eq!(names, ["security.selinux", "user.a", "user.b"]);
-        let unlink = forebay_proto::message::Unlink { caller: root(), parent: Fid::ROOT, name: "a".into() };
+        let unlink = forebay_proto::message::Unlink { caller: root(), parent: Fid::ROOT, name: "a".into(), at_ns: 0 };
         world.run(|tx| crate::ops::unlink::apply(tx, &unlink));
         assert_eq!(world.rows.len(), before.len());
     }

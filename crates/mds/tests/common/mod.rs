@@ -306,7 +306,7 @@ impl Client {
         mdt.set_reclaim(move || {
             let handle =
                 |(handle, (fid, flags)): (&u64, &(Fid, u32))| OpenHandle { fid: *fid, handle: *handle, flags: *flags };
-            Reclaim { handles: held.borrow().iter().map(handle).collect(), locks: Vec::new() }
+            Reclaim { handles: held.borrow().iter().map(handle).collect(), locks: Vec::new(), directories: Vec::new() }
         });
         let sink = lost.clone();
         mdt.set_lost(move |_| sink.set(sink.get() + 1));
@@ -338,7 +338,8 @@ impl Client {
         let (fid, handle) = (self.fid(), u64::from(self.next.get()));
         let flags = open_flags::WRITE | open_flags::EXCLUSIVE;
         let (caller, name, layout) = (root(), name.to_owned().into(), LayoutSpec::inherit());
-        let reply = self.ask(&Create { caller, parent, name, fid, mode: 0o644, flags, handle, layout }).await?;
+        let reply =
+            self.ask(&Create { caller, parent, name, fid, mode: 0o644, flags, handle, layout, at_ns: 0 }).await?;
         self.handles.borrow_mut().insert(handle, (fid, open_flags::WRITE));
         Ok((fid, handle, reply.layout.expect("a file has a layout").osts()[0]))
     }
@@ -375,16 +376,17 @@ impl Client {
 
     pub async fn mkdir(&self, parent: Fid, name: &str) -> Result2<Fid> {
         let (caller, fid, name) = (root(), self.fid(), name.to_owned().into());
-        self.ask(&Make { caller, parent, name, fid, mode: 0o040_755, rdev: 0, symlink: Bytes::new() }).await?;
+        self.ask(&Make { caller, parent, name, fid, mode: 0o040_755, rdev: 0, symlink: Bytes::new(), at_ns: 0 })
+            .await?;
         Ok(fid)
     }
 
     pub async fn unlink(&self, parent: Fid, name: &str) -> Result2<()> {
-        self.ask(&Unlink { caller: root(), parent, name: name.to_owned().into() }).await.map(drop)
+        self.ask(&Unlink { caller: root(), parent, name: name.to_owned().into(), at_ns: 0 }).await.map(drop)
     }
 
     pub async fn rmdir(&self, parent: Fid, name: &str) -> Result2<()> {
-        self.ask(&Rmdir { caller: root(), parent, name: name.to_owned().into() }).await.map(drop)
+        self.ask(&Rmdir { caller: root(), parent, name: name.to_owned().into(), at_ns: 0 }).await.map(drop)
     }
 
     pub async fn link(&self, fid: Fid, parent: Fid, name: &str) -> Result2<()> {

@@ -45,6 +45,14 @@ pub mod lease_flags {
     pub const PARENT: u32 = 2;
     /// The data of a file that was opened for writing: what is written may be kept back, until it is recalled.
     pub const DATA: u32 = 4;
+    /// The names of the reply's inode, a directory, for changes: nobody else sees or changes them, so that the client may
+    /// answer a change of them before it asks for it, until that is recalled as [`DATA`] is.
+    pub const NAMES: u32 = 8;
+    /// The same of the directory that the request named.
+    pub const PARENT_NAMES: u32 = 16;
+    /// Nobody else has a lease on the reply's inode, nor gets one while the client has [`PARENT_NAMES`] of the directory
+    /// that the request named, or that the file was made in.
+    pub const ALONE: u32 = 32;
 }
 
 /// Bits of [`Open::flags`] and [`Create::flags`].
@@ -213,6 +221,8 @@ wire_struct! {
         pub fids: Vec<Fid>,
         /// These directories, as they are now, if the client has leases on them.
         pub parents: Vec<Attr>,
+        /// [`lease_flags`] of these.
+        pub leases: u32,
     }
 }
 
@@ -343,6 +353,9 @@ wire_struct! {
         pub handle: u64,
         /// The layout asked for.
         pub layout: LayoutSpec,
+        /// Unix time that the client has told its program, if it has answered it already, under [`lease_flags::NAMES`] of the
+        /// directory; 0: it waits for the reply.
+        pub at_ns: i64,
     }
 }
 
@@ -379,6 +392,9 @@ wire_struct! {
         pub rdev: u64,
         /// Target of a symbolic link.
         pub symlink: Bytes,
+        /// Unix time that the client has told its program, if it has answered it already, under [`lease_flags::NAMES`] of the
+        /// directory; 0: it waits for the reply.
+        pub at_ns: i64,
     }
 }
 
@@ -405,6 +421,9 @@ wire_struct! {
         pub parent: Fid,
         /// Name.
         pub name: Bytes,
+        /// Unix time that the client has told its program, if it has answered it already, under [`lease_flags::NAMES`] of the
+        /// directory; 0: it waits for the reply.
+        pub at_ns: i64,
     }
 }
 
@@ -417,6 +436,9 @@ wire_struct! {
         pub parent: Fid,
         /// Name.
         pub name: Bytes,
+        /// Unix time that the client has told its program, if it has answered it already, under [`lease_flags::NAMES`] of the
+        /// directory; 0: it waits for the reply.
+        pub at_ns: i64,
     }
 }
 
@@ -544,11 +566,14 @@ wire_struct! {
 
 wire_struct! {
     /// Recovery: brings back handles whose open was committed, or replayed, and locks. In as many requests as it takes.
+    #[derive(Default)]
     pub struct Reclaim {
         /// Handles the session holds.
         pub handles: Vec<OpenHandle>,
         /// Locks the session holds.
         pub locks: Vec<HeldLock>,
+        /// Directories whose names the client has changed for its programs, and not all of it at the MDT.
+        pub directories: Vec<Fid>,
     }
 }
 

@@ -26,8 +26,8 @@ fn names(samples: &mut Samples) {
     samples.exchange(vec![Lookup { caller: caller(n), parent: n.fid(), name: n.name() }], replies);
     samples.exchange(vec![make()], entry_replies());
     samples.exchange(vec![Link { caller: caller(n), fid: n.fid(), parent: n.fid(), name: n.name() }], entry_replies());
-    samples.exchange(vec![Unlink { caller: caller(n), parent: n.fid(), name: n.name() }], changed());
-    samples.exchange(vec![Rmdir { caller: caller(n), parent: n.fid(), name: n.name() }], changed());
+    samples.exchange(vec![Unlink { caller: caller(n), parent: n.fid(), name: n.name(), at_ns: n.i64() }], changed());
+    samples.exchange(vec![Rmdir { caller: caller(n), parent: n.fid(), name: n.name(), at_ns: n.i64() }], changed());
     samples.exchange(vec![rename()], changed());
     samples.exchange(vec![SendKept {}], vec![Empty {}]);
     let recall = |n: &mut Numbers| DataRecall { fid: n.fid(), sequence: n.u64() };
@@ -154,8 +154,8 @@ fn lock(n: &mut Numbers) -> LockSpec {
 fn changed() -> Vec<Changed> {
     let n = &mut Numbers::default();
     vec![
-        Changed { fids: vec![n.fid(), n.fid()], parents: vec![attr(n)] },
-        Changed { fids: Vec::new(), parents: Vec::new() },
+        Changed { fids: vec![n.fid(), n.fid()], parents: vec![attr(n)], leases: n.u32() },
+        Changed { fids: Vec::new(), parents: Vec::new(), leases: 0 },
     ]
 }
 
@@ -199,6 +199,7 @@ fn create() -> Create {
         flags: n.u32(),
         handle: n.u64(),
         layout: spec(n),
+        at_ns: n.i64(),
     }
 }
 
@@ -212,6 +213,7 @@ fn make() -> Make {
         mode: n.u32(),
         rdev: n.u64(),
         symlink: n.name(),
+        at_ns: n.i64(),
     }
 }
 
@@ -245,7 +247,7 @@ fn reclaim() -> Reclaim {
     let n = &mut Numbers::default();
     let mut handle = || OpenHandle { fid: n.fid(), handle: n.u64(), flags: n.u32() };
     let handles = vec![handle(), handle()];
-    Reclaim { handles, locks: vec![HeldLock { fid: n.fid(), lock: lock(n) }] }
+    Reclaim { handles, locks: vec![HeldLock { fid: n.fid(), lock: lock(n) }], directories: vec![n.fid()] }
 }
 
 fn set_attr() -> SetAttr {

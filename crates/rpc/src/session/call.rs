@@ -12,7 +12,7 @@ use forebay_proto::{
 use super::{
     Call, Called, SessionState,
     inner::{Control, Inner},
-    slots::Pending,
+    slots::{Lease, Pending},
 };
 use crate::{RpcError, ask::read_reply, limits};
 
@@ -20,6 +20,7 @@ pub(super) async fn call<O: Operation>(
     inner: &Rc<Inner>,
     request: &O,
     call: Call,
+    reserved: Option<Lease>,
 ) -> Result<Called<O::Reply>, RpcError> {
     let body = Bytes::from(request.to_bytes());
     let bulk_bytes: usize = call.bulk.iter().map(Bytes::len).sum();
@@ -32,7 +33,10 @@ pub(super) async fn call<O: Operation>(
         }
         _ => None,
     };
-    let lease = inner.slots.acquire().await?;
+    let lease = match reserved {
+        Some(lease) => lease,
+        None => inner.slots.acquire().await?,
+    };
     let mut header = FrameHeader::new(FrameKind::Request, O::OP as u16);
     (header.level, header.job) = (call.level, call.job);
     let (waiter, reply) = oneshot::channel();

@@ -38,6 +38,9 @@ pub struct SessionOptions {
     pub pins: PinBudget,
 }
 
+/// A slot that was set aside for a call. Dropped, others have it.
+pub struct Reservation(slots::Lease);
+
 /// How to make a call.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
@@ -161,7 +164,29 @@ impl ClientSession {
     ///
     /// Dropping the future gives up waiting; a request that was sent is still executed once, kept and replayed.
     pub async fn call<O: Operation>(&self, request: &O, call: Call) -> Result<Called<O::Reply>, RpcError> {
-        call::call(self.inner(), request, call).await
+        call::call(self.inner(), request, call, None).await
+    }
+
+    /// Sets a slot aside for a call that is certain to come; `None`: there are none to spare.
+    pub fn reserve(&self) -> Option<Reservation> {
+        self.inner().slots.reserve().map(Reservation)
+    }
+
+    /// As [`ClientSession::call`], without waiting for other calls to end.
+    pub async fn call_reserved<O: Operation>(
+        &self,
+        reservation: Reservation,
+        request: &O,
+        call: Call,
+    ) -> Result<Called<O::Reply>, RpcError> {
+        call::call(self.inner(), request, call, Some(reservation.0)).await
+    }
+
+    /// Sends what waits for another request to go with ([`Call::patient`]).
+    pub fn hurry(&self) {
+        if let Some(link) = &self.inner().state.borrow().link {
+            link.send_waiting();
+        }
     }
 
     /// Asks outside of the slots, so that the question does not wait behind calls that may wait for its answer. Never sent

@@ -114,10 +114,13 @@ impl Inner {
         let Some(hook) = hook.filter(|_| self.options.target.kind == TargetKind::Mdt) else { return VecDeque::new() };
         let held = hook();
         let handles = held.handles.chunks(limits::RECLAIM_HANDLES);
-        let handles = handles.map(|handles| Reclaim { handles: handles.to_vec(), locks: Vec::new() });
+        let handles = handles.map(|handles| Reclaim { handles: handles.to_vec(), ..Reclaim::default() });
         let locks = held.locks.chunks(limits::RECLAIM_LOCKS);
-        let locks = locks.map(|locks| Reclaim { handles: Vec::new(), locks: locks.to_vec() });
-        handles.chain(locks).collect()
+        let locks = locks.map(|locks| Reclaim { locks: locks.to_vec(), ..Reclaim::default() });
+        // As many as there are slots, at most.
+        let directories = (!held.directories.is_empty()).then_some(held.directories);
+        let directories = directories.into_iter().map(|directories| Reclaim { directories, ..Reclaim::default() });
+        handles.chain(locks).chain(directories).collect()
     }
 
     /// Calls are served: those without a reply first, in the order in which they were made.

@@ -17,7 +17,7 @@ use forebay_proto::{
     message::{FrameHeader, Op},
 };
 
-use crate::{RpcError, frame::Received, pins::Pin};
+use crate::{RpcError, frame::Received, limits, pins::Pin};
 
 /// What a waiting call gets.
 pub(super) type Outcome = Result<Received, RpcError>;
@@ -133,6 +133,17 @@ impl Slots {
             Ok(lease) => Ok(lease),
             Err(_) => Err(self.state.borrow().refusal.clone().unwrap_or(RpcError::Closed)),
         }
+    }
+
+    /// A free slot if nobody waits for one, and some are left for others.
+    pub fn reserve(self: &Rc<Self>) -> Option<Lease> {
+        let mut state = self.state.borrow_mut();
+        let has_some = state.in_use + limits::UNRESERVED_SLOTS < state.credits;
+        if state.refusal.is_some() || !state.waiting.is_empty() || !has_some {
+            return None;
+        }
+        let slot = state.take_free()?;
+        Some(Lease { slots: Rc::downgrade(self), slot, used: false })
     }
 
     /// Puts a request into its slot; the header gets slot and sequence.

@@ -195,6 +195,9 @@ impl Actor {
 
     async fn make(&self, dir: Fid, name: &[u8]) -> ClientResult<Fid> {
         let mode = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+        if let Some((attr, _closed_when_dropped)) = self.client.create_ahead(&caller(), dir, name, 0o644, mode) {
+            return Ok(attr.fid);
+        }
         let made = self.client.create(&caller(), dir, name, 0o644, mode, LayoutSpec::inherit()).await;
         made.map(|(attr, _closed_when_dropped)| attr.fid)
     }

@@ -18,8 +18,12 @@ use std::{
 };
 
 use forebay_client::{Client, CommitLevel};
-use forebay_env::sim::{NodeId, Sim};
-use forebay_history::{Ask, Event, Kind, Player, Summary, file, judge, lock};
+use forebay_env::{
+    Time,
+    sim::{NodeId, Sim},
+};
+use forebay_history::{Ask, Event, Kind, Player, Summary, file, judge, lock, names};
+use forebay_proto::limits::LEASE_TERM;
 
 use crate::{
     Cluster, ClusterOptions,
@@ -78,6 +82,8 @@ const PAUSE_US: u64 = 120_000;
 const EVICTION_TIME: Duration = Duration::from_secs(75);
 /// What a client that is gone had sent has arrived by then, or never will.
 const ARRIVAL_TIME: Duration = Duration::from_secs(1);
+/// Longer than a change of a name that was answered is under way while the MDT serves.
+const UNDER_WAY: Duration = Duration::from_millis(200);
 /// Faults of a round at most: a round of long waits ends all the same.
 const FAULTS_PER_ROUND: u64 = 12;
 
@@ -106,6 +112,8 @@ struct Station {
     broken: Rc<Cell<bool>>,
     /// Stays mounted when its workers are done: what it was acknowledged must survive.
     client: Rc<RefCell<Option<Client>>>,
+    /// Since when it was.
+    cut_off: Cell<Option<Time>>,
 }
 
 /// What of a worker outlives its client.
@@ -144,6 +152,7 @@ impl Run {
             may_fail: Rc::default(),
             broken: Rc::default(),
             client: Rc::default(),
+            cut_off: Cell::default(),
         });
         let stations = stations.collect();
         Self {
@@ -295,6 +304,7 @@ impl Run {
                 let any = sim.random_below(all.len() as u64) as usize;
                 let servers = &cluster.servers[if sim.chance(0.5) { any..any + 1 } else { all }];
                 station.may_fail.set(true);
+                station.cut_off.set(Some(sim.now()));
                 self.lose(stage, notes);
                 servers.iter().for_each(|server| sim.cut_both(station.node, server.node));
                 sim.sleep(EVICTION_TIME).await;
@@ -322,6 +332,7 @@ impl Run {
         if cluster.options.write_back_bytes > 0 {
             self.doubt(station, notes);
         }
+        self.doubt_names(station, notes, station.cut_off.take());
         self.sim.crash(station.node);
         drop(station.client.take());
         station.may_fail.set(false);
@@ -366,6 +377,32 @@ impl Run {
                     let latest = sent.entry(whose).or_default();
                     *latest = (*latest).max(event.begun);
                 }
+            }
+        }
+    }
+
+    /// The same of names: those of its changes that it answered and that the MDT had not made yet, no others. `cut_off`: since when
+    /// it was; then they may have been lost long ago.
+    fn doubt_names(&self, station: &Station, notes: &Notes, cut_off: Option<Time>) {
+        let numbers: Vec<u32> = station.workers.iter().map(|worker| worker.number).collect();
+        let under_way = station.client.borrow().as_ref().map_or(0, |client| client.stats().names_under_way);
+        let mut latest: BTreeMap<u32, u64> = BTreeMap::new();
+        for event in notes.borrow_mut().iter_mut().rev().filter(|event| numbers.contains(&event.worker)) {
+            let Ask::Name(ask @ (names::Ask::Create(_) | names::Ask::Unlink(_)), Some(answer)) = &event.ask else {
+                continue;
+            };
+            if matches!(answer, names::Answer::Absent | names::Answer::Exists) {
+                continue;
+            }
+            let number = latest.entry(event.object).or_default();
+            *number += 1;
+            let while_cut_off = cut_off.is_some_and(|since| {
+                let (ended, since) = (Time(event.ended), Time(since.0.saturating_sub(UNDER_WAY.as_nanos() as u64)));
+                since <= ended && ended <= since + UNDER_WAY + LEASE_TERM
+            });
+            if *number <= under_way || while_cut_off {
+                event.ended = u64::MAX;
+                event.ask = Ask::Name(ask.clone(), None);
             }
         }
     }

@@ -72,6 +72,11 @@ impl Names {
         self.before.clear();
     }
 
+    /// All but the last `changes` are durable.
+    pub fn sync_all_but(&mut self, changes: usize) {
+        self.before.drain(..self.before.len().saturating_sub(changes));
+    }
+
     /// A file was synced: its last change of names is durable, and with it all before that; what came after it is not.
     pub fn sync_file(&mut self, file: NodeId) {
         let paths = |state: &BTreeMap<String, Node>| -> BTreeSet<String> {

@@ -115,6 +115,7 @@ impl Client {
             mode: S_IFDIR | 0o755,
             rdev: 0,
             symlink: Default::default(),
+            at_ns: 0,
         };
         self.session.call(&request, Call::default()).await.doing(|| format!("mkdir {name}"))?;
         Ok(fid)
@@ -131,6 +132,7 @@ impl Client {
             flags: 0,
             handle: 0,
             layout: LayoutSpec::inherit(),
+            at_ns: 0,
         };
         self.session.call(&request, Call::default()).await.doing(|| format!("create {name}")).map(drop)
     }

@@ -12,9 +12,12 @@
 //! it may not, before the MDT is; or its time is over.
 //! Invariant: bounded ([`limits::KEPT_INODES`], [`limits::KEPT_NAMES`]).
 
+mod ahead;
+mod data;
+
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
     time::Duration,
 };
@@ -27,6 +30,8 @@ use forebay_proto::{
     message::{Attr, AwaitRecalls, DataRecall, EntryReply, OpenReply, attr_flags, lease_flags},
 };
 
+use self::ahead::Directory;
+pub(crate) use self::{ahead::Told, data::Holds};
 use crate::limits;
 
 /// What has to be dropped by whoever was told that it may be kept.
@@ -78,18 +83,8 @@ struct State {
     /// Recalls of data after which nothing is kept back any more, to be said.
     flushed: Vec<DataRecall>,
     unheard: Vec<Dropped>,
-}
-
-/// What may be kept back of what is written to a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Holds {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// What is written in the claimed pieces (see `sharing`).
-    Share,
-    /// All of it.
-    All,
+    /// Directories whose names the MDT may count as leased to us for changes, and what we make of it.
+    directories: BTreeMap<Fid, Directory>,
 }
 
 /// What is known of an inode.
@@ -108,6 +103,8 @@ struct Node {
     changed: u64,
     /// The last change of our own of which the attributes are known.
     transno: Transno,
+    /// Nobody else has a lease on it while the changes of this directory are ours: which lease that was, by what was asked.
+    alone: Option<(Fid, Ticket)>,
     /// Until when somebody else may believe the attributes, and names in it.
     attributes_until: Time,
     names_until: Time,
@@ -272,78 +269,6 @@ impl Leases {
         }
     }
 
-    // ---- data
-
-    /// A reply to what was `asked` brought a lease on the data of a file.
-    pub fn learn_data(&self, asked: Ticket, fid: Fid) {
-        self.learn_of_data(asked, fid, Holds::All);
-    }
-
-    /// A reply to what was `asked` brought a share of it.
-    pub fn learn_share(&self, asked: Ticket, fid: Fid) {
-        self.learn_of_data(asked, fid, Holds::Share);
-    }
-
-    fn learn_of_data(&self, asked: Ticket, fid: Fid, brought: Holds) {
-        let mut state = self.state.borrow_mut();
-        let ended = |node: &Node| node.recalled.max(node.data_ended);
-        let counts = state.nodes.get(&fid).map_or(state.forgotten, ended) <= asked.0;
-        // Even if it does not count here: the MDT may ask it back, and has to be heard.
-        let holds = state.data.entry(fid).or_default();
-        if counts {
-            *holds = brought.max(*holds);
-        }
-    }
-
-    /// What is leased of the data of `fid`.
-    pub fn holds(&self, fid: Fid) -> Holds {
-        self.state.borrow().data.get(&fid).copied().unwrap_or_default()
-    }
-
-    /// The same, if the MDT was heard lately: it has not given it to somebody else.
-    pub fn may_keep(&self, fid: Fid) -> Holds {
-        if self.alive().is_some() { self.holds(fid) } else { Holds::Nothing }
-    }
-
-    /// Nothing more is kept back of `fid`, nor under what was asked for before. The MDT may count it as leased, and ask it back.
-    pub fn give_up_share(&self, fid: Fid) {
-        let mut state = self.state.borrow_mut();
-        state.stop_keeping(fid);
-        drop(state);
-        self.bound();
-    }
-
-    /// The lease on the data of `fid` is over, also one that a reply to what was asked before may bring.
-    pub fn end_data(&self, fid: Fid) {
-        let mut state = self.state.borrow_mut();
-        state.data.remove(&fid);
-        state.sequence += 1;
-        let number = state.sequence;
-        state.node(fid).data_ended = number;
-        drop(state);
-        self.bound();
-    }
-
-    /// The MDT ended the session: all leases on data are over.
-    pub fn lose_data(&self) {
-        let mut state = self.state.borrow_mut();
-        state.data.clear();
-        state.flushed.clear();
-    }
-
-    /// The MDT wants a lease on data back: from now on nothing is kept back, nor under a lease that was asked for before.
-    pub fn data_recalled(&self, recall: &DataRecall) {
-        let mut state = self.state.borrow_mut();
-        state.stop_keeping(recall.fid);
-        drop(state);
-        self.bound();
-    }
-
-    /// What was kept back when that was recalled has been sent.
-    pub fn flushed(&self, recall: DataRecall) {
-        self.state.borrow_mut().flushed.push(recall);
-    }
-
     // ---- our own changes
 
     /// A change of the inode begins, or has ended.
@@ -425,7 +350,10 @@ impl Leases {
             self.give_up_all();
         }
         let mut state = self.state.borrow_mut();
-        let nothing = state.returned.is_empty() && state.data.is_empty() && state.flushed.is_empty();
+        let nothing = state.returned.is_empty()
+            && state.data.is_empty()
+            && state.flushed.is_empty()
+            && state.directories.is_empty();
         if nothing && self.writers.get() == 0 && !state.nodes.values().any(|node| node.leased) {
             return None;
         }
@@ -448,9 +376,19 @@ impl Leases {
         Some(AwaitRecalls { acknowledged: state.acknowledged, returned, flushed })
     }
 
+    #[cfg(test)]
     /// The MDT takes leases back. What nobody may have heard of yet is to be said again ([`Leases::tell`]) before that is
     /// acknowledged ([`Leases::acknowledge`]); if there is nothing, it is.
     pub fn recalled(&self, fids: &[Fid], sequence: u64) -> Vec<Dropped> {
+        let unheard = self.drop_recalled(fids);
+        if unheard.is_empty() {
+            self.acknowledge(sequence);
+        }
+        unheard
+    }
+
+    /// As [`Leases::recalled`], which is not to be acknowledged yet.
+    pub fn drop_recalled(&self, fids: &[Fid]) -> Vec<Dropped> {
         let mut unheard = Vec::new();
         for fid in fids.iter().filter(|_| !planted(Bug::RecallIgnored)) {
             let dropped = {
@@ -463,9 +401,6 @@ impl Leases {
                 node.give_up(*fid, self.env.now())
             };
             unheard.extend(self.tell(dropped));
-        }
-        if unheard.is_empty() {
-            self.acknowledge(sequence);
         }
         self.bound();
         unheard
@@ -484,6 +419,7 @@ impl Leases {
             let mut state = self.state.borrow_mut();
             let dropped = state.nodes.iter_mut().flat_map(|(fid, node)| node.give_up(*fid, now)).collect();
             state.forget_all();
+            state.directories.retain(|_, directory| directory.under_way > 0);
             (state.contact, state.acknowledged) = (None, 0);
             dropped
         };
@@ -492,21 +428,29 @@ impl Leases {
 
     /// Gives everything up, to be returned.
     fn give_up_all(&self) {
-        let fids: Vec<Fid> = self.state.borrow().nodes.keys().copied().collect();
+        let fids: BTreeSet<Fid> = {
+            let mut state = self.state.borrow_mut();
+            state.order.clear();
+            state.nodes.keys().chain(state.directories.keys()).copied().collect()
+        };
         fids.into_iter().for_each(|fid| self.give_up(fid));
-        self.state.borrow_mut().order.clear();
     }
 
     fn give_up(&self, fid: Fid) {
         let now = self.env.now();
         let dropped = {
             let mut state = self.state.borrow_mut();
+            if state.directories.get(&fid).is_some_and(|directory| directory.under_way > 0) {
+                return state.order.push_back(fid);
+            }
+            let counted = state.directories.remove(&fid).is_some();
             state.drop_names(fid);
-            let Some(mut node) = state.nodes.remove(&fid) else { return };
-            state.forgotten = state.forgotten.max(node.recalled).max(node.data_ended).max(node.changed);
-            if node.leased {
+            let known = state.nodes.remove(&fid);
+            if counted || known.as_ref().is_some_and(|node| node.leased) {
                 state.returned.push(fid);
             }
+            let Some(mut node) = known else { return };
+            state.forgotten = state.forgotten.max(node.recalled).max(node.data_ended).max(node.changed);
             node.give_up(fid, now)
         };
         let unheard = self.tell(dropped);
@@ -548,17 +492,6 @@ impl Leases {
 }
 
 impl State {
-    /// Nothing more is kept back of `fid`, nor under a lease that was asked for before.
-    fn stop_keeping(&mut self, fid: Fid) {
-        self.sequence += 1;
-        let number = self.sequence;
-        self.node(fid).recalled = number;
-        // It is asked on, until the last close: what is kept back may take its time, and the MDT may lease it again.
-        if let Some(holds) = self.data.get_mut(&fid) {
-            *holds = Holds::Nothing;
-        }
-    }
-
     fn node(&mut self, fid: Fid) -> &mut Node {
         let order = &mut self.order;
         let forgotten = self.forgotten;
@@ -616,6 +549,7 @@ impl State {
         self.nodes.clear();
         self.order.clear();
         self.returned.clear();
+        self.directories.values_mut().for_each(|directory| directory.may = false);
         self.names = 0;
     }
 }
@@ -627,7 +561,7 @@ impl Node {
 
     /// Nothing is believed any more; what others may still believe is told.
     fn give_up(&mut self, fid: Fid, now: Time) -> Vec<Dropped> {
-        (self.leased, self.entry, self.complete) = (false, None, false);
+        (self.leased, self.entry, self.complete, self.alone) = (false, None, false, None);
         let attributes = (self.attributes_until > now).then_some(Dropped::Attributes(fid));
         let names = (self.names_until > now).then_some(Dropped::Names);
         (self.attributes_until, self.names_until) = (Time(0), Time(0));

@@ -1,0 +1,456 @@
+//! Changes of names that are answered before the MDT is asked for them.
+//!
+//! Where a directory's names are leased to this client for changes, nobody else sees or changes them: whether a name can be
+//! made or taken away, and what the directory and the new inode will be like, is known here. So the program has its answer at
+//! once, and the requests of many programs go to the MDT together. What may depend on more than that (access control lists,
+//! default layouts, set-id bits, links with several names) is asked for first.
+//!
+//! Invariant: a change that was answered is on its way: it has a slot of the session, and waits for no other client.
+//! Invariant: any other request that may concern the same inodes or names is sent after it was replied ([`Client::settle`]).
+//! Invariant: the lease is given back, and the recall of an inode that a change concerns acknowledged, after that too. The
+//! MDT refuses what comes without the lease: nothing is changed late.
+//! Lost only with this client before it is asked for (a millisecond or two), or with its session: then the directory's next
+//! fsync, and what is done with the file, says EIO.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    rc::Rc,
+};
+
+use bytes::Bytes;
+use forebay_env::sync::Notify;
+use forebay_proto::{
+    Errno, Fid,
+    limits::NAME_BYTES,
+    message::{Attr, Caller, CommitLevel, Create, EntryReply, LayoutSpec, Make, Operation, Rmdir, Unlink, attr_flags},
+};
+use forebay_rpc::{Call, Called, Reservation, RpcError};
+
+use crate::{
+    Client, ClientError, ClientResult, OpenFile, OpenMode,
+    client::Inner,
+    leases::{Ticket, Told},
+    limits, mode,
+    names::Names,
+    open_flags,
+};
+
+const S_ISGID: u32 = 0o2000;
+const S_ISVTX: u32 = 0o1000;
+const SET_IDS: u32 = 0o6000;
+
+/// Changes under way. See the module.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    under_way: RefCell<Vec<Change>>,
+    last: Cell<u64>,
+    ended: Notify,
+    /// Directories of which answered changes were lost, and nobody was told.
+    lost: RefCell<BTreeSet<Fid>>,
+}
+
+struct Change {
+    number: u64,
+    parent: Fid,
+    fid: Fid,
+}
+
+impl Change {
+    fn concerns(&self, fid: Fid) -> bool {
+        self.parent == fid || self.fid == fid
+    }
+}
+
+/// A file that [`Client::create_ahead`] has answered for: open as soon as the MDT has made it.
+#[derive(Clone)]
+pub struct Coming {
+    inner: Rc<Made>,
+}
+
+struct Made {
+    handle: u64,
+    permissions: u32,
+    result: RefCell<Option<ClientResult<OpenFile>>>,
+    arrived: Notify,
+}
+
+impl Coming {
+    /// The handle's number.
+    pub fn handle(&self) -> u64 {
+        self.inner.handle
+    }
+
+    /// Permission bits of the file.
+    pub fn permissions(&self) -> u32 {
+        self.inner.permissions
+    }
+
+    /// As [`Coming::file`], if that is known already.
+    pub fn arrived(&self) -> Option<ClientResult<OpenFile>> {
+        self.inner.result.borrow().clone()
+    }
+
+    /// The open file. Errors: EIO if the change was lost.
+    pub async fn file(&self) -> ClientResult<OpenFile> {
+        loop {
+            let arrived = self.inner.arrived.notified();
+            if let Some(result) = &*self.inner.result.borrow() {
+                return result.clone();
+            }
+            arrived.await;
+        }
+    }
+}
+
+impl From<OpenFile> for Coming {
+    fn from(file: OpenFile) -> Self {
+        let (handle, permissions) = (file.handle(), file.permissions());
+        let result = RefCell::new(Some(Ok(file)));
+        Self { inner: Rc::new(Made { handle, permissions, result, arrived: Notify::new() }) }
+    }
+}
+
+/// What a change of a name can be answered from.
+struct Answerable {
+    slot: Reservation,
+    /// The directory as it is.
+    dir: Attr,
+    now_ns: i64,
+}
+
+impl Client {
+    /// Makes a regular file and opens it, as [`Client::create`] does: what it will be like, before the MDT is asked. `None`: the MDT
+    /// has to be asked first.
+    pub fn create_ahead(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        open: OpenMode,
+    ) -> Option<(Attr, Coming)> {
+        if mode & SET_IDS != 0 {
+            return None;
+        }
+        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name)?;
+        let fid = self.fid_at_once()?;
+        let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
+        let written = if open.write { attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER } else { 0 };
+        let attr = new_inode(caller, fid, mode::S_IFREG | permissions, written, now_ns);
+        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
+        let handle = self.new_handle();
+        let request = Create {
+            caller: caller.clone(),
+            parent,
+            name: Bytes::copy_from_slice(name),
+            fid,
+            mode,
+            flags: open.flags() | open_flags::EXCLUSIVE,
+            handle,
+            layout: LayoutSpec::inherit(),
+            at_ns: now_ns,
+        };
+        let begun = self.begin_ahead(&Told { dir: &dir, name, fid, made: Some(&attr) });
+        let (result, arrived) = (RefCell::default(), Notify::new());
+        let coming = Coming { inner: Rc::new(Made { handle, permissions, result, arrived }) };
+        let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());
+        drop(self.env().spawn(async move {
+            let asked = client.inner.leases.ticket();
+            let result = match client.ask_reserved(slot, fid, &request).await {
+                Ok(called) if called.reply.created => {
+                    let leases = &client.inner.leases;
+                    let flags = called.reply.leases;
+                    leases.learn_file(asked, &called.reply);
+                    client.drop_unheard(leases.unless_leased(fid, flags));
+                    leases.learn_changes(asked, flags, parent, Some(fid));
+                    client.come_to_pass(begun, parent, &called);
+                    client.opened(caller, asked, called.reply, handle, open)
+                }
+                Ok(_) => Err(client.fail(parent, fid, &there_already())),
+                Err(error) => Err(client.fail(parent, fid, &error)),
+            };
+            *made.result.borrow_mut() = Some(result);
+            made.arrived.notify_waiters();
+            client.end_ahead(begun);
+        }));
+        Some((attr, coming))
+    }
+
+    /// Makes a directory, symbolic link, fifo or socket.
+    pub(crate) fn make_ahead(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        symlink: &[u8],
+    ) -> Option<Attr> {
+        let kind = mode & mode::S_IFMT;
+        if mode & SET_IDS != 0 || !matches!(kind, mode::S_IFDIR | mode::S_IFLNK) {
+            return None;
+        }
+        if kind == mode::S_IFLNK && (symlink.is_empty() || symlink.len() > forebay_proto::limits::SYMLINK_BYTES) {
+            return None;
+        }
+        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name)?;
+        let fid = self.fid_at_once()?;
+        let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
+        let mut attr = new_inode(caller, fid, kind | permissions, 0, now_ns);
+        attr.size = symlink.len() as u64;
+        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
+        if mode::is_dir(mode) {
+            (attr.nlink, dir.nlink) = (2, dir.nlink.checked_add(1)?);
+        }
+        let (name, symlink) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(symlink));
+        let begun = self.begin_ahead(&Told { dir: &dir, name: &name, fid, made: Some(&attr) });
+        let request = Make { caller: caller.clone(), parent, name, fid, mode, rdev: 0, symlink, at_ns: now_ns };
+        let client = self.clone();
+        drop(self.env().spawn(async move {
+            let asked = client.inner.leases.ticket();
+            match client.ask_reserved(slot, fid, &request).await {
+                Ok(called) => {
+                    let leases = &client.inner.leases;
+                    let entry: &EntryReply = &called.reply;
+                    leases.learn_empty(asked, entry);
+                    client.drop_unheard(leases.unless_leased(fid, entry.leases));
+                    leases.learn_changes(asked, entry.leases, parent, Some(fid));
+                    client.come_to_pass(begun, parent, &called);
+                }
+                Err(error) => drop(client.fail(parent, fid, &error)),
+            }
+            client.end_ahead(begun);
+        }));
+        Some(attr)
+    }
+
+    /// Takes the only name of a file away. False: the MDT has to be asked first.
+    pub(crate) fn unlink_ahead(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
+        let file = |attr: &Attr| !mode::is_dir(attr.mode) && attr.nlink == 1;
+        let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, file) else {
+            return false;
+        };
+        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
+        let begun = self.begin_ahead(&Told { dir: &dir, name, fid: victim, made: None });
+        let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: now_ns };
+        self.remove(slot, begun, parent, victim, request);
+        true
+    }
+
+    /// Removes a directory that has no names. False: the MDT has to be asked first.
+    pub(crate) fn rmdir_ahead(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
+        let empty = |attr: &Attr| mode::is_dir(attr.mode) && attr.nlink == 2 && self.inner.leases.is_empty(attr.fid);
+        let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, empty) else {
+            return false;
+        };
+        (dir.mtime_ns, dir.ctime_ns, dir.nlink) = (now_ns, now_ns, dir.nlink.saturating_sub(1));
+        self.inner.leases.stop_answering(victim);
+        let begun = self.begin_ahead(&Told { dir: &dir, name, fid: victim, made: None });
+        let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: now_ns };
+        self.remove(slot, begun, parent, victim, request);
+        true
+    }
+
+    fn remove<O>(&self, slot: Reservation, begun: Begun, parent: Fid, victim: Fid, request: O)
+    where
+        O: Operation + 'static,
+        O::Reply: Names,
+    {
+        let client = self.clone();
+        drop(self.env().spawn(async move {
+            let asked = client.inner.leases.ticket();
+            match client.ask_reserved(slot, victim, &request).await {
+                Ok(called) => {
+                    let leases = &client.inner.leases;
+                    leases.touch_at(victim, called.transno);
+                    leases.gave_names_back(victim);
+                    leases.learn_changes(asked, called.reply.leases(), parent, None);
+                    client.come_to_pass(begun, parent, &called);
+                }
+                Err(error) => drop(client.fail(parent, victim, &error)),
+            }
+            client.end_ahead(begun);
+        }));
+    }
+
+    /// Whether `name` can certainly be made.
+    fn may_make(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Option<Answerable> {
+        if name.is_empty() || name.len() > NAME_BYTES || matches!(name, b"." | b"..") || name.contains(&b'/') {
+            return None;
+        }
+        let answerable = self.may_change(caller, parent)?;
+        let is_absent = matches!(self.inner.leases.name(parent, name), Some(None));
+        // A set-group-id directory gives its group, and to directories the bit.
+        (is_absent && answerable.dir.mode & S_ISGID == 0).then_some(answerable)
+    }
+
+    /// Whether `name` can certainly be taken away, and from what; `wanted`: what may be lost with it.
+    fn may_remove(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        wanted: impl FnOnce(&Attr) -> bool,
+    ) -> Option<(Answerable, Fid)> {
+        let answerable = self.may_change(caller, parent)?;
+        let victim = self.inner.leases.alone(parent, name)?.attr;
+        let sticky = answerable.dir.mode & S_ISVTX != 0;
+        let may = !sticky || [0, answerable.dir.uid, victim.uid].contains(&caller.uid);
+        let is_known = !self.inner.ahead.concerns(victim.fid);
+        (may && is_known && wanted(&victim)).then_some((answerable, victim.fid))
+    }
+
+    fn may_change(&self, caller: &Caller, parent: Fid) -> Option<Answerable> {
+        if self.level(false) == CommitLevel::Commit {
+            return None;
+        }
+        let dir = self.inner.leases.answers_for(parent)?;
+        // What the owner may, no access control list takes away; of others the MDT knows.
+        let owner_may = dir.uid == caller.uid && dir.mode & 0o300 == 0o300;
+        if caller.uid != 0 && !owner_may {
+            return None;
+        }
+        let slot = self.inner.peers.mdt().session.reserve()?;
+        Some(Answerable { slot, dir, now_ns: self.env().unix_time().0 })
+    }
+
+    fn begin_ahead(&self, told: &Told<'_>) -> Begun {
+        let ahead = &self.inner.ahead;
+        let number = ahead.last.get() + 1;
+        ahead.last.set(number);
+        ahead.under_way.borrow_mut().push(Change { number, parent: told.dir.fid, fid: told.fid });
+        let ticket = self.inner.leases.answer(told);
+        self.inner.counters.answered_ahead();
+        Begun { number, ticket }
+    }
+
+    async fn ask_reserved<O: Operation>(
+        &self,
+        slot: Reservation,
+        fid: Fid,
+        request: &O,
+    ) -> Result<Called<O::Reply>, RpcError> {
+        let call = Call { fid: Some(fid), patient: true, ..Call::level(self.level(false)) };
+        let begun = self.env().now();
+        let called = self.inner.peers.mdt().session.call_reserved(slot, request, call).await?;
+        self.inner.leases.heard(begun);
+        Ok(called)
+    }
+
+    fn come_to_pass<R: Names>(&self, begun: Begun, parent: Fid, called: &Called<R>) {
+        self.inner.leases.came_to_pass(begun.ticket, parent, called.reply.directory(), called.transno);
+    }
+
+    /// The change was answered, and cannot be made.
+    fn fail(&self, parent: Fid, fid: Fid, error: &RpcError) -> ClientError {
+        self.drop_unheard(self.inner.leases.failed(parent, fid));
+        let words = format!("a change of names in {parent}, of {fid}, was lost after it was acknowledged: {error}");
+        self.env().log(&format!("client: {words}"));
+        self.inner.lost_requests.set(self.inner.lost_requests.get() + 1);
+        let mut lost = self.inner.ahead.lost.borrow_mut();
+        if lost.len() < limits::LOST_DIRECTORIES {
+            lost.insert(parent);
+        }
+        ClientError::new(Errno::EIO, words)
+    }
+
+    fn end_ahead(&self, begun: Begun) {
+        let ahead = &self.inner.ahead;
+        ahead.under_way.borrow_mut().retain(|change| change.number != begun.number);
+        ahead.ended.notify_waiters();
+        self.inner.listen();
+    }
+
+    /// Waits until the changes that concern `fid`, and were answered so far, have come to pass.
+    pub(crate) async fn settle(&self, fid: Fid) {
+        if self.inner.ahead.concerns(fid) {
+            self.settle_where(|change| change.concerns(fid)).await;
+        }
+    }
+
+    /// The same of all changes.
+    pub(crate) async fn settle_all(&self) {
+        self.settle_where(|_| true).await;
+    }
+
+    /// Waits until the changes of names that concern `fid`, and were answered so far, have been made by the MDT.
+    pub async fn settled(&self, fid: Fid) {
+        self.settle(fid).await;
+    }
+
+    async fn settle_where(&self, wanted: impl Fn(&Change) -> bool) {
+        let ahead = &self.inner.ahead;
+        let last = ahead.last.get();
+        loop {
+            let ended = ahead.ended.notified();
+            if !ahead.under_way.borrow().iter().any(|change| change.number <= last && wanted(change)) {
+                return;
+            }
+            self.inner.peers.mdt().session.hurry();
+            ended.await;
+        }
+    }
+
+    /// Fails, once, if changes of the directory's names were lost after they had been acknowledged.
+    pub(crate) fn report_lost_names(&self, dir: Fid) -> ClientResult<()> {
+        if !self.inner.ahead.lost.borrow_mut().remove(&dir) {
+            return Ok(());
+        }
+        let words = format!("changes of names in {dir} were lost after they had been acknowledged");
+        Err(ClientError::new(Errno::EIO, words))
+    }
+}
+
+impl Ahead {
+    /// Changes under way.
+    pub fn len(&self) -> u64 {
+        self.under_way.borrow().len() as u64
+    }
+
+    /// A change that concerns `fid` is under way.
+    pub fn concerns(&self, fid: Fid) -> bool {
+        self.under_way.borrow().iter().any(|change| change.concerns(fid))
+    }
+}
+
+impl Inner {
+    /// The MDT wants the names of a directory back: that is said when all changes of them have come to pass.
+    pub(crate) fn give_names_back(self: &Rc<Self>, fid: Fid) -> impl Future<Output = ()> + 'static {
+        self.leases.stop_answering(fid);
+        let client = Client { inner: self.clone() };
+        async move {
+            client.settle(fid).await;
+            client.inner.leases.gave_names_back(fid);
+        }
+    }
+}
+
+/// A change under way.
+#[derive(Clone, Copy)]
+struct Begun {
+    number: u64,
+    ticket: Ticket,
+}
+
+fn new_inode(caller: &Caller, fid: Fid, mode: u32, flags: u32, now_ns: i64) -> Attr {
+    Attr {
+        fid,
+        mode,
+        nlink: 1,
+        uid: caller.uid,
+        gid: caller.gid,
+        rdev: 0,
+        size: 0,
+        atime_ns: now_ns,
+        mtime_ns: now_ns,
+        ctime_ns: now_ns,
+        btime_ns: now_ns,
+        truncate_epoch: 0,
+        attr_epoch: 0,
+        flags,
+    }
+}
+
+fn there_already() -> RpcError {
+    RpcError::Protocol("the name was there already: that is a bug, report it".into())
+}

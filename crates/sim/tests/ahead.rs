@@ -1,0 +1,338 @@
+//! Changes of names that a client answers before it asks for them: nobody can tell, and what is lost is said.
+
+use std::{rc::Rc, time::Duration};
+
+use forebay_client::{Attr, Caller, Client, ClientResult, Coming, CommitLevel, LayoutSpec, OpenMode, SetAttributes};
+use forebay_env::sim::{NodeId, Sim};
+use forebay_proto::{Errno, Fid};
+use forebay_sim::{Cluster, ClusterOptions};
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// A cluster and two clients; the first made the directory.
+struct Scene {
+    sim: Sim,
+    cluster: Rc<Cluster>,
+    nodes: [NodeId; 2],
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        let sim = Sim::new(seed);
+        sim.set_trace(std::env::var("FOREBAY_TRACE").is_ok());
+        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
+        cluster.boot_all();
+        let nodes = [sim.add_node("maker"), sim.add_node("looker")];
+        Self { sim, cluster, nodes }
+    }
+
+    async fn mount(&self, number: usize) -> Client {
+        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
+    }
+
+    fn mdt(&self) -> NodeId {
+        self.cluster.servers[0].node
+    }
+
+    /// A directory that the first client may change before it asks.
+    async fn directory(&self, maker: &Client) -> Fid {
+        let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
+        maker.settled(dir).await;
+        dir
+    }
+}
+
+fn name(number: u32) -> Vec<u8> {
+    format!("f{number}").into_bytes()
+}
+
+fn begin(maker: &Client, dir: Fid, number: u32) -> (Attr, Coming) {
+    let open = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+    maker.create_ahead(&caller(), dir, &name(number), 0o644, open).expect("it is answered at once")
+}
+
+async fn make(client: &Client, dir: Fid, number: u32) -> ClientResult<Attr> {
+    let open = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+    let (attr, file) = client.create(&caller(), dir, &name(number), 0o644, open, LayoutSpec::inherit()).await?;
+    client.close(file).await?;
+    Ok(attr)
+}
+
+async fn names(client: &Client, dir: Fid) -> Vec<Vec<u8>> {
+    let page = client.readdir(dir, 0, 1 << 18, false).await.expect("it can be read");
+    let mut names: Vec<Vec<u8>> = page.entries.into_iter().map(|entry| entry.name.to_vec()).collect();
+    names.retain(|name| !name.starts_with(b"."));
+    names.sort();
+    names
+}
+
+fn first(count: u32) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = (0..count).map(name).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_change_takes_no_time_and_many_take_few_round_trips() {
+    let scene = Scene::new(1);
+    scene.sim.block_on(async {
+        let maker = scene.mount(0).await;
+        let dir = scene.directory(&maker).await;
+        let begun = scene.sim.now();
+        let made: Vec<Coming> = (0..30).map(|number| begin(&maker, dir, number).1).collect();
+        assert_eq!(scene.sim.now(), begun);
+        let attr = maker.getattr(dir, None).await.expect("it is known");
+        assert_eq!(scene.sim.now(), begun, "the directory as it will be is known too");
+        let sub = maker.mkdir(&caller(), dir, b"sub", 0o700).await.expect("it is made");
+        assert_eq!((scene.sim.now(), sub.nlink), (begun, 2));
+        for file in made {
+            maker.close(file.file().await.expect("it comes")).await.expect("it closes");
+        }
+        let after = maker.getattr(dir, None).await.expect("it is there");
+        assert_eq!((attr.mtime_ns <= after.mtime_ns, after.nlink), (true, attr.nlink + 1));
+        let before = scene.sim.now();
+        for number in 0..30 {
+            // Its attributes were never asked for; from then on nobody else knows them.
+            maker.lookup(&caller(), dir, &name(number)).await.expect("it is there");
+        }
+        let looked = scene.sim.now();
+        for number in 0..30 {
+            maker.unlink(&caller(), dir, &name(number)).await.expect("it goes");
+        }
+        maker.rmdir(&caller(), dir, b"sub").await.expect("it goes");
+        assert!(looked > before && scene.sim.now() == looked, "they were taken away at once");
+        assert!(names(&maker, dir).await.is_empty());
+        assert_eq!(maker.stats().answered_ahead, 62);
+    });
+}
+
+/// What the client told is what the MDT has.
+#[test]
+fn what_was_told_is_so() {
+    let scene = Scene::new(2);
+    scene.sim.block_on(async {
+        let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
+        let dir = scene.directory(&maker).await;
+        let (told, file) = begin(&maker, dir, 0);
+        let link = maker.symlink(&caller(), dir, b"l", b"target").await.expect("it is made");
+        let sub = maker.mkdir(&caller(), dir, b"s", 0o750 | forebay_client::mode::UMASK & (0o022 << 20)).await;
+        let sub = sub.expect("it is made");
+        let parent = maker.getattr(dir, None).await.expect("it is known");
+        maker.close(file.file().await.expect("it comes")).await.expect("it closes");
+        let mut seen = Vec::new();
+        for name in [&b"f0"[..], b"l", b"s"] {
+            seen.push(looker.lookup(&caller(), dir, name).await.expect("it is there"));
+        }
+        let told = Attr { flags: 0, ..told };
+        assert_eq!(seen, [told, link, sub]);
+        assert_eq!(looker.getattr(dir, None).await.expect("it is there"), parent);
+        assert_eq!(looker.readlink(seen[1].fid).await.expect("it is a link"), b"target"[..]);
+    });
+}
+
+#[test]
+fn another_client_sees_them_at_once() {
+    for seed in 0..40 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
+            let dir = scene.directory(&maker).await;
+            let made: Vec<_> = (0..10).map(|number| begin(&maker, dir, number)).collect();
+            match seed % 4 {
+                0 => assert_eq!(names(&looker, dir).await, first(10), "seed {seed}"),
+                1 => {
+                    let attr = looker.lookup(&caller(), dir, &name(9)).await.expect("it is there");
+                    assert_eq!(attr.fid, made[9].0.fid);
+                }
+                2 => {
+                    let error = make(&looker, dir, 9).await.expect_err("it is there already");
+                    assert_eq!(error.errno, Errno::EEXIST, "seed {seed}");
+                }
+                _ => {
+                    let error = looker.rmdir(&caller(), Fid::ROOT, b"d").await.expect_err("it has names");
+                    assert_eq!(error.errno, Errno::ENOTEMPTY, "seed {seed}");
+                }
+            }
+            // The directory is nobody's now.
+            let open = OpenMode::READ_WRITE;
+            assert!(maker.create_ahead(&caller(), dir, b"g", 0o644, open).is_none(), "seed {seed}");
+            make(&looker, dir, 11).await.expect("it is made");
+            let theirs = maker.lookup(&caller(), dir, &name(11)).await;
+            assert!(theirs.is_ok(), "seed {seed}: {theirs:?}");
+        });
+    }
+}
+
+/// Who has a file open sees at once that its name is gone.
+#[test]
+fn a_file_that_another_has_open_loses_its_name_for_them_too() {
+    for seed in 0..20 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
+            let dir = scene.directory(&maker).await;
+            let made = make(&maker, dir, 0).await.expect("it is made");
+            let file = looker.open(&caller(), made.fid, OpenMode::READ).await.expect("it opens");
+            let has_looked = seed % 2 == 0;
+            if has_looked {
+                assert_eq!(looker.getattr(made.fid, Some(&file)).await.expect("it is there").nlink, 1);
+            }
+            scene.sim.sleep(Duration::from_millis(600)).await;
+            // The looker asked for what lies in it: it is the maker's again with the next change.
+            make(&maker, dir, 1).await.expect("it is made");
+            maker.lookup(&caller(), dir, &name(0)).await.expect("it is there");
+            maker.getattr(dir, None).await.expect("it is there");
+            let before = maker.stats().answered_ahead;
+            maker.unlink(&caller(), dir, &name(0)).await.expect("it goes");
+            assert_eq!(maker.stats().answered_ahead - before, u64::from(!has_looked), "seed {seed}");
+            assert_eq!(looker.getattr(made.fid, Some(&file)).await.expect("it is open").nlink, 0, "seed {seed}");
+        });
+    }
+}
+
+/// The maker hears nobody any more, with changes that it has acknowledged: they are lost, nothing of them comes later, and
+/// it says so; nobody waits for long.
+#[test]
+fn a_client_that_is_cut_off_loses_them_and_says_so() {
+    for seed in 0..20 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
+            let dir = scene.directory(&maker).await;
+            // One that was there before goes, and comes again by somebody else's hand.
+            make(&maker, dir, 0).await.expect("it is made");
+            maker.lookup(&caller(), dir, &name(0)).await.expect("it is there");
+            scene.sim.cut_both(scene.nodes[0], scene.mdt());
+            let answered =
+                scene.sim.env(scene.nodes[0]).timeout(Duration::ZERO, maker.unlink(&caller(), dir, &name(0))).await;
+            answered.expect("it is answered at once").expect("it goes");
+            let (_, lost) = begin(&maker, dir, 1);
+            let begun = scene.sim.now();
+            assert_eq!(names(&looker, dir).await, first(1), "seed {seed}: what did not come did not happen");
+            let waited = scene.sim.now().since(begun);
+            assert!(waited < Duration::from_secs(15), "seed {seed}: it waited {waited:?}");
+            looker.unlink(&caller(), dir, &name(0)).await.expect("it goes");
+            let (zero, one) =
+                (make(&looker, dir, 0).await.expect("made").fid, make(&looker, dir, 1).await.expect("made").fid);
+            scene.sim.heal(scene.nodes[0], scene.mdt());
+            scene.sim.sleep(Duration::from_secs(5)).await;
+            for (number, fid) in [(0, zero), (1, one)] {
+                for client in [&looker, &maker] {
+                    let seen = client.lookup(&caller(), dir, &name(number)).await.map(|attr| attr.fid);
+                    assert_eq!(seen, Ok(fid), "seed {seed}: a change was made late");
+                }
+            }
+            assert_eq!(lost.file().await.map(drop).expect_err("it was lost").errno, Errno::EIO);
+            assert_eq!(maker.fsync_dir(dir).await.expect_err("some were lost").errno, Errno::EIO);
+            maker.fsync_dir(dir).await.expect("it was said");
+        });
+    }
+}
+
+/// The MDT dies with changes on their way, and another client wants the directory: they come to pass first.
+#[test]
+fn they_survive_the_mdt_while_their_client_lives() {
+    for seed in 0..60 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
+            let dir = scene.directory(&maker).await;
+            let early: Vec<_> = (0..seed as u32 % 7).map(|number| begin(&maker, dir, number)).collect();
+            scene.sim.sleep(Duration::from_micros(scene.sim.random_below(2500))).await;
+            scene.sim.crash(scene.mdt());
+            // It has not noticed yet.
+            let late: Vec<_> = (7..10).map(|number| begin(&maker, dir, number)).collect();
+            let rival = {
+                let looker = looker.clone();
+                scene.sim.env(scene.nodes[1]).spawn(async move { make(&looker, dir, 8).await })
+            };
+            scene.sim.sleep(Duration::from_millis(300)).await;
+            scene.cluster.boot_all();
+            let rival = rival.await.expect("the looker lives");
+            assert_eq!(rival.expect_err("it was there first").errno, Errno::EEXIST, "seed {seed}");
+            let mut all: Vec<_> = (0..seed as u32 % 7).chain(7..10).map(name).collect();
+            all.sort();
+            assert_eq!(names(&looker, dir).await, all, "seed {seed}");
+            for (_, file) in early.into_iter().chain(late) {
+                maker.close(file.file().await.expect("it comes")).await.expect("it closes");
+            }
+            maker.fsync_dir(dir).await.expect("nothing was lost");
+        });
+    }
+}
+
+/// With their client those are lost that were not sent, and of what was synced nothing.
+#[test]
+fn they_are_lost_with_their_client_alone_only_while_they_are_on_their_way() {
+    for seed in 0..20 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
+            let dir = scene.directory(&maker).await;
+            let first_ones: Vec<_> = (0..5).map(|number| begin(&maker, dir, number)).collect();
+            if seed % 2 == 0 {
+                maker.fsync_dir(dir).await.expect("it syncs");
+            } else {
+                scene.sim.sleep(Duration::from_millis(20)).await;
+            }
+            let rest: Vec<_> = (5..10).map(|number| begin(&maker, dir, number)).collect();
+            scene.sim.crash(scene.nodes[0]);
+            drop((first_ones, rest, maker));
+            assert_eq!(names(&looker, dir).await, first(5), "seed {seed}");
+        });
+    }
+}
+
+/// What depends on more than the directory's mode is asked for.
+#[test]
+fn what_cannot_be_known_is_asked_for() {
+    let scene = Scene::new(3);
+    scene.sim.block_on(async {
+        let maker = scene.mount(0).await;
+        let dir = scene.directory(&maker).await;
+        let ahead =
+            |who: &Caller, name: &[u8], mode| maker.create_ahead(who, dir, name, mode, OpenMode::WRITE).is_some();
+        assert!(ahead(&caller(), b"a", 0o644));
+        let other = Caller { uid: 7, gid: 7, groups: Vec::new() };
+        assert!(!ahead(&other, b"b", 0o644), "it may not be allowed to");
+        assert!(!ahead(&caller(), b"b", 0o2755), "bits may be lost");
+        assert!(!ahead(&caller(), b"a", 0o644), "it is there");
+        assert!(!ahead(&caller(), &[b'x'; 256], 0o644) && !ahead(&caller(), b".", 0o644));
+        // Two links: the file stays.
+        let made = make(&maker, dir, 0).await.expect("it is made");
+        maker.link(&caller(), made.fid, dir, b"again").await.expect("it is linked");
+        maker.lookup(&caller(), dir, b"again").await.expect("it is there");
+        let before = maker.stats().answered_ahead;
+        maker.unlink(&caller(), dir, b"again").await.expect("it goes");
+        assert_eq!(maker.stats().answered_ahead, before);
+        // Whose directory it is, and who may write to it, changes; then it is asked for once.
+        let chmod = SetAttributes { mode: Some(0o700), uid: Some(7), ..SetAttributes::default() };
+        maker.setattr(&caller(), dir, chmod, None).await.expect("it is changed");
+        assert!(!ahead(&caller(), b"c", 0o644));
+        make(&maker, dir, 1).await.expect("it is made");
+        assert!(maker.getattr(dir, None).await.is_ok() && ahead(&other, b"d", 0o644), "its owner may");
+        // A default list decides on modes.
+        let list = [
+            2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
+        ];
+        maker.setxattr(&caller(), dir, b"system.posix_acl_default", &list, 0).await.expect("it is set");
+        make(&maker, dir, 2).await.expect("it is made");
+        maker.getattr(dir, None).await.expect("it is there");
+        assert!(!ahead(&caller(), b"e", 0o644));
+        assert_eq!(make(&maker, dir, 3).await.expect("it is made").mode & 0o777, 0o640);
+    });
+}
+
+#[test]
+fn on_a_mount_that_commits_they_are_durable_when_they_return() {
+    let scene = Scene::new(4);
+    scene.sim.block_on(async {
+        let maker = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
+        let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
+        make(&maker, dir, 0).await.expect("it is made");
+        assert!(maker.create_ahead(&caller(), dir, b"x", 0o644, OpenMode::WRITE).is_none());
+        assert_eq!(maker.stats().answered_ahead, 0);
+    });
+}
