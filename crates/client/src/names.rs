@@ -274,6 +274,9 @@ impl Client {
         }
         entry.inspect(|entry| self.inner.leases.learn(asked, entry));
         if !matches!(name, b"." | b"..") {
+            entry.inspect(|entry| {
+                self.inner.leases.learn_changes(asked, entry.leases, parent, Some(entry.attr.fid));
+            });
             self.inner.leases.learn_name(asked, parent, name, leases, entry.map(|entry| entry.attr.fid));
         }
         self.inner.listen();
