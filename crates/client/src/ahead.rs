@@ -30,7 +30,7 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 use crate::{
     Client, ClientError, ClientResult, OpenFile, OpenMode,
     client::Inner,
-    leases::{Ticket, Told},
+    leases::{Lone, Ticket, Told},
     limits, mode,
     names::Names,
     open_flags,
@@ -226,7 +226,7 @@ impl Client {
 
     /// Takes the only name of a file away. False: the MDT has to be asked first.
     pub(crate) fn unlink_ahead(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
-        let file = |attr: &Attr| !mode::is_dir(attr.mode) && attr.nlink == 1;
+        let file = |file: &Lone| !mode::is_dir(file.mode) && file.nlink == 1;
         let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, file) else {
             return false;
         };
@@ -239,7 +239,7 @@ impl Client {
 
     /// Removes a directory that has no names. False: the MDT has to be asked first.
     pub(crate) fn rmdir_ahead(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
-        let empty = |attr: &Attr| mode::is_dir(attr.mode) && attr.nlink == 2 && self.inner.leases.is_empty(attr.fid);
+        let empty = |dir: &Lone| mode::is_dir(dir.mode) && dir.nlink == 2 && self.inner.leases.is_empty(dir.fid);
         let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, empty) else {
             return false;
         };
@@ -290,10 +290,10 @@ impl Client {
         caller: &Caller,
         parent: Fid,
         name: &[u8],
-        wanted: impl FnOnce(&Attr) -> bool,
+        wanted: impl FnOnce(&Lone) -> bool,
     ) -> Option<(Answerable, Fid)> {
         let answerable = self.may_change(caller, parent)?;
-        let victim = self.inner.leases.alone(parent, name)?.attr;
+        let victim = self.inner.leases.alone(parent, name)?;
         let sticky = answerable.dir.mode & S_ISVTX != 0;
         let may = !sticky || [0, answerable.dir.uid, victim.uid].contains(&caller.uid);
         let is_known = !self.inner.ahead.concerns(victim.fid);

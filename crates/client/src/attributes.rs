@@ -116,7 +116,7 @@ impl Client {
     pub(crate) async fn change<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
         // What is made in a directory may depend on it.
         self.inner.leases.stop_answering(fid);
-        self.inner.leases.touch(fid);
+        self.inner.leases.links_change(fid);
         let result = self.call_mdt(fid, request).await;
         let transno = result.as_ref().map_or(Transno(0), |called| called.transno);
         self.inner.leases.stop_answering(fid);

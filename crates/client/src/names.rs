@@ -177,7 +177,7 @@ impl Client {
         let request = Link { caller: caller.clone(), fid, parent, name: Bytes::copy_from_slice(name) };
         self.settle(fid).await;
         self.settle(parent).await;
-        self.inner.leases.touch(fid);
+        self.inner.leases.links_change(fid);
         let entry = self.change_name(parent, name, self.call_mdt(fid, &request)).await;
         let transno = entry.as_ref().map_or(Transno(0), |called| called.transno);
         self.inner.leases.touch_at(fid, transno);

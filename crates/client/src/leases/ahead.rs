@@ -20,6 +20,15 @@ pub(super) struct Directory {
     pub under_way: usize,
 }
 
+/// What is known of an inode that was made here, under its one name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Single {
+    mode: u32,
+    uid: u32,
+    /// Number of that change.
+    since: u64,
+}
+
 /// A change of a name, as the program is told of it.
 pub(crate) struct Told<'a> {
     /// The directory as it will be.
@@ -29,6 +38,15 @@ pub(crate) struct Told<'a> {
     pub fid: Fid,
     /// What is made; `None`: it is taken away.
     pub made: Option<&'a Attr>,
+}
+
+/// An inode on which nobody else has a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lone {
+    pub fid: Fid,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
 }
 
 impl Leases {
@@ -62,11 +80,21 @@ impl Leases {
     }
 
     /// What `name` leads to, if nobody else has a lease on that.
-    pub fn alone(&self, parent: Fid, name: &[u8]) -> Option<EntryReply> {
-        let entry = self.name(parent, name)??;
+    pub fn alone(&self, parent: Fid, name: &[u8]) -> Option<Lone> {
+        self.alive()?;
         let state = self.state.borrow();
-        let (dir, asked) = state.nodes.get(&entry.attr.fid)?.alone?;
-        (dir == parent && state.ended(parent) <= asked.0).then_some(entry)
+        let dir = state.nodes.get(&parent).filter(|node| node.leased)?;
+        let fid = dir.names.get(name)?.known??;
+        let node = state.nodes.get(&fid).filter(|node| node.leased)?;
+        let (above, asked) = node.alone?;
+        if above != parent || state.ended(parent) > asked.0 {
+            return None;
+        }
+        let known = node.entry.as_ref().map(|entry| (entry.attr.mode, entry.attr.nlink, entry.attr.uid));
+        // Nobody else can have given it another name since.
+        let single = node.single.filter(|single| state.ended(parent) <= single.since);
+        let (mode, nlink, uid) = known.or(single.map(|single| (single.mode, 1, single.uid)))?;
+        Some(Lone { fid, mode, nlink, uid })
     }
 
     /// The directory certainly has no names, and only we can make some.
@@ -119,16 +147,17 @@ impl Leases {
         let parent = told.dir.fid;
         state.sequence += 1;
         let since = state.sequence;
-        state.touch(told.fid);
+        state.links_change(told.fid);
         if let Some(attr) = told.made {
             // Nobody else hears of it before the directory is given back, and by then the MDT has said whether it is leased.
             let node = state.node(told.fid);
             let is_dir = mode::is_dir(attr.mode);
             (node.leased, node.complete) = (true, is_dir);
-            node.entry = is_dir.then(|| entry_of(attr));
+            node.single = (!is_dir).then_some(Single { mode: attr.mode, uid: attr.uid, since });
+            node.entry = is_dir.then(|| Box::new(entry_of(attr)));
         }
         state.touch(parent);
-        state.node(parent).entry = Some(entry_of(told.dir));
+        state.node(parent).entry = Some(Box::new(entry_of(told.dir)));
         let leads = told.made.map(|_| told.fid);
         state.set_name(parent, told.name, |_| true, Some(leads), since);
         state.directories.entry(parent).or_default().under_way += 1;
@@ -143,7 +172,7 @@ impl Leases {
         if let Some(node) = state.nodes.get_mut(&parent).filter(|node| node.leased && node.recalled <= begun.0) {
             node.transno = node.transno.max(transno);
             if let Some(dir) = dir.filter(|_| node.changed == begun.0) {
-                node.entry = Some(entry_of(dir));
+                node.entry = Some(Box::new(entry_of(dir)));
             }
         }
         state.is_over(parent);

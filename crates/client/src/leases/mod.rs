@@ -30,8 +30,11 @@ use forebay_proto::{
     message::{Attr, AwaitRecalls, DataRecall, EntryReply, OpenReply, attr_flags, lease_flags},
 };
 
-use self::ahead::Directory;
-pub(crate) use self::{ahead::Told, data::Holds};
+use self::ahead::{Directory, Single};
+pub(crate) use self::{
+    ahead::{Lone, Told},
+    data::Holds,
+};
 use crate::limits;
 
 /// What has to be dropped by whoever was told that it may be kept.
@@ -91,7 +94,7 @@ struct State {
 #[derive(Default)]
 struct Node {
     leased: bool,
-    entry: Option<EntryReply>,
+    entry: Option<Box<EntryReply>>,
     names: BTreeMap<Bytes, Name>,
     /// Names that are not in the table are not in the directory.
     complete: bool,
@@ -105,6 +108,8 @@ struct Node {
     transno: Transno,
     /// Nobody else has a lease on it while the changes of this directory are ours: which lease that was, by what was asked.
     alone: Option<(Fid, Ticket)>,
+    /// It was made here, is no directory, and has one name.
+    single: Option<Single>,
     /// Until when somebody else may believe the attributes, and names in it.
     attributes_until: Time,
     names_until: Time,
@@ -234,7 +239,7 @@ impl Leases {
         // Of a file that somebody has open for writing the OSTs know more.
         let written = entry.attr.flags & attr_flags::SIZE_ON_OST != 0;
         if let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.changed <= asked.0 && !written) {
-            node.entry = Some(entry.clone());
+            node.entry = Some(Box::new(entry.clone()));
         }
         drop(state);
         self.bound();
@@ -280,10 +285,20 @@ impl Leases {
         self.bound();
     }
 
+    /// The same of a change of its links, owner or permissions.
+    pub fn links_change(&self, fid: Fid) {
+        let mut state = self.state.borrow_mut();
+        state.sequence += 1;
+        state.links_change(fid);
+        drop(state);
+        self.bound();
+    }
+
     /// A change of the inode has ended, under `transno`: what earlier ones left it as does not count any more.
     pub fn touch_at(&self, fid: Fid, transno: Transno) {
         self.touch(fid);
         if let Some(node) = self.state.borrow_mut().nodes.get_mut(&fid) {
+            node.single = None;
             node.transno = node.transno.max(transno);
         }
     }
@@ -296,7 +311,7 @@ impl Leases {
         state.touch(parent);
         let known = state.nodes.get(&parent).and_then(|node| node.names.get(name)).and_then(|name| name.known);
         if let Some(Some(fid)) = known {
-            state.touch(fid);
+            state.links_change(fid);
         }
         state.set_name(parent, name, |_| true, None, since);
         drop(state);
@@ -314,7 +329,8 @@ impl Leases {
         if node.transno < transno {
             node.transno = transno;
             let (layout, default_layout, leases, parent) = (None, None, lease_flags::INODE, None);
-            node.entry = Some(EntryReply { attr: dir.clone(), layout, default_layout, leases, parent });
+            let entry = EntryReply { attr: dir.clone(), layout, default_layout, leases, parent };
+            node.entry = Some(Box::new(entry));
         }
     }
 
@@ -509,6 +525,12 @@ impl State {
         holds
     }
 
+    /// As [`State::touch`]; also who owns it, and how many names it has, may change.
+    fn links_change(&mut self, fid: Fid) {
+        self.touch(fid);
+        self.node(fid).single = None;
+    }
+
     fn touch(&mut self, fid: Fid) {
         let number = self.sequence;
         let node = self.node(fid);
@@ -556,12 +578,13 @@ impl State {
 
 impl Node {
     fn entry(&self) -> Option<EntryReply> {
-        self.entry.clone().filter(|_| self.leased)
+        self.entry.as_deref().filter(|_| self.leased).cloned()
     }
 
     /// Nothing is believed any more; what others may still believe is told.
     fn give_up(&mut self, fid: Fid, now: Time) -> Vec<Dropped> {
-        (self.leased, self.entry, self.complete, self.alone) = (false, None, false, None);
+        (self.leased, self.entry, self.complete) = (false, None, false);
+        (self.alone, self.single) = (None, None);
         let attributes = (self.attributes_until > now).then_some(Dropped::Attributes(fid));
         let names = (self.names_until > now).then_some(Dropped::Names);
         (self.attributes_until, self.names_until) = (Time(0), Time(0));
