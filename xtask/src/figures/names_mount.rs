@@ -13,12 +13,13 @@ use super::{
 
 /// Processes of every run.
 const PROCESSES: &str = "4";
-/// Entries of a directory, and how mdtest is told: own trees of one level, all items in the last one.
+/// Entries of a directory, and how mdtest is told: own trees of one level, all items in the last one. As many files in all: how
+/// many there are of them decides what a kernel still remembers of the first.
 const SERIES: [(&str, [&str; 4]); 5] = [
-    ("1", ["-b", "1000", "-I", "1"]),
-    ("10", ["-b", "100", "-I", "10"]),
-    ("100", ["-b", "10", "-I", "100"]),
-    ("1,000", ["-b", "1", "-I", "1000"]),
+    ("1", ["-b", "10000", "-I", "1"]),
+    ("10", ["-b", "1000", "-I", "10"]),
+    ("100", ["-b", "100", "-I", "100"]),
+    ("1,000", ["-b", "10", "-I", "1000"]),
     ("10,000", ["-b", "1", "-I", "10000"]),
 ];
 const SERIES_PHASES: [&str; 3] = ["file-create", "file-stat", "file-remove"];
@@ -81,7 +82,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let typed = [
         "forebay bench fuse-floor --hold FLOOR &".to_owned(),
         format!("forebay bench mdtest -N {PROCESSES} -n {items} -F -u DIR   # -D: directories; without -u: shared"),
-        format!("forebay bench mdtest -N {PROCESSES} -F -u -z 1 -L -b 10 -I 100 DIR   # 100 entries of a directory"),
+        format!("forebay bench mdtest -N {PROCESSES} -F -u -z 1 -L -b 100 -I 100 DIR   # 100 entries of a directory"),
     ];
     Ok(format!("{}\n{}\n{}", table(&heads, &rows), table(&series_heads, &series_rows(&series)), commands(&typed)))
 }
