@@ -126,6 +126,11 @@ impl OpenFile {
         self.inner.state.layout()
     }
 
+    /// How many of this client's handles write to the file.
+    pub fn writers(&self) -> usize {
+        self.inner.state.writers.get()
+    }
+
     pub(crate) fn state(&self) -> &Rc<FileState> {
         &self.inner.state
     }

@@ -9,6 +9,7 @@ use crate::{
     caller::{Asker, decided},
     convert,
     server::Server,
+    turns,
 };
 
 /// Data goes past the page cache; writes to different places of a file need not wait for each other.
@@ -49,7 +50,9 @@ impl Server {
             self.client.append(&file, data).await?;
             return Ok(bytes);
         }
-        Ok(self.client.write(&file, offset, data).await? as u32)
+        let written = self.client.write(&file, offset, data).await?;
+        turns::after_write(file.writers(), written);
+        Ok(written as u32)
     }
 
     /// copy_file_range(2): how many bytes; less than asked for when it is `enough`.

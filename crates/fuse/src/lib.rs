@@ -25,6 +25,7 @@ mod names;
 mod server;
 mod signals;
 mod transport;
+mod turns;
 mod xattrs;
 
 pub use config::{FuseOptions, FuseTransport};

@@ -284,5 +284,5 @@ fn what_anybody_has_seen_no_kernel_contradicts_afterwards() {
     let seeds = std::env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(SEEDS);
     let all = seeds.end - seeds.start;
     let believed: u64 = seeds.map(run).sum();
-    assert!(believed > 150 * all, "only {believed} looks were answered from what kernels believed");
+    assert!(believed * 60 > 10_000 * all, "only {believed} looks were answered from what kernels believed");
 }

@@ -4,7 +4,7 @@
 //! its host: 30 to 80 µs, more than the work of a request. So once messages follow each other closely the shard asks
 //! again and again, [`BUSY_POLL`] long after the last one, and sleeps as ever when they stop. Whoever else wants the
 //! processor gets it between two questions. Bulk transfers neither begin nor prolong it: bytes, not wake-ups, are what
-//! they cost.
+//! they cost. Whoever knows better says so ([`expect_another`]).
 
 use std::{
     cell::{Cell, RefCell},
@@ -60,6 +60,11 @@ pub(super) fn message(bytes: usize) {
     }
 }
 
+/// The next message is expected at once, however long the last one was: who sends it waits for what was just answered.
+pub fn expect_another() {
+    SHARD.with(|shard| shard.message());
+}
+
 /// From now on `look` is looked at.
 pub(super) fn add(look: &Rc<dyn Look>) {
     SHARD.with(|shard| shard.looks.borrow_mut().push(Rc::downgrade(look)));
@@ -105,6 +110,23 @@ mod tests {
             // Until a pair was close enough: this thread may lose its processor between any two.
             while !is_polling() {
                 message(1);
+            }
+            let end = async {
+                while is_polling() {
+                    env.sleep(BUSY_POLL).await;
+                }
+            };
+            env.timeout(Duration::from_secs(10), end).await.expect("it ends");
+        });
+    }
+
+    #[test]
+    fn bulk_after_which_another_message_is_expected_makes_the_shard_poll_too() {
+        crate::real::run(async |env| {
+            env.yield_now().await;
+            while !is_polling() {
+                message(BUSY_POLL_MESSAGE_BYTES);
+                expect_another();
             }
             let end = async {
                 while is_polling() {

@@ -34,6 +34,7 @@ use std::{future::Future, rc::Rc};
 
 use crate::Env;
 
+pub use busy_poll::expect_another;
 pub use descriptor::Descriptor;
 pub(crate) use disk::{RealDisk, RealWriteTicket};
 pub(crate) use env::RealEnv;
