@@ -22,7 +22,7 @@ use bytes::Bytes;
 use forebay_env::sync::Notify;
 use forebay_proto::{
     Errno, Fid,
-    limits::NAME_BYTES,
+    limits::{NAME_BYTES, SYMLINK_BYTES},
     message::{Attr, Caller, CommitLevel, Create, EntryReply, LayoutSpec, Make, Operation, Rmdir, Unlink, attr_flags},
 };
 use forebay_rpc::{Call, Called, Reservation, RpcError};
@@ -45,6 +45,8 @@ const SET_IDS: u32 = 0o6000;
 pub(crate) struct Ahead {
     under_way: RefCell<Vec<Change>>,
     last: Cell<u64>,
+    /// Somebody waits until some are made.
+    waiting: Cell<usize>,
     ended: Notify,
     /// Directories of which answered changes were lost, and nobody was told.
     lost: RefCell<BTreeSet<Fid>>,
@@ -53,6 +55,7 @@ pub(crate) struct Ahead {
 struct Change {
     number: u64,
     parent: Fid,
+    name: Bytes,
     fid: Fid,
 }
 
@@ -133,7 +136,7 @@ impl Client {
         if mode & SET_IDS != 0 {
             return None;
         }
-        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name)?;
+        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, 0)?;
         let fid = self.fid_at_once()?;
         let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
         let written = if open.write { attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER } else { 0 };
@@ -164,7 +167,7 @@ impl Client {
                     leases.learn_file(asked, &called.reply);
                     client.drop_unheard(leases.unless_leased(fid, flags));
                     leases.learn_changes(asked, flags, parent, Some(fid));
-                    client.come_to_pass(begun, parent, &called);
+                    client.come_to_pass(begun, (parent, &request.name), &called);
                     client.opened(caller, asked, called.reply, handle, open)
                 }
                 Ok(_) => Err(client.fail(parent, fid, &there_already())),
@@ -190,10 +193,11 @@ impl Client {
         if mode & SET_IDS != 0 || !matches!(kind, mode::S_IFDIR | mode::S_IFLNK) {
             return None;
         }
-        if kind == mode::S_IFLNK && (symlink.is_empty() || symlink.len() > forebay_proto::limits::SYMLINK_BYTES) {
+        let is_target = !symlink.is_empty() && symlink.len() <= SYMLINK_BYTES && !symlink.contains(&0);
+        if kind == mode::S_IFLNK && !is_target {
             return None;
         }
-        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name)?;
+        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, symlink.len())?;
         let fid = self.fid_at_once()?;
         let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
         let mut attr = new_inode(caller, fid, kind | permissions, 0, now_ns);
@@ -215,7 +219,7 @@ impl Client {
                     leases.learn_empty(asked, entry);
                     client.drop_unheard(leases.unless_leased(fid, entry.leases));
                     leases.learn_changes(asked, entry.leases, parent, Some(fid));
-                    client.come_to_pass(begun, parent, &called);
+                    client.come_to_pass(begun, (parent, &request.name), &called);
                 }
                 Err(error) => drop(client.fail(parent, fid, &error)),
             }
@@ -233,7 +237,7 @@ impl Client {
         (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
         let begun = self.begin_ahead(&Told { dir: &dir, name, fid: victim, made: None });
         let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: now_ns };
-        self.remove(slot, begun, parent, victim, request);
+        self.remove(slot, begun, (parent, name), victim, request);
         true
     }
 
@@ -247,16 +251,16 @@ impl Client {
         self.inner.leases.stop_answering(victim);
         let begun = self.begin_ahead(&Told { dir: &dir, name, fid: victim, made: None });
         let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: now_ns };
-        self.remove(slot, begun, parent, victim, request);
+        self.remove(slot, begun, (parent, name), victim, request);
         true
     }
 
-    fn remove<O>(&self, slot: Reservation, begun: Begun, parent: Fid, victim: Fid, request: O)
+    fn remove<O>(&self, slot: Reservation, begun: Begun, (parent, name): (Fid, &[u8]), victim: Fid, request: O)
     where
         O: Operation + 'static,
         O::Reply: Names,
     {
-        let client = self.clone();
+        let (client, name) = (self.clone(), Bytes::copy_from_slice(name));
         drop(self.env().spawn(async move {
             let asked = client.inner.leases.ticket();
             match client.ask_reserved(slot, victim, &request).await {
@@ -265,7 +269,7 @@ impl Client {
                     leases.touch_at(victim, called.transno);
                     leases.gave_names_back(victim);
                     leases.learn_changes(asked, called.reply.leases(), parent, None);
-                    client.come_to_pass(begun, parent, &called);
+                    client.come_to_pass(begun, (parent, &name), &called);
                 }
                 Err(error) => drop(client.fail(parent, victim, &error)),
             }
@@ -274,11 +278,19 @@ impl Client {
     }
 
     /// Whether `name` can certainly be made.
-    fn may_make(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Option<Answerable> {
-        if name.is_empty() || name.len() > NAME_BYTES || matches!(name, b"." | b"..") || name.contains(&b'/') {
+    fn may_make(&self, caller: &Caller, parent: Fid, name: &[u8], symlink: usize) -> Option<Answerable> {
+        if name.is_empty()
+            || name.len() > NAME_BYTES
+            || matches!(name, b"." | b"..")
+            || name.iter().any(|byte| matches!(byte, 0 | b'/'))
+        {
             return None;
         }
-        let answerable = self.may_change(caller, parent)?;
+        // One that is being taken away is there for the MDT until it is.
+        if self.inner.ahead.has_name(parent, name) {
+            return None;
+        }
+        let answerable = self.may_change(caller, parent, name.len() + symlink)?;
         let is_absent = matches!(self.inner.leases.name(parent, name), Some(None));
         // A set-group-id directory gives its group, and to directories the bit.
         (is_absent && answerable.dir.mode & S_ISGID == 0).then_some(answerable)
@@ -292,7 +304,7 @@ impl Client {
         name: &[u8],
         wanted: impl FnOnce(&Lone) -> bool,
     ) -> Option<(Answerable, Fid)> {
-        let answerable = self.may_change(caller, parent)?;
+        let answerable = self.may_change(caller, parent, name.len())?;
         let victim = self.inner.leases.alone(parent, name)?;
         let sticky = answerable.dir.mode & S_ISVTX != 0;
         let may = !sticky || [0, answerable.dir.uid, victim.uid].contains(&caller.uid);
@@ -300,7 +312,8 @@ impl Client {
         (may && is_known && wanted(&victim)).then_some((answerable, victim.fid))
     }
 
-    fn may_change(&self, caller: &Caller, parent: Fid) -> Option<Answerable> {
+    /// `bytes`: of its names.
+    fn may_change(&self, caller: &Caller, parent: Fid, bytes: usize) -> Option<Answerable> {
         if self.level(false) == CommitLevel::Commit {
             return None;
         }
@@ -310,7 +323,7 @@ impl Client {
         if caller.uid != 0 && !owner_may {
             return None;
         }
-        let slot = self.inner.peers.mdt().session.reserve()?;
+        let slot = self.inner.peers.mdt().session.reserve(bytes + limits::CHANGE_BYTES)?;
         Some(Answerable { slot, dir, now_ns: self.env().unix_time().0 })
     }
 
@@ -318,7 +331,12 @@ impl Client {
         let ahead = &self.inner.ahead;
         let number = ahead.last.get() + 1;
         ahead.last.set(number);
-        ahead.under_way.borrow_mut().push(Change { number, parent: told.dir.fid, fid: told.fid });
+        ahead.under_way.borrow_mut().push(Change {
+            number,
+            parent: told.dir.fid,
+            name: Bytes::copy_from_slice(told.name),
+            fid: told.fid,
+        });
         let ticket = self.inner.leases.answer(told);
         self.inner.counters.answered_ahead();
         Begun { number, ticket }
@@ -330,15 +348,16 @@ impl Client {
         fid: Fid,
         request: &O,
     ) -> Result<Called<O::Reply>, RpcError> {
-        let call = Call { fid: Some(fid), patient: true, ..Call::level(self.level(false)) };
+        let patient = self.inner.ahead.waiting.get() == 0;
+        let call = Call { fid: Some(fid), patient, ..Call::level(self.level(false)) };
         let begun = self.env().now();
         let called = self.inner.peers.mdt().session.call_reserved(slot, request, call).await?;
         self.inner.leases.heard(begun);
         Ok(called)
     }
 
-    fn come_to_pass<R: Names>(&self, begun: Begun, parent: Fid, called: &Called<R>) {
-        self.inner.leases.came_to_pass(begun.ticket, parent, called.reply.directory(), called.transno);
+    fn come_to_pass<R: Names>(&self, begun: Begun, at: (Fid, &[u8]), called: &Called<R>) {
+        self.inner.leases.came_to_pass(begun.ticket, at, called.reply.directory(), called.transno);
     }
 
     /// The change was answered, and cannot be made.
@@ -381,6 +400,7 @@ impl Client {
     async fn settle_where(&self, wanted: impl Fn(&Change) -> bool) {
         let ahead = &self.inner.ahead;
         let last = ahead.last.get();
+        let _waiting = Waiting::new(ahead);
         loop {
             let ended = ahead.ended.notified();
             if !ahead.under_way.borrow().iter().any(|change| change.number <= last && wanted(change)) {
@@ -389,6 +409,11 @@ impl Client {
             self.inner.peers.mdt().session.hurry();
             ended.await;
         }
+    }
+
+    /// Names whose changes were answered and are not made yet.
+    pub fn names_under_way(&self) -> Vec<(Fid, Bytes)> {
+        self.inner.ahead.names()
     }
 
     /// Fails, once, if changes of the directory's names were lost after they had been acknowledged.
@@ -401,7 +426,33 @@ impl Client {
     }
 }
 
+/// While it lives nothing that was answered waits for something else to go with.
+struct Waiting<'a>(&'a Ahead);
+
+impl<'a> Waiting<'a> {
+    fn new(ahead: &'a Ahead) -> Self {
+        ahead.waiting.set(ahead.waiting.get() + 1);
+        Self(ahead)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+    }
+}
+
 impl Ahead {
+    /// A change of `name` is under way.
+    fn has_name(&self, parent: Fid, name: &[u8]) -> bool {
+        self.under_way.borrow().iter().any(|change| change.parent == parent && change.name == name)
+    }
+
+    /// Names that are being changed.
+    pub fn names(&self) -> Vec<(Fid, Bytes)> {
+        self.under_way.borrow().iter().map(|change| (change.parent, change.name.clone())).collect()
+    }
+
     /// Changes under way.
     pub fn len(&self) -> u64 {
         self.under_way.borrow().len() as u64

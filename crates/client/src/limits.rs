@@ -71,6 +71,8 @@ pub const SYMLINKS: u32 = 40;
 pub const READDIR_BYTES: u32 = 256 << 10;
 /// Bytes asked for at once when a whole file is read.
 pub const WHOLE_FILE_STEP: usize = 32 << 20;
+/// A request that changes a name takes no more, beside the names in it.
+pub const CHANGE_BYTES: usize = 512;
 /// Directories that are remembered because changes of their names were lost.
 pub const LOST_DIRECTORIES: usize = 10_000;
 /// Inodes kept under leases.

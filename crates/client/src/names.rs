@@ -38,7 +38,14 @@ impl Client {
             let reply = self.mdt(parent, &request).await?;
             self.learn_name(asked, parent, name, reply.leases, reply.entry.as_ref());
             let entry = reply.entry.ok_or(Errno::ENOENT)?;
-            match self.complete(entry).await {
+            let fid = entry.attr.fid;
+            let entry = if self.inner.ahead.concerns(fid) {
+                // The MDT does not know of all its names yet.
+                self.getattr(fid, None).await
+            } else {
+                self.complete(entry).await
+            };
+            match entry {
                 // The file went before the OSTs were asked: the name stands for another by now, or for none.
                 Err(error) if error.errno == Errno::ESTALE => {}
                 other => return other,
@@ -210,7 +217,11 @@ impl Client {
             return Ok(());
         }
         let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: 0 };
-        // What was made in it, too.
+        // What was made in it, too; and nothing more is, until it is gone or not.
+        match self.inner.leases.name(parent, name) {
+            Some(Some(victim)) => self.inner.leases.stop_answering(victim.attr.fid),
+            _ => self.inner.leases.stop_answering_all(),
+        }
         self.settle_all().await;
         let asked = self.inner.leases.ticket();
         let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await?;
@@ -231,6 +242,9 @@ impl Client {
             flags,
         };
         // What was made in a directory that gives way, too.
+        if !matches!(self.inner.leases.name(from.0, from.1), Some(Some(moved)) if !mode::is_dir(moved.attr.mode)) {
+            self.inner.leases.stop_answering_all();
+        }
         self.settle_all().await;
         let leases = &self.inner.leases;
         let changes = [from, to].map(|(parent, name)| (leases.name_changes(parent, name), parent, name));
@@ -295,7 +309,8 @@ impl Client {
         let reply = self.mdt(fid, &request).await?;
         let mut entries = reply.entries;
         for entry in &mut entries {
-            if entry.attr.as_ref().is_some_and(crate::attributes::size_is_on_osts) {
+            let is_told = entry.attr.is_some() && self.inner.ahead.concerns(entry.fid);
+            if is_told || entry.attr.as_ref().is_some_and(crate::attributes::size_is_on_osts) {
                 // The file may be gone by now; then the name comes without attributes.
                 entry.attr = self.getattr(entry.fid, None).await.ok();
             }

@@ -150,6 +150,7 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
     let Ok(recalls) = answer else {
         // Each is known by its number: it may be said twice.
         question.flushed.into_iter().for_each(|recall| inner.leases.flushed(recall));
+        inner.leases.not_returned(question.returned);
         return false;
     };
     inner.leases.heard(begun);

@@ -142,13 +142,23 @@ pub struct Tx<'a> {
     pub origin: Origin,
     /// What follows.
     pub effects: Effects,
+    /// The client has answered it already: it is not refused for want of room.
+    answered: bool,
     scratch: Vec<u8>,
 }
 
 impl<'a> Tx<'a> {
     /// An operation of `origin` over `rows`.
     pub fn new(rows: &'a mut dyn Rows, sharing: &'a dyn Sharing, memory: &'a Memory, origin: Origin) -> Self {
-        Self { rows, sharing, memory, origin, effects: Effects::default(), scratch: Vec::with_capacity(256) }
+        Self {
+            rows,
+            sharing,
+            memory,
+            origin,
+            effects: Effects::default(),
+            answered: false,
+            scratch: Vec::with_capacity(256),
+        }
     }
 
     /// A row as it is, whoever changed it.
@@ -228,8 +238,9 @@ impl<'a> Tx<'a> {
         let origin = &self.origin;
         let is_kept = self.memory.kept.has(origin.session, fid) || self.effects.granted.contains(&fid);
         let is_client = origin.session != SessionId(0) && !origin.is_replay;
+        let has_osts = self.memory.placement.at(origin.transno).is_some_and(|wheels| wheels.all().has_usable());
         let is_plain = !dir.has_acl && dir.nlink > 0 && dir.dir().is_some_and(|dir| dir.default_layout.is_none());
-        if !is_client || !is_kept || !is_plain || !origin.has_room {
+        if !is_client || !is_kept || !is_plain || !origin.has_room || !has_osts {
             return 0;
         }
         if !self.memory.kept.is_names_free(origin.session, fid) {
@@ -252,8 +263,13 @@ impl<'a> Tx<'a> {
         }
         self.origin.now_ns = at_ns;
         // There was room when the lease was given, and it is recalled when there is little.
-        self.origin.has_room = true;
+        self.answered = true;
         Ok(())
+    }
+
+    /// See [`Tx::answered_at`].
+    pub fn is_answered(&self) -> bool {
+        self.answered
     }
 
     /// A directory as this operation leaves it, for a client that keeps it.
@@ -339,7 +355,7 @@ impl<'a> Tx<'a> {
 
     /// Refuses (ENOSPC) what would fill the last bytes, which deleting needs. A replay had its room.
     pub fn need_room(&self) -> Step<()> {
-        if self.origin.has_room || self.origin.is_replay {
+        if self.origin.has_room || self.origin.is_replay || self.answered {
             return Ok(());
         }
         Err(ErrorReply::new(Errno::ENOSPC, "the metadata target is full: delete something, or give it a larger device")

@@ -81,6 +81,15 @@ impl PinBudget {
         granted.await.expect("a waiter's grant is dropped only with its budget")
     }
 
+    /// The same, if it takes no waiting.
+    pub(crate) fn try_acquire(&self, bytes: u64) -> Option<Pin> {
+        let pin = self.inner.try_take(bytes)?;
+        if self.is_short() {
+            self.relieve();
+        }
+        Some(pin)
+    }
+
     fn relieve(&self) {
         let holders: Vec<_> = self.inner.holders.borrow().iter().filter_map(Weak::upgrade).collect();
         holders.iter().for_each(|h| h.relieve());

@@ -30,13 +30,15 @@ pub enum Moment {
     Stopped,
     /// A client keeps what was acknowledged and is not committed.
     Pinned,
+    /// A client has answered changes of names that the MDT has not made yet.
+    Answered,
     /// A client connects, or recovers with a target that was restarted.
     Reconnecting,
 }
 
 impl Moment {
     /// All, in the order of the report.
-    pub const ALL: [Moment; 11] = [
+    pub const ALL: [Moment; 12] = [
         Moment::Starting,
         Moment::Replaying,
         Moment::Reclaiming,
@@ -47,6 +49,7 @@ impl Moment {
         Moment::Checkpointing,
         Moment::Stopped,
         Moment::Pinned,
+        Moment::Answered,
         Moment::Reconnecting,
     ];
 }
@@ -82,7 +85,11 @@ fn of_serving(target: &Target) -> Vec<Moment> {
 /// The states of a client.
 pub fn of_client(client: &Client) -> Vec<Moment> {
     let stats = client.stats();
-    let all = [(stats.pinned_bytes > 0, Moment::Pinned), (stats.reconnecting > 0, Moment::Reconnecting)];
+    let all = [
+        (stats.pinned_bytes > 0, Moment::Pinned),
+        (stats.names_under_way > 0, Moment::Answered),
+        (stats.reconnecting > 0, Moment::Reconnecting),
+    ];
     all.into_iter().filter_map(|(is, moment)| is.then_some(moment)).collect()
 }
 

@@ -297,6 +297,13 @@ fn what_cannot_be_known_is_asked_for() {
         assert!(!ahead(&caller(), b"b", 0o2755), "bits may be lost");
         assert!(!ahead(&caller(), b"a", 0o644), "it is there");
         assert!(!ahead(&caller(), &[b'x'; 256], 0o644) && !ahead(&caller(), b".", 0o644));
+        assert!(!ahead(&caller(), b"nul\0", 0o644));
+        // A name that is being taken away is there until it is: the MDT may see the other request first.
+        maker.settled(dir).await;
+        maker.unlink(&caller(), dir, b"a").await.expect("it goes");
+        assert!(!ahead(&caller(), b"a", 0o644));
+        maker.settled(dir).await;
+        assert!(ahead(&caller(), b"a", 0o644));
         // Two links: the file stays.
         let made = make(&maker, dir, 0).await.expect("it is made");
         maker.link(&caller(), made.fid, dir, b"again").await.expect("it is linked");

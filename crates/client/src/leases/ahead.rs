@@ -9,6 +9,8 @@ use forebay_proto::{
 };
 
 use super::{Leases, Name, Node, State, Ticket};
+#[cfg(test)]
+use crate::limits;
 use crate::mode;
 
 /// A directory whose names the MDT may count as leased to us for changes.
@@ -62,7 +64,7 @@ impl Leases {
             state.may_change(asked, fid);
         }
         if flags & lease_flags::ALONE != 0
-            && let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.leased)
+            && let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.leased && node.recalled <= asked.0)
         {
             node.alone = Some((parent, asked));
         }
@@ -76,7 +78,7 @@ impl Leases {
             return None;
         }
         state.used = self.env.now();
-        state.nodes.get(&fid)?.entry().map(|entry| entry.attr)
+        state.nodes.get(&fid)?.entry().map(|entry| entry.attr).filter(|attr| attr.nlink > 0)
     }
 
     /// What `name` leads to, if nobody else has a lease on that.
@@ -117,6 +119,12 @@ impl Leases {
         state.end_changes(fid);
         drop(state);
         self.bound();
+    }
+
+    /// The same of all directories.
+    pub fn stop_answering_all(&self) {
+        let all: Vec<Fid> = self.state.borrow().directories.keys().copied().collect();
+        all.into_iter().for_each(|fid| self.stop_answering(fid));
     }
 
     /// Whether the MDT may count the directory as ours to change.
@@ -167,15 +175,26 @@ impl Leases {
     }
 
     /// The change that `begun` numbers came to pass, under `transno`; `dir`: its directory as the MDT showed it then.
-    pub fn came_to_pass(&self, begun: Ticket, parent: Fid, dir: Option<&Attr>, transno: Transno) {
+    pub fn came_to_pass(&self, begun: Ticket, (parent, name): (Fid, &[u8]), dir: Option<&Attr>, transno: Transno) {
         let mut state = self.state.borrow_mut();
+        let under_way = state.directories.get(&parent).map_or(0, |directory| directory.under_way);
         if let Some(node) = state.nodes.get_mut(&parent).filter(|node| node.leased && node.recalled <= begun.0) {
-            node.transno = node.transno.max(transno);
-            if let Some(dir) = dir.filter(|_| node.changed == begun.0) {
+            // As it is when nothing else is under way: replies may come in another order than answers went.
+            let is_last = under_way == 1 && node.transno < transno && node.entry.is_some();
+            if let Some(dir) = dir.filter(|_| is_last) {
                 node.entry = Some(Box::new(entry_of(dir)));
+            }
+            node.transno = node.transno.max(transno);
+            // All its names are known: one that is absent need not be.
+            let is_absent = |name: &Name| name.since == begun.0 && name.known == Some(None);
+            if node.complete && node.names.get(name).is_some_and(is_absent) {
+                node.names.remove(name);
+                state.names -= 1;
             }
         }
         state.is_over(parent);
+        drop(state);
+        self.bound();
     }
 
     /// It did not, or not as told. What others believe of it is to be dropped.
@@ -210,6 +229,11 @@ impl State {
         self.nodes.get(&fid).map_or(self.forgotten, ended)
     }
 
+    /// What is known of the directory is what programs were told, more than the MDT tells yet.
+    pub(super) fn is_told(&self, fid: Fid) -> bool {
+        self.directories.get(&fid).is_some_and(|directory| directory.under_way > 0)
+    }
+
     fn end_changes(&mut self, fid: Fid) {
         self.sequence += 1;
         let number = self.sequence;
@@ -222,11 +246,149 @@ impl State {
         directory.under_way -= 1;
         if directory.under_way == 0 && !directory.may {
             self.directories.remove(&parent);
-            self.returned.push(parent);
+            self.returned.insert(parent);
         }
     }
 }
 
 fn entry_of(attr: &Attr) -> EntryReply {
     EntryReply { attr: attr.clone(), layout: None, default_layout: None, leases: lease_flags::INODE, parent: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use forebay_env::{Time, sim::Sim};
+    use forebay_proto::limits::LEASE_CLIENT_TERM;
+
+    use super::*;
+
+    const DIR: Fid = Fid { high: 0, low: 7 };
+    const FLAGS: u32 = lease_flags::INODE | lease_flags::NAMES | lease_flags::ALONE;
+
+    fn attr(fid: Fid, mode: u32, nlink: u32) -> Attr {
+        let (truncate_epoch, attr_epoch, flags, rdev, size) = (0, 0, 0, 0, 0);
+        let (uid, gid, atime_ns, mtime_ns, ctime_ns, btime_ns) = (0, 0, 0, 0, 0, 0);
+        Attr {
+            fid,
+            mode,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            size,
+            atime_ns,
+            mtime_ns,
+            ctime_ns,
+            btime_ns,
+            truncate_epoch,
+            attr_epoch,
+            flags,
+        }
+    }
+
+    fn file(number: u64) -> Attr {
+        attr(Fid { high: 1, low: number }, mode::S_IFREG | 0o644, 1)
+    }
+
+    /// A directory that is ours to change.
+    fn with(test: impl FnOnce(&Sim, &Leases)) {
+        let sim = Sim::new(1);
+        let leases = Leases::new(&sim.env(sim.add_node("client")));
+        leases.heard(Time(0));
+        let asked = leases.ticket();
+        leases.learn_empty(asked, &entry_of(&attr(DIR, mode::S_IFDIR | 0o755, 2)));
+        leases.learn_changes(asked, FLAGS, Fid::ROOT, Some(DIR));
+        test(&sim, &leases);
+    }
+
+    fn make(leases: &Leases, number: u64, nlink: u32) -> Ticket {
+        let dir = attr(DIR, mode::S_IFDIR | 0o755, nlink);
+        leases.answer(&Told { dir: &dir, name: &name(number), fid: file(number).fid, made: Some(&file(number)) })
+    }
+
+    fn name(number: u64) -> Vec<u8> {
+        format!("f{number}").into_bytes()
+    }
+
+    #[test]
+    fn a_directory_with_more_names_than_are_kept_is_given_up_when_its_changes_have_come_to_pass() {
+        with(|_, leases| {
+            let mut last = None;
+            for number in 0..=limits::KEPT_NAMES as u64 {
+                let begun = make(leases, number, 2);
+                if let Some((before, begun)) = last.replace((number, begun)) {
+                    leases.came_to_pass(begun, (DIR, &name(before)), None, Transno(before + 1));
+                }
+            }
+            assert_eq!(leases.answers_for(DIR), None, "no more are answered");
+            let (number, begun) = last.expect("some were made");
+            leases.came_to_pass(begun, (DIR, &name(number)), None, Transno(number + 1));
+            assert_eq!(leases.kept().1, 0);
+            assert!(leases.question().is_some_and(|question| question.returned.contains(&DIR)));
+        });
+    }
+
+    #[test]
+    fn names_that_were_made_and_taken_away_are_not_kept() {
+        with(|_, leases| {
+            for number in 0..100 {
+                let begun = make(leases, number, 2);
+                leases.came_to_pass(begun, (DIR, &name(number)), None, Transno(2 * number + 1));
+                let dir = attr(DIR, mode::S_IFDIR | 0o755, 2);
+                let told = Told { dir: &dir, name: &name(number), fid: file(number).fid, made: None };
+                let begun = leases.answer(&told);
+                assert_eq!(leases.name(DIR, &name(number)), Some(None));
+                leases.came_to_pass(begun, (DIR, &name(number)), None, Transno(2 * number + 2));
+                assert_eq!(leases.name(DIR, &name(number)), Some(None), "all names are known");
+            }
+            assert_eq!(leases.kept().1, 0);
+        });
+    }
+
+    #[test]
+    fn the_directory_is_as_it_was_told_until_nothing_is_under_way() {
+        with(|_, leases| {
+            let (one, two) = (make(leases, 1, 3), make(leases, 2, 4));
+            let before = leases.ticket();
+            // The second came first: the directory without the first.
+            let seen = attr(DIR, mode::S_IFDIR | 0o755, 3);
+            leases.came_to_pass(two, (DIR, &name(2)), Some(&seen), Transno(5));
+            leases.learn(before, &entry_of(&seen));
+            assert_eq!(leases.entry(DIR).expect("it is kept").attr.nlink, 4);
+            let seen = attr(DIR, mode::S_IFDIR | 0o755, 4);
+            leases.came_to_pass(one, (DIR, &name(1)), Some(&seen), Transno(6));
+            assert_eq!(leases.entry(DIR).expect("it is kept").attr, seen);
+        });
+    }
+
+    /// The MDT does not stop to count it by itself: who forgets it says so.
+    #[test]
+    fn what_is_forgotten_is_given_back_also_where_the_mdt_did_not_hear_it_at_first() {
+        with(|sim, leases| {
+            sim.run_for(LEASE_CLIENT_TERM + Duration::from_secs(1));
+            let question = leases.question().expect("it is to be given back");
+            assert_eq!(question.returned, [DIR]);
+            leases.not_returned(question.returned);
+            leases.heard(leases.env.now());
+            assert_eq!(leases.question().map(|question| question.returned), Some(vec![DIR]));
+            assert_eq!(leases.question(), None);
+        });
+    }
+
+    #[test]
+    fn another_link_by_somebody_else_is_not_overlooked() {
+        with(|_, leases| {
+            let asked = leases.ticket();
+            let begun = make(leases, 1, 2);
+            leases.learn_changes(asked, lease_flags::ALONE, DIR, Some(file(1).fid));
+            leases.came_to_pass(begun, (DIR, &name(1)), None, Transno(1));
+            let lone = Lone { fid: file(1).fid, mode: file(1).mode, nlink: 1, uid: 0 };
+            assert_eq!(leases.alone(DIR, &name(1)), Some(lone));
+            leases.stop_answering(DIR);
+            leases.learn_changes(leases.ticket(), lease_flags::PARENT_NAMES, DIR, None);
+            assert_eq!(leases.alone(DIR, &name(1)), None, "somebody may have seen it since");
+        });
+    }
 }

@@ -80,7 +80,7 @@ struct State {
     names: usize,
     acknowledged: u64,
     /// Leases that were given up and are to be returned.
-    returned: Vec<Fid>,
+    returned: BTreeSet<Fid>,
     /// Files whose data the MDT may count as leased to us, and what we count.
     data: BTreeMap<Fid, Holds>,
     /// Recalls of data after which nothing is kept back any more, to be said.
@@ -238,7 +238,8 @@ impl Leases {
         }
         // Of a file that somebody has open for writing the OSTs know more.
         let written = entry.attr.flags & attr_flags::SIZE_ON_OST != 0;
-        if let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.changed <= asked.0 && !written) {
+        let is_told = state.is_told(fid);
+        if let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.changed <= asked.0 && !written && !is_told) {
             node.entry = Some(Box::new(entry.clone()));
         }
         drop(state);
@@ -322,7 +323,9 @@ impl Leases {
     /// The change that `begun` numbers has ended, under `transno`, and left the directory as `dir`.
     pub fn directory_changed(&self, begun: Ticket, dir: &Attr, transno: Transno) {
         let mut state = self.state.borrow_mut();
-        let Some(node) = state.nodes.get_mut(&dir.fid).filter(|node| node.leased && node.recalled <= begun.0) else {
+        let is_told = state.is_told(dir.fid);
+        let counts = |node: &&mut Node| node.leased && node.recalled <= begun.0 && !is_told;
+        let Some(node) = state.nodes.get_mut(&dir.fid).filter(counts) else {
             return;
         };
         // Replies come in the order of the changes; their readers may run in another.
@@ -374,10 +377,12 @@ impl Leases {
             return None;
         }
         let flushed = std::mem::take(&mut state.flushed);
-        let State { nodes, returned, .. } = &mut *state;
-        returned.retain(|fid| !nodes.get(fid).is_some_and(|node| node.leased));
-        let some = returned.len().min(limits::RETURNED);
-        let returned: Vec<Fid> = returned.drain(..some).collect();
+        // What was leased again is returned with that lease.
+        let State { nodes, returned, directories, .. } = &*state;
+        let kept = |fid: &Fid| directories.contains_key(fid) || nodes.get(fid).is_some_and(|node| node.leased);
+        let now: BTreeSet<Fid> = returned.iter().copied().filter(|fid| !kept(fid)).take(limits::RETURNED).collect();
+        state.returned.retain(|fid| !now.contains(fid));
+        let returned = Vec::from_iter(now);
         if !returned.is_empty() {
             // Leases that come with replies to what was asked before may be the ones that are returned.
             state.sequence += 1;
@@ -422,6 +427,11 @@ impl Leases {
         unheard
     }
 
+    /// The MDT did not hear that these were given back.
+    pub fn not_returned(&self, fids: Vec<Fid>) {
+        self.state.borrow_mut().returned.extend(fids);
+    }
+
     /// Everything that was recalled up to `sequence` has been heard of.
     pub fn acknowledge(&self, sequence: u64) {
         let mut state = self.state.borrow_mut();
@@ -435,7 +445,7 @@ impl Leases {
             let mut state = self.state.borrow_mut();
             let dropped = state.nodes.iter_mut().flat_map(|(fid, node)| node.give_up(*fid, now)).collect();
             state.forget_all();
-            state.directories.retain(|_, directory| directory.under_way > 0);
+            state.returned.clear();
             (state.contact, state.acknowledged) = (None, 0);
             dropped
         };
@@ -449,28 +459,34 @@ impl Leases {
             state.order.clear();
             state.nodes.keys().chain(state.directories.keys()).copied().collect()
         };
-        fids.into_iter().for_each(|fid| self.give_up(fid));
+        for fid in fids {
+            self.give_up(fid);
+        }
     }
 
-    fn give_up(&self, fid: Fid) {
+    /// False: changes of it are under way, so that it has to be kept until they have come to pass; no more are answered.
+    fn give_up(&self, fid: Fid) -> bool {
         let now = self.env.now();
         let dropped = {
             let mut state = self.state.borrow_mut();
-            if state.directories.get(&fid).is_some_and(|directory| directory.under_way > 0) {
-                return state.order.push_back(fid);
+            if let Some(directory) = state.directories.get_mut(&fid).filter(|directory| directory.under_way > 0) {
+                directory.may = false;
+                state.order.push_front(fid);
+                return false;
             }
             let counted = state.directories.remove(&fid).is_some();
             state.drop_names(fid);
             let known = state.nodes.remove(&fid);
             if counted || known.as_ref().is_some_and(|node| node.leased) {
-                state.returned.push(fid);
+                state.returned.insert(fid);
             }
-            let Some(mut node) = known else { return };
+            let Some(mut node) = known else { return true };
             state.forgotten = state.forgotten.max(node.recalled).max(node.data_ended).max(node.changed);
             node.give_up(fid, now)
         };
         let unheard = self.tell(dropped);
         self.state.borrow_mut().unheard.extend(unheard);
+        true
     }
 
     fn bound(&self) {
@@ -483,7 +499,9 @@ impl Leases {
                 state.order.pop_front()
             };
             let Some(fid) = oldest else { return };
-            self.give_up(fid);
+            if !self.give_up(fid) {
+                return;
+            }
         }
     }
 
@@ -570,7 +588,10 @@ impl State {
         self.forgotten = self.sequence;
         self.nodes.clear();
         self.order.clear();
-        self.returned.clear();
+        // The MDT counts the names of directories on, whatever the time.
+        let idle = self.directories.iter().filter(|(_, directory)| directory.under_way == 0).map(|(fid, _)| *fid);
+        self.returned.extend(idle);
+        self.directories.retain(|_, directory| directory.under_way > 0);
         self.directories.values_mut().for_each(|directory| directory.may = false);
         self.names = 0;
     }

@@ -88,9 +88,16 @@ pub fn choose_layout(tx: &Tx<'_>, fid: Fid, dir: &Inode, asked: &LayoutSpec, gen
     }
     let default = &tx.memory.default_layout;
     let inherited = dir.dir().and_then(|dir| dir.default_layout.as_ref());
-    let parts = placement::resolve(asked, inherited, default.stripe_bytes, default.stripe_count);
+    let mut parts = placement::resolve(asked, inherited, default.stripe_bytes, default.stripe_count);
     let wheels = wheels(tx)?;
     placement::check(asked, wheels)?;
+    // It was answered when some OST had room: who writes to it hears that there is none now.
+    if tx.is_answered()
+        && !wheels.all().has_usable()
+        && let Some(part) = parts.first_mut()
+    {
+        part.stripe_index = wheels.all().any(fid).unwrap_or(u32::MAX);
+    }
     Ok(placement::choose(fid, &parts, wheels, generation)?)
 }
 
@@ -146,6 +153,21 @@ mod tests {
             &crate::placement::Table { weights: [(9, 1)].into(), ..Default::default() },
         );
         assert_eq!(world.run(|tx| apply(tx, &request)).layout, first);
+    }
+
+    #[test]
+    fn a_file_that_its_program_has_already_is_made_also_when_no_ost_has_room_any_more() {
+        let mut world = World::new();
+        let full = crate::placement::Table { weights: [(3, 0), (4, 0)].into(), ..Default::default() };
+        world.memory.placement.push(forebay_proto::Transno(0), &full);
+        let mut request = world.create(&root(), Fid::ROOT, "a", 1);
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOSPC);
+        request.at_ns = 77;
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ESTALE, "it was not the client's to answer");
+        world.memory.kept.grant_names(forebay_proto::SessionId(1), Fid::ROOT);
+        world.has_room = false;
+        let reply = world.run(|tx| apply(tx, &request));
+        assert_eq!((reply.attr.mtime_ns, reply.layout.unwrap().osts().len()), (77, 1));
     }
 
     #[test]

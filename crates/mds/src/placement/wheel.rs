@@ -66,6 +66,16 @@ impl Wheel {
         }
     }
 
+    /// There is one that takes new files.
+    pub fn has_usable(&self) -> bool {
+        !self.usable.is_empty()
+    }
+
+    /// One of all, whether it has room or not.
+    pub fn any(&self, fid: Fid) -> Option<u32> {
+        self.osts.get((fid.low % self.osts.len().max(1) as u64) as usize).copied()
+    }
+
     /// True if `ost` is among them.
     pub fn has(&self, ost: u32) -> bool {
         self.osts.binary_search(&ost).is_ok()

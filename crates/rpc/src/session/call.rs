@@ -14,19 +14,21 @@ use super::{
     inner::{Control, Inner},
     slots::{Lease, Pending},
 };
-use crate::{RpcError, ask::read_reply, limits};
+use crate::{RpcError, ask::read_reply, limits, pins::Pin};
 
 pub(super) async fn call<O: Operation>(
     inner: &Rc<Inner>,
     request: &O,
     call: Call,
-    reserved: Option<Lease>,
+    reserved: Option<(Lease, Pin)>,
 ) -> Result<Called<O::Reply>, RpcError> {
     let body = Bytes::from(request.to_bytes());
     let bulk_bytes: usize = call.bulk.iter().map(Bytes::len).sum();
     check_lengths::<O>(body.len(), bulk_bytes)?;
     inner.env.charge_message(Side::Client, O::OP as u16, bulk_bytes).await;
+    let (reserved, pinned) = reserved.unzip();
     let pin = match O::CLASS {
+        Class::Modify if pinned.is_some() => pinned,
         Class::Modify => {
             let bytes = (body.len() + bulk_bytes) as u64 + limits::PIN_OVERHEAD_BYTES;
             Some(inner.options.pins.acquire(bytes).await)

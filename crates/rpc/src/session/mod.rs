@@ -39,7 +39,7 @@ pub struct SessionOptions {
 }
 
 /// A slot that was set aside for a call. Dropped, others have it.
-pub struct Reservation(slots::Lease);
+pub struct Reservation(slots::Lease, crate::pins::Pin);
 
 /// How to make a call.
 #[derive(Clone, Debug, Default)]
@@ -167,9 +167,12 @@ impl ClientSession {
         call::call(self.inner(), request, call, None).await
     }
 
-    /// Sets a slot aside for a call that is certain to come; `None`: there are none to spare.
-    pub fn reserve(&self) -> Option<Reservation> {
-        self.inner().slots.reserve().map(Reservation)
+    /// Sets a slot aside for a change that is certain to come, and room to keep its `bytes` of body for replay; `None`: there is
+    /// none to spare.
+    pub fn reserve(&self, bytes: usize) -> Option<Reservation> {
+        let slot = self.inner().slots.reserve()?;
+        let pin = self.inner().options.pins.try_acquire(bytes as u64 + crate::limits::PIN_OVERHEAD_BYTES)?;
+        Some(Reservation(slot, pin))
     }
 
     /// As [`ClientSession::call`], without waiting for other calls to end.
@@ -179,7 +182,7 @@ impl ClientSession {
         request: &O,
         call: Call,
     ) -> Result<Called<O::Reply>, RpcError> {
-        call::call(self.inner(), request, call, Some(reservation.0)).await
+        call::call(self.inner(), request, call, Some((reservation.0, reservation.1))).await
     }
 
     /// Sends what waits for another request to go with ([`Call::patient`]).

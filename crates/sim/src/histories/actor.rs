@@ -383,6 +383,6 @@ impl Actor {
     }
 }
 
-fn text(name: &u32) -> Vec<u8> {
+pub(super) fn text(name: &u32) -> Vec<u8> {
     format!("n{name}").into_bytes()
 }

@@ -12,18 +12,19 @@ mod trouble;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     rc::Rc,
     time::Duration,
 };
 
+use bytes::Bytes;
 use forebay_client::{Client, CommitLevel};
 use forebay_env::{
     Time,
     sim::{NodeId, Sim},
 };
 use forebay_history::{Ask, Event, Kind, Player, Summary, file, judge, lock, names};
-use forebay_proto::limits::LEASE_TERM;
+use forebay_proto::{Fid, limits::LEASE_TERM};
 
 use crate::{
     Cluster, ClusterOptions,
@@ -332,7 +333,7 @@ impl Run {
         if cluster.options.write_back_bytes > 0 {
             self.doubt(station, notes);
         }
-        self.doubt_names(station, notes, station.cut_off.take());
+        self.doubt_names(station, stage, notes, station.cut_off.take());
         self.sim.crash(station.node);
         drop(station.client.take());
         station.may_fail.set(false);
@@ -383,10 +384,10 @@ impl Run {
 
     /// The same of names: those of its changes that it answered and that the MDT had not made yet, no others. `cut_off`: since when
     /// it was; then they may have been lost long ago.
-    fn doubt_names(&self, station: &Station, notes: &Notes, cut_off: Option<Time>) {
+    fn doubt_names(&self, station: &Station, stage: &Stage, notes: &Notes, cut_off: Option<Time>) {
         let numbers: Vec<u32> = station.workers.iter().map(|worker| worker.number).collect();
-        let under_way = station.client.borrow().as_ref().map_or(0, |client| client.stats().names_under_way);
-        let mut latest: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut under_way: BTreeSet<(Fid, Bytes)> =
+            station.client.borrow().iter().flat_map(|client| client.names_under_way()).collect();
         for event in notes.borrow_mut().iter_mut().rev().filter(|event| numbers.contains(&event.worker)) {
             let Ask::Name(ask @ (names::Ask::Create(_) | names::Ask::Unlink(_)), Some(answer)) = &event.ask else {
                 continue;
@@ -394,13 +395,13 @@ impl Run {
             if matches!(answer, names::Answer::Absent | names::Answer::Exists) {
                 continue;
             }
-            let number = latest.entry(event.object).or_default();
-            *number += 1;
             let while_cut_off = cut_off.is_some_and(|since| {
                 let (ended, since) = (Time(event.ended), Time(since.0.saturating_sub(UNDER_WAY.as_nanos() as u64)));
                 since <= ended && ended <= since + UNDER_WAY + LEASE_TERM
             });
-            if *number <= under_way || while_cut_off {
+            let (names::Ask::Create(name) | names::Ask::Unlink(name)) = ask else { continue };
+            let is_under_way = under_way.remove(&(stage.fids[event.object as usize], actor::text(name).into()));
+            if is_under_way || while_cut_off {
                 event.ended = u64::MAX;
                 event.ask = Ask::Name(ask.clone(), None);
             }
