@@ -175,6 +175,31 @@ fn a_client_that_misses_the_window_is_evicted_and_told_what_it_lost() {
     });
 }
 
+/// add |power, the client is away| the server stops again, the window ends |power| the client is back
+#[test]
+fn a_server_that_stops_before_anybody_could_come_evicts_nobody() {
+    let world = World::new(8, Setup { window: millis(700), ..Setup::default() });
+    let a = world.client("a");
+    world.sim.block_on(async { a.add(1).await.unwrap() });
+    world.sim.pause(a.node);
+    world.power_cut();
+    world.start_server();
+    world.sim.block_on(async {
+        world.sim.sleep(millis(300)).await;
+        let target = world.target();
+        target.close().await;
+        // What else the process has to end takes longer.
+        world.sim.sleep(millis(2000)).await;
+    });
+    world.power_cut();
+    world.start_server();
+    world.sim.resume(a.node);
+    world.sim.block_on(async {
+        assert_eq!(a.add(1).await.unwrap().reply.file_offset, 1);
+        assert!(a.lost.borrow().is_empty());
+    });
+}
+
 /// add |power, the client dies| window ends
 #[test]
 fn a_dead_client_delays_the_others_by_the_window_and_no_longer() {

@@ -329,6 +329,10 @@ impl Core {
     async fn watch_window(&self) {
         let window = self.options.recovery_window;
         self.env.sleep(window).await;
+        // Who cannot come, as the server stops again (another of its targets did not start), is waited for by the next one.
+        if self.closed.is_raised() {
+            return;
+        }
         self.evict_missing(|member, _| !member.joined, "it did not come back within the recovery window").await;
         while self.state.get() == TargetState::Recovering && !self.closed.is_raised() {
             self.env.sleep(window / 4).await;
