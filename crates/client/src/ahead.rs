@@ -387,6 +387,16 @@ impl Client {
         }
     }
 
+    /// The same of those that concern what `name` leads to.
+    pub(crate) async fn settle_name(&self, parent: Fid, name: &[u8]) {
+        if !self.inner.ahead.concerns(parent) {
+            return;
+        }
+        let dots = matches!(name, b"." | b"..");
+        let here = |change: &Change| change.parent == parent && (dots || change.name == name);
+        self.settle_where(|change| change.fid == parent || here(change)).await;
+    }
+
     /// The same of all changes.
     pub(crate) async fn settle_all(&self) {
         self.settle_where(|_| true).await;

@@ -84,6 +84,15 @@ impl Client {
         } else {
             self.settle(fid).await;
         }
+        self.call_mdt_at_once(fid, request).await
+    }
+
+    /// The same of a question that no change under way concerns.
+    pub(crate) async fn call_mdt_at_once<O: Operation>(
+        &self,
+        fid: Fid,
+        request: &O,
+    ) -> Result<Called<O::Reply>, RpcError> {
         let call = Call { fid: Some(fid), ..Call::level(self.level(false)) };
         let begun = self.inner.env.now();
         let called = self.inner.peers.mdt().call(request, call).await?;

@@ -35,7 +35,9 @@ impl Client {
         let request = Lookup { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
         for _ in 0..limits::STALE_ATTEMPTS {
             let asked = self.inner.leases.ticket();
-            let reply = self.mdt(parent, &request).await?;
+            // Changes of other names in the directory are nothing to it.
+            self.settle_name(parent, name).await;
+            let reply = self.call_mdt_at_once(parent, &request).await?.reply;
             self.learn_name(asked, parent, name, reply.leases, reply.entry.as_ref());
             let entry = reply.entry.ok_or(Errno::ENOENT)?;
             let fid = entry.attr.fid;
