@@ -77,7 +77,7 @@ pub(crate) struct OpenInner {
     mode: OpenMode,
     stage: Cell<Stage>,
     /// Something was written through it: its close brings size and time.
-    pub wrote: Cell<bool>,
+    pub wrote: Rc<Cell<bool>>,
     /// The name is known to be durable (asked for by the first write of a `sync` handle).
     pub named: Cell<bool>,
     /// A lock that was set through it is lost: it is good for nothing but its close.
@@ -177,7 +177,7 @@ impl OpenFile {
 impl Drop for OpenInner {
     fn drop(&mut self) {
         if self.stage.get() == Stage::Open {
-            let close = self.client.clone().end(self.state.clone(), self.handle, self.mode.write, self.wrote.get());
+            let close = self.client.clone().end(self.state.clone(), self.handle, self.mode.write, self.wrote.clone());
             drop(self.client.env().spawn(close));
         }
     }
@@ -220,7 +220,8 @@ impl Client {
     pub async fn close(&self, file: OpenFile) -> ClientResult<()> {
         let reported = file.check();
         if file.inner.stage.replace(Stage::Closed) == Stage::Open {
-            let end = self.clone().end(file.state().clone(), file.handle(), file.mode().write, file.inner.wrote.get());
+            let end =
+                self.clone().end(file.state().clone(), file.handle(), file.mode().write, file.inner.wrote.clone());
             detached(self.env(), end).await?;
         }
         reported.and(file.report())
@@ -259,7 +260,7 @@ impl Client {
             handle,
             mode,
             stage: Cell::new(Stage::Open),
-            wrote: Cell::new(false),
+            wrote: Rc::default(),
             named: Cell::new(false),
             lock_lost: Cell::new(false),
             reported: Cell::new(state.losses()),
@@ -292,7 +293,7 @@ impl Client {
     }
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
-    async fn end(self, file: Rc<FileState>, handle: u64, writes: bool, wrote: bool) -> ClientResult<()> {
+    async fn end(self, file: Rc<FileState>, handle: u64, writes: bool, wrote: Rc<Cell<bool>>) -> ClientResult<()> {
         // What is lost of it, `close` reports.
         let _ = self.send_kept(&file).await;
         file.sharing.leave(handle);
@@ -305,7 +306,8 @@ impl Client {
         let request = Close {
             fid: file.fid,
             handle,
-            wrote,
+            // Whoever was still writing when it was closed has ended by now.
+            wrote: wrote.get(),
             size: size.seen(),
             truncate_epoch: size.epoch(),
             mtime_ns,
@@ -313,14 +315,20 @@ impl Client {
             sparse: file.is_sparse(),
         };
         // Nobody waits for it but the kernel's own memory of the handle.
+        let asked = self.inner.leases.ticket();
         let closed = self.mdt_patiently(file.fid, &request).await;
         // Only now: while the MDT may not have executed it, the handle is reclaimed after a restart.
         self.inner.handles.borrow_mut().remove(&handle);
-        match closed {
+        let closed = match closed {
             // It was lost with the MDT's session, and not opened again yet: it is closed.
-            Err(error) if error.errno() == Errno::EBADF => Ok(()),
-            closed => Ok(closed.map(drop)?),
+            Err(error) if error.errno() == Errno::EBADF => return Ok(()),
+            closed => closed?,
+        };
+        if let Some(attr) = closed.attr {
+            self.inner.leases.learn_closed(asked, &attr);
+            self.inner.listen();
         }
+        Ok(())
     }
 }
 
@@ -379,7 +387,11 @@ impl OpenInner {
             leases.touch(fid);
         }
         let asked = leases.ticket();
-        let reply = self.client.mdt(fid, &request).await?;
+        let reply = self.client.mdt(fid, &request).await;
+        if self.mode.write {
+            leases.touch(fid);
+        }
+        let reply = reply?;
         self.state.adopt(&reply.attr, reply.layout.as_ref());
         self.client.learn_data(asked, &reply);
         Ok(())

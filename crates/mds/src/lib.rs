@@ -15,6 +15,7 @@ mod claims;
 mod data_leases;
 mod directory;
 mod dirent;
+mod empties;
 mod halt;
 mod inode;
 mod keys;

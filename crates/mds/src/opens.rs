@@ -2,9 +2,11 @@
 //!
 //! Invariant: holds exactly the handle rows of the table; changed only right after their transaction was applied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use forebay_proto::{ClientId, DecodeError, Fid, Reader, SessionId, Uuid, message::open_flags};
+
+use crate::empties::Empties;
 
 const VERSION: u8 = 1;
 
@@ -23,6 +25,8 @@ pub enum OpenChange {
         flags: u32,
         /// The session's client.
         client: ClientId,
+        /// The file was made with it, just now.
+        made: bool,
     },
     /// A handle is gone.
     Closed {
@@ -32,6 +36,8 @@ pub enum OpenChange {
         session: SessionId,
         /// Number within the session.
         handle: u64,
+        /// Something was, or may have been, written through it.
+        wrote: bool,
     },
 }
 
@@ -53,6 +59,10 @@ pub struct OpenCount {
 pub struct Opens {
     by_session: BTreeMap<(SessionId, u64, Fid), u32>,
     counts: BTreeMap<Fid, OpenCount>,
+    /// Handles by file and session: all, and those that may write.
+    by_file: BTreeMap<(Fid, SessionId), (u32, u32)>,
+    /// Files that were made and closed without a write.
+    empties: Empties,
     /// Whose a session is that has, or had, something open: to fence it even after a restart.
     clients: BTreeMap<SessionId, ClientId>,
 }
@@ -76,7 +86,7 @@ impl Opens {
 
     /// A session other than `session` has `fid` open.
     pub fn is_open_elsewhere(&self, fid: Fid, session: SessionId) -> bool {
-        self.count(fid).handles > 0 && self.by_session.keys().any(|(whose, _, of)| *of == fid && *whose != session)
+        self.holders(fid).any(|(whose, _)| whose != session)
     }
 
     /// Flags of a handle.
@@ -93,9 +103,13 @@ impl Opens {
 
     /// Handles of `fid` in one session: all, and those that may write.
     pub fn of_file(&self, session: SessionId, fid: Fid) -> (u32, u32) {
-        let handles = self.of_session(session).into_iter().filter(|(_, of, _)| *of == fid);
-        handles
-            .fold((0, 0), |(all, writers), (.., flags)| (all + 1, writers + u32::from(flags & open_flags::WRITE != 0)))
+        self.by_file.get(&(fid, session)).copied().unwrap_or_default()
+    }
+
+    /// Sessions that have `fid` open, and how many of the handles of each may write.
+    fn holders(&self, fid: Fid) -> impl Iterator<Item = (SessionId, u32)> {
+        let all = self.by_file.range((fid, SessionId(0))..=(fid, SessionId(u64::MAX)));
+        all.map(|((_, session), (_, writers))| (*session, *writers))
     }
 
     /// Sessions that have anything open, in order, and whose they are.
@@ -107,9 +121,7 @@ impl Opens {
 
     /// A session that is not `alive` has `fid` open for writing: it may not have been fenced yet.
     pub fn has_lost_writer(&self, fid: Fid, alive: impl Fn(SessionId) -> bool) -> bool {
-        let writes = |(_, of, flags): &(u64, Fid, u32)| *of == fid && flags & open_flags::WRITE != 0;
-        let mut lost = self.clients.keys().filter(|session| !alive(**session));
-        self.has_writer(fid) && lost.any(|session| self.of_session(*session).iter().any(writes))
+        self.holders(fid).any(|(session, writers)| writers > 0 && !alive(session))
     }
 
     /// All that may write: session and file.
@@ -135,37 +147,60 @@ impl Opens {
         self.by_session.len()
     }
 
+    /// True if nothing was ever written to `fid`, which is closed. See [`Empties`].
+    pub fn is_certainly_empty(&self, fid: Fid) -> bool {
+        self.empties.has(fid)
+    }
+
     /// Follows an applied change.
     pub fn follow(&mut self, change: OpenChange) {
         match change {
-            OpenChange::Opened { fid, session, handle, flags, client } => {
+            OpenChange::Opened { fid, session, handle, flags, client, made } => {
                 self.clients.insert(session, client);
                 self.opened(fid, session, handle, flags);
+                match flags & open_flags::WRITE != 0 {
+                    true if made => self.empties.made(fid, session, handle),
+                    true => self.empties.opened(fid),
+                    false => {}
+                }
             }
-            OpenChange::Closed { fid, session, handle } => self.closed(fid, session, handle),
+            OpenChange::Closed { fid, session, handle, wrote } => {
+                self.closed(fid, session, handle);
+                self.empties.closed(fid, session, handle, wrote);
+            }
         }
     }
 
     fn opened(&mut self, fid: Fid, session: SessionId, handle: u64, flags: u32) {
-        if self.by_session.insert((session, handle, fid), flags).is_some() {
-            return;
-        }
+        match self.by_session.entry((session, handle, fid)) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(place) => place.insert(flags),
+        };
         let count = self.counts.entry(fid).or_default();
         count.sole_holder = Some(session).filter(|_| count.handles == 0 || count.sole_holder == Some(session));
         count.handles += 1;
+        let held = self.by_file.entry((fid, session)).or_default();
+        held.0 += 1;
         if flags & open_flags::WRITE != 0 {
             count.sole_writer = Some(session).filter(|_| count.writers == 0 || count.sole_writer == Some(session));
             count.writers += 1;
+            held.1 += 1;
         }
     }
 
     fn closed(&mut self, fid: Fid, session: SessionId, handle: u64) {
         let Some(flags) = self.by_session.remove(&(session, handle, fid)) else { return };
+        let writers = u32::from(flags & open_flags::WRITE != 0);
         let count = self.counts.get_mut(&fid).expect("a file with a handle is counted");
         count.handles -= 1;
-        count.writers -= u32::from(flags & open_flags::WRITE != 0);
+        count.writers -= writers;
         if count.handles == 0 {
             self.counts.remove(&fid);
+        }
+        let held = self.by_file.get_mut(&(fid, session)).expect("a session with a handle is counted");
+        *held = (held.0 - 1, held.1 - writers);
+        if held.0 == 0 {
+            self.by_file.remove(&(fid, session));
         }
     }
 }
@@ -199,6 +234,7 @@ mod tests {
             handle,
             flags,
             client: client(session),
+            made: false,
         }
     }
 
@@ -217,9 +253,9 @@ mod tests {
             opens.count(fid),
             OpenCount { handles: 2, writers: 1, sole_writer: Some(SessionId(1)), sole_holder: None }
         );
-        opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1 });
+        opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1, wrote: true });
         assert!(!opens.has_writer(fid));
-        opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1 });
+        opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1, wrote: true });
         assert_eq!(opens.count(fid).handles, 1);
     }
 
@@ -232,9 +268,9 @@ mod tests {
         opens.follow(open(5, 2, 1, open_flags::READ));
         assert!(opens.is_sole_writer(fid, mine) && !opens.is_sole_writer(fid, theirs));
         opens.follow(open(5, 2, 2, open_flags::WRITE));
-        opens.follow(OpenChange::Closed { fid, session: theirs, handle: 2 });
+        opens.follow(OpenChange::Closed { fid, session: theirs, handle: 2, wrote: true });
         assert!(!opens.is_sole_writer(fid, mine) && !opens.is_sole_writer(fid, theirs));
-        opens.follow(OpenChange::Closed { fid, session: mine, handle: 1 });
+        opens.follow(OpenChange::Closed { fid, session: mine, handle: 1, wrote: true });
         opens.follow(open(5, 1, 2, open_flags::WRITE));
         assert!(opens.is_sole_writer(fid, mine));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use forebay_proto::{
     Errno, Fid, SessionId, Transno, Uuid,
-    message::{Caller, Create, LayoutSpec, Make, OpenReply, open_flags},
+    message::{Caller, Close, Create, LayoutSpec, Make, OpenReply, open_flags},
 };
 use forebay_store::StoreResult;
 
@@ -51,6 +51,8 @@ pub struct World {
     pub session: SessionId,
     /// Server time, one second later with each request.
     pub now_ns: i64,
+    /// The next requests are executed again after a restart.
+    pub is_replay: bool,
     /// Whether creates find room.
     pub has_room: bool,
     /// What the last operation entailed.
@@ -68,6 +70,7 @@ impl World {
             session: SessionId(1),
             now_ns: 1_700_000_000_000_000_000,
             has_room: true,
+            is_replay: false,
             effects: Effects::default(),
             transno: 0,
             next_fid: 0,
@@ -114,7 +117,7 @@ impl World {
         let origin = Origin {
             session: self.session,
             client: self.client(),
-            is_replay: false,
+            is_replay: self.is_replay,
             transno: Transno(self.transno),
             now_ns: self.now_ns,
             has_room: self.has_room,
@@ -160,6 +163,13 @@ impl World {
         let request = self.create(&root(), parent, name, 0);
         let reply: OpenReply = self.run(|tx| crate::ops::create::apply(tx, &request));
         reply.attr.fid
+    }
+
+    /// The end of a handle of the session; `wrote`: something was written through it.
+    pub fn close(&mut self, fid: Fid, handle: u64, wrote: bool) {
+        let (size, truncate_epoch, mtime_ns, attr_epoch) = (0, 0, 0, u64::MAX);
+        let request = Close { fid, handle, wrote, size, truncate_epoch, mtime_ns, attr_epoch, sparse: false };
+        self.run(|tx| crate::ops::close::apply(tx, &request));
     }
 
     /// A mkdir request of `caller`.

@@ -224,6 +224,10 @@ fn the_size_of_a_file_whose_writer_died_comes_from_the_osts() {
     // Its writer cannot tell any more whether it has holes.
     assert_eq!((attr.size, attr.flags), (4321, attr_flags::SPARSE));
     assert_eq!(world.rows(HANDLE), 0);
+    // Nor that it has written: the object goes with the file all the same.
+    world.sim.block_on(other.unlink(Fid::ROOT, "f")).unwrap();
+    world.sim.run_for(Duration::from_secs(2));
+    assert_eq!((world.objects().len(), world.rows(DESTROY)), (0, 0));
 }
 
 fn cut(fid: Fid, size: u64) -> SetAttr {

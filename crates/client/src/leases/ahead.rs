@@ -5,10 +5,10 @@
 
 use forebay_proto::{
     Fid, Transno,
-    message::{Attr, EntryReply, lease_flags},
+    message::{Attr, lease_flags},
 };
 
-use super::{Leases, Name, Node, State, Ticket};
+use super::{Leases, Name, Node, State, Ticket, entry_of};
 #[cfg(test)]
 use crate::limits;
 use crate::mode;
@@ -249,10 +249,6 @@ impl State {
             self.returned.insert(parent);
         }
     }
-}
-
-fn entry_of(attr: &Attr) -> EntryReply {
-    EntryReply { attr: attr.clone(), layout: None, default_layout: None, leases: lease_flags::INODE, parent: None }
 }
 
 #[cfg(test)]

@@ -266,6 +266,11 @@ impl Leases {
         }
     }
 
+    /// The last handle that could write to a file was closed, by this client.
+    pub fn learn_closed(&self, asked: Ticket, file: &Attr) {
+        self.learn(asked, &entry_of(file));
+    }
+
     /// A directory that was just made, by this client: it has no names.
     pub fn learn_empty(&self, asked: Ticket, entry: &EntryReply) {
         self.learn(asked, entry);
@@ -331,9 +336,7 @@ impl Leases {
         // Replies come in the order of the changes; their readers may run in another.
         if node.transno < transno {
             node.transno = transno;
-            let (layout, default_layout, leases, parent) = (None, None, lease_flags::INODE, None);
-            let entry = EntryReply { attr: dir.clone(), layout, default_layout, leases, parent };
-            node.entry = Some(Box::new(entry));
+            node.entry = Some(Box::new(entry_of(dir)));
         }
     }
 
@@ -611,6 +614,11 @@ impl Node {
         (self.attributes_until, self.names_until) = (Time(0), Time(0));
         attributes.into_iter().chain(names).collect()
     }
+}
+
+/// Attributes under a lease.
+fn entry_of(attr: &Attr) -> EntryReply {
+    EntryReply { attr: attr.clone(), layout: None, default_layout: None, leases: lease_flags::INODE, parent: None }
 }
 
 #[cfg(test)]

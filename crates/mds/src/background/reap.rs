@@ -32,12 +32,10 @@ impl Mds {
             if tx.memory.opens.count(fid).handles > 0 {
                 return Ok(());
             }
+            tx.delete(keys::orphan(fid));
             match tx.find_inode(fid)? {
                 Some(inode) if inode.nlink == 0 => ops::reap(tx, fid, &inode),
-                _ => {
-                    tx.delete(keys::orphan(fid));
-                    Ok(())
-                }
+                _ => Ok(()),
             }
         })
         .await

@@ -106,13 +106,13 @@ impl Mds {
             }
             let Some(mut inode) = tx.find_inode(fid)? else {
                 tx.delete(keys::handle(fid, session, handle));
-                tx.effects.opens.push(OpenChange::Closed { fid, session, handle });
+                tx.effects.opens.push(OpenChange::Closed { fid, session, handle, wrote: true });
                 return Ok(());
             };
             learn(&mut inode, glimpse);
             // What it wrote may have holes, and it can tell nobody any more.
             inode.sparse |= glimpse.size.is_some();
-            if !tx.drop_handle(fid, session, handle, &inode)? {
+            if !tx.drop_handle(fid, session, handle, &inode, true)? {
                 tx.put_inode(fid, &mut inode);
             }
             Ok(())

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno,
-    message::{Close, Empty},
+    message::{Close, Closed, lease_flags, open_flags},
 };
 
 use crate::{halt::Step, inode::Inode, keys, keys::Key, tx::Tx};
@@ -13,11 +13,9 @@ pub fn keys(request: &Close) -> [Key; 1] {
 }
 
 /// Errors: EBADF for a handle that is not open in this session.
-pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Empty> {
+pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     let session = tx.origin.session;
-    if tx.memory.opens.flags(request.fid, session, request.handle).is_none() {
-        return Err(Errno::EBADF.into());
-    }
+    let flags = tx.memory.opens.flags(request.fid, session, request.handle).ok_or(Errno::EBADF)?;
     let mut inode = tx.inode(request.fid)?;
     let before = inode.clone();
     if request.wrote {
@@ -26,11 +24,18 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Empty> {
         learn(&mut inode, size, mtime_ns);
         inode.sparse |= request.sparse;
     }
-    let ended = tx.drop_handle(request.fid, session, request.handle, &inode)?;
-    if !ended && inode != before {
+    let ended = tx.drop_handle(request.fid, session, request.handle, &inode, request.wrote)?;
+    if ended {
+        return Ok(Closed { attr: None });
+    }
+    if inode != before {
         tx.put_inode(request.fid, &mut inode);
     }
-    Ok(Empty {})
+    // Until now its attributes were nobody's to keep: whoever wrote it looks at it first.
+    let was_last = flags & open_flags::WRITE != 0 && tx.memory.opens.count(request.fid).writers == 1;
+    let is_whole = was_last && !tx.memory.truncating.contains(&request.fid);
+    let leases = if is_whole { tx.lease_anyway(request.fid, lease_flags::INODE) } else { 0 };
+    Ok(Closed { attr: (leases != 0).then(|| tx.attr_of(request.fid, &inode, false)) })
 }
 
 /// Takes in what the OSTs told of a file: sizes of the same truncate epoch and times of the same attribute epoch only
@@ -50,7 +55,7 @@ pub fn learn(inode: &mut Inode, size: Option<u64>, mtime_ns: Option<i64>) {
 mod tests {
     use super::*;
     use crate::testing::{World, root};
-    use forebay_proto::{Fid, SessionId};
+    use forebay_proto::{Fid, SessionId, message::Open};
 
     fn close(fid: Fid, handle: u64) -> Close {
         Close {
@@ -93,6 +98,28 @@ mod tests {
         world.run(|tx| apply(tx, &close(fid, 1)));
         let inode = world.run(|tx| tx.inode(fid));
         assert_eq!((inode.size, inode.mtime_ns), (0, 5));
+    }
+
+    #[test]
+    fn the_last_writer_gets_the_file_as_it_is_under_a_lease_and_nobody_before() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        let open = Open { caller: root(), fid, flags: open_flags::WRITE, handle: 2 };
+        world.run(|tx| crate::ops::open::apply(tx, &open));
+        let open = Open { caller: root(), fid, flags: open_flags::READ, handle: 3 };
+        world.run(|tx| crate::ops::open::apply(tx, &open));
+        assert_eq!(world.run(|tx| apply(tx, &close(fid, 1))).attr, None, "another may write to it");
+        assert_eq!(world.run(|tx| apply(tx, &close(fid, 3))).attr, None, "that one had it only for reading");
+        let attr = world.run(|tx| apply(tx, &close(fid, 2))).attr.unwrap();
+        assert_eq!((attr.size, attr.nlink, attr.flags, world.effects.granted.clone()), (4096, 1, 0, vec![fid]));
+    }
+
+    #[test]
+    fn while_a_truncate_is_on_its_way_nobody_is_told_what_the_file_is_like() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        world.memory.truncating.insert(fid);
+        assert_eq!(world.run(|tx| apply(tx, &close(fid, 1))).attr, None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     leases = tx.lease_alone(request.fid, request.parent, leases);
     leases |= tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
     if request.handle != 0 {
-        open::add_handle(tx, request.fid, request.handle, request.flags);
+        open::add_handle(tx, request.fid, request.handle, request.flags, true);
         leases |= tx.lease_data(request.fid, request.flags);
     }
     let parent = tx.kept_parent(request.parent)?;
@@ -65,7 +65,7 @@ fn nameless(tx: &mut Tx<'_>, request: &Create, dir: &Inode) -> Step<OpenReply> {
     let new = new_file(tx, request, dir)?;
     let writes = new.written;
     let inode = tx.add_nameless(dir, new, request.flags & open_flags::EXCLUSIVE == 0);
-    open::add_handle(tx, request.fid, request.handle, request.flags);
+    open::add_handle(tx, request.fid, request.handle, request.flags, true);
     let leases = tx.lease_data(request.fid, request.flags);
     Ok(OpenReply { leases, ..tx.open_reply(request.fid, &inode, writes, true) })
 }
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!((reply.attr.nlink, reply.attr.uid, reply.created), (0, 7, true));
         assert_eq!((world.count(keys::ORPHAN), world.count(keys::HANDLE), world.memory.inodes), (1, 1, 2));
         assert_eq!(world.run(|tx| tx.inode(Fid::ROOT)), before);
-        world.run(|tx| tx.drop_handle(request.fid, forebay_proto::SessionId(1), 1, &tx.inode(request.fid)?));
+        world.run(|tx| tx.drop_handle(request.fid, forebay_proto::SessionId(1), 1, &tx.inode(request.fid)?, true));
         assert_eq!((world.count(keys::ORPHAN), world.count(keys::DESTROY), world.memory.inodes), (0, 1, 1));
     }
 
@@ -215,7 +215,7 @@ mod tests {
         world.run(|tx| apply(tx, &may));
         assert_eq!(world.run(|tx| crate::ops::link::apply(tx, &link(may.fid))).attr.nlink, 1);
         assert_eq!(world.count(keys::ORPHAN), 1, "only the other one's");
-        world.run(|tx| tx.drop_handle(may.fid, forebay_proto::SessionId(1), 1, &tx.inode(may.fid)?));
+        world.run(|tx| tx.drop_handle(may.fid, forebay_proto::SessionId(1), 1, &tx.inode(may.fid)?, true));
         assert_eq!(world.run(|tx| tx.inode(may.fid)).nlink, 1);
     }
 

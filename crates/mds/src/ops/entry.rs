@@ -38,7 +38,8 @@ impl Tx<'_> {
         self.attr_of(fid, inode, self.memory.opens.has_writer(fid))
     }
 
-    fn attr_of(&self, fid: Fid, inode: &Inode, has_writer: bool) -> forebay_proto::message::Attr {
+    /// The same; `has_writer`: somebody may write to it.
+    pub fn attr_of(&self, fid: Fid, inode: &Inode, has_writer: bool) -> forebay_proto::message::Attr {
         let flags = match has_writer && inode.is_file() {
             false => 0,
             true if self.memory.opens.is_sole_writer(fid, self.origin.session) => {

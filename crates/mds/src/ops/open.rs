@@ -54,7 +54,7 @@ pub fn existing(
     }
     let mut leases = 0;
     if handle != 0 {
-        add_handle(tx, fid, handle, flags);
+        add_handle(tx, fid, handle, flags, false);
         leases = tx.lease_data(fid, flags);
     }
     Ok(OpenReply { leases, ..tx.open_reply(fid, &inode, writes, false) })
@@ -74,12 +74,13 @@ fn wanted(flags: u32) -> u32 {
     read | write
 }
 
-/// Writes a handle's row.
-pub fn add_handle(tx: &mut Tx<'_>, fid: Fid, handle: u64, flags: u32) {
+/// Writes a handle's row; `made`: of a file that is made with it.
+pub fn add_handle(tx: &mut Tx<'_>, fid: Fid, handle: u64, flags: u32, made: bool) {
     let session = tx.origin.session;
     let client = tx.origin.client;
+    let made = made && !tx.origin.is_replay;
     tx.put(keys::handle(fid, session, handle), &encode_handle(flags, client));
-    tx.effects.opens.push(OpenChange::Opened { fid, session, handle, flags, client });
+    tx.effects.opens.push(OpenChange::Opened { fid, session, handle, flags, client, made });
     if flags & open_flags::WRITE != 0 {
         tx.effects.opened = Some(fid);
     }

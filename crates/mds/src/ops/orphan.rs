@@ -51,21 +51,23 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Removes a handle's row; with the last handle of an orphan the inode goes. True if it went.
-    pub fn drop_handle(&mut self, fid: Fid, session: SessionId, handle: u64, inode: &Inode) -> Step<bool> {
+    /// Removes a handle's row; with the last handle of an orphan the inode goes. True if it went. `wrote`: something was, or may
+    /// have been, written through it.
+    pub fn drop_handle(&mut self, fid: Fid, session: SessionId, handle: u64, inode: &Inode, wrote: bool) -> Step<bool> {
         let counted = self.memory.opens.flags(fid, session, handle).is_some();
         self.delete(keys::handle(fid, session, handle));
-        self.effects.opens.push(crate::opens::OpenChange::Closed { fid, session, handle });
+        self.effects.opens.push(crate::opens::OpenChange::Closed { fid, session, handle, wrote });
         let others = self.memory.opens.count(fid).handles - u32::from(counted);
         let ends = others == 0 && inode.nlink == 0;
         if ends {
+            self.delete(keys::orphan(fid));
             reap(self, fid, inode)?;
         }
         Ok(ends)
     }
 }
 
-/// Removes all rows of an inode without names and handles, and logs the destroy of its objects.
+/// Removes all rows of an inode without names and handles but the mark of an orphan, and logs the destroy of its objects.
 pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
     // A truncate on its way would make the object anew after its destroy.
     tx.wait_for_truncate(fid)?;
@@ -73,10 +75,13 @@ pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
         tx.delete(keys::xattrs(fid));
     }
     tx.delete(keys::inode(fid));
-    tx.delete(keys::orphan(fid));
-    tx.delete(keys::truncate(fid));
+    if tx.memory.truncating.contains(&fid) {
+        tx.delete(keys::truncate(fid));
+    }
     tx.count_inodes(-1);
-    if let (Body::File(layout), true) = (&inode.body, inode.written) {
+    // Who cuts, moves or lays out a file anew raises its epoch.
+    let is_empty = inode.truncate_epoch == 0 && tx.memory.opens.is_certainly_empty(fid);
+    if let (Body::File(layout), true) = (&inode.body, inode.written && !is_empty) {
         let objects = layout.objects_of(fid);
         if objects != fid {
             tx.delete(keys::objects(objects));

@@ -27,7 +27,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
             let message = format!("handle {} of {} is lost: the file was destroyed", held.handle, held.fid);
             return Err(ErrorReply::new(Errno::ESTALE, message).into());
         }
-        open::add_handle(tx, held.fid, held.handle, held.flags);
+        open::add_handle(tx, held.fid, held.handle, held.flags, false);
     }
     tx.effects.changing.extend(&request.directories);
     let session = tx.origin.session;

@@ -37,7 +37,10 @@ pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Changed> {
 mod tests {
     use super::*;
     use crate::testing::{World, root, user};
-    use forebay_proto::{Fid, message::Link};
+    use forebay_proto::{
+        Fid,
+        message::{Link, Open, open_flags},
+    };
 
     fn unlink(name: &str) -> Unlink {
         Unlink { caller: root(), parent: Fid::ROOT, name: name.to_owned().into(), at_ns: 0 }
@@ -65,12 +68,75 @@ mod tests {
         let mut request = world.create(&root(), Fid::ROOT, "b", 1);
         request.layout.stripe_count = 3;
         let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
-        world.run(|tx| {
-            tx.drop_handle(fid, forebay_proto::SessionId(1), 1, &tx.inode(fid)?)?;
-            Ok(())
-        });
+        world.close(fid, 1, true);
         world.run(|tx| apply(tx, &unlink("b")));
         assert_eq!(world.count(keys::DESTROY), 3);
+    }
+
+    #[test]
+    fn a_file_that_was_open_for_writing_and_never_written_leaves_nothing_to_destroy() {
+        let mut world = World::new();
+        let request = world.create(&root(), Fid::ROOT, "a", 1);
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
+        world.close(fid, 1, false);
+        world.run(|tx| apply(tx, &unlink("a")));
+        assert_eq!((world.count(keys::DESTROY), world.effects.destroys), (0, false));
+    }
+
+    #[test]
+    fn one_of_two_writers_is_enough_for_something_to_destroy_whoever_closes_last() {
+        let mut world = World::new();
+        let request = world.create(&root(), Fid::ROOT, "a", 1);
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
+        let open = Open { caller: root(), fid, flags: open_flags::WRITE, handle: 2 };
+        world.run(|tx| crate::ops::open::apply(tx, &open));
+        world.close(fid, 1, true);
+        world.close(fid, 2, false);
+        world.run(|tx| apply(tx, &unlink("a")));
+        assert_eq!(world.count(keys::DESTROY), 1);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_while_somebody_had_it_open_for_writing_may_have_objects() {
+        let mut world = World::new();
+        let request = world.create(&root(), Fid::ROOT, "a", 1);
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            tx.resize(fid, &mut inode, 0, true)?;
+            tx.put_inode(fid, &mut inode);
+            Ok(())
+        });
+        assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
+        world.close(fid, 1, false);
+        world.run(|tx| apply(tx, &unlink("a")));
+        assert_eq!(world.count(keys::DESTROY), 1);
+    }
+
+    /// create, close, unlink |MDT| again
+    #[test]
+    fn what_comes_with_a_replay_is_not_certain_to_be_empty() {
+        let mut world = World::new();
+        world.is_replay = true;
+        let request = world.create(&root(), Fid::ROOT, "a", 1);
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
+        world.close(fid, 1, false);
+        world.is_replay = false;
+        world.run(|tx| apply(tx, &unlink("a")));
+        assert_eq!(world.count(keys::DESTROY), 1);
+    }
+
+    #[test]
+    fn a_file_that_was_opened_for_writing_again_may_have_objects() {
+        let mut world = World::new();
+        let request = world.create(&root(), Fid::ROOT, "a", 1);
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
+        world.close(fid, 1, false);
+        let open = Open { caller: root(), fid, flags: open_flags::WRITE, handle: 2 };
+        world.run(|tx| crate::ops::open::apply(tx, &open));
+        world.close(fid, 2, false);
+        world.run(|tx| apply(tx, &unlink("a")));
+        assert_eq!(world.count(keys::DESTROY), 1);
     }
 
     #[test]

@@ -553,6 +553,14 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A handle is closed.
+    pub struct Closed {
+        /// The file as it is now, with a lease on it ([`lease_flags::INODE`]): if nobody may write to it any more.
+        pub attr: Option<Attr>,
+    }
+}
+
+wire_struct! {
     /// A handle to bring back.
     pub struct OpenHandle {
         /// File.

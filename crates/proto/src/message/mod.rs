@@ -117,7 +117,7 @@ operations! {
     /// Opens a fid.
     Open = 44, Modify, Open -> OpenReply;
     /// Closes a handle, with the file's size and times if it was written.
-    Close = 45, Modify, Close -> Empty;
+    Close = 45, Modify, Close -> Closed;
     /// Recovery: brings back handles.
     Reclaim = 46, Modify, Reclaim -> Empty;
     /// Value of an extended attribute.

@@ -51,7 +51,7 @@ fn files(samples: &mut Samples) {
     samples.exchange(vec![create()], open_replies());
     let n = &mut Numbers::default();
     samples.exchange(vec![Open { caller: caller(n), fid: n.fid(), flags: n.u32(), handle: n.u64() }], open_replies());
-    samples.exchange(vec![close(true, false), close(false, true)], vec![Empty {}]);
+    samples.exchange(vec![close(true, false), close(false, true)], closed());
     samples.exchange(vec![reclaim()], vec![Empty {}]);
     samples.exchange(
         vec![Lock { fid: n.fid(), how: n.u32(), lock: lock(n) }],
@@ -241,6 +241,11 @@ fn close(wrote: bool, sparse: bool) -> Close {
         attr_epoch: n.u64(),
         sparse,
     }
+}
+
+fn closed() -> Vec<Closed> {
+    let n = &mut Numbers::default();
+    vec![Closed { attr: Some(attr(n)) }, Closed { attr: None }]
 }
 
 fn reclaim() -> Reclaim {
