@@ -392,7 +392,7 @@ impl Mds {
 
     /// What has to be true before the reply leaves.
     async fn follow_up(&self, ctx: &Context, answer: &Answer, effects: &Effects) -> Result<(), ErrorReply> {
-        if effects.lease.is_some() && !ctx.is_replay() {
+        if (effects.lease.is_some() || effects.durable) && !ctx.is_replay() {
             ctx.target().wait_committed(answer.transno).await?;
         }
         if let Some(fid) = effects.hidden {

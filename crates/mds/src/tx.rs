@@ -101,6 +101,8 @@ pub struct Effects {
     pub table: Option<(Transno, Table)>,
     /// Locks that were brought back.
     pub locks: Vec<(SessionId, Fid, LockSpec)>,
+    /// The reply waits for the commit: what the client does when it has it, elsewhere, must not outlive the change.
+    pub durable: bool,
     /// A sequence was leased.
     pub lease: Option<(FidSequence, ClientId)>,
     /// Keys whose change other sessions must not see before it is committed.

@@ -208,6 +208,31 @@ fn an_object_whose_create_was_lost_with_client_and_mdt_is_collected() {
     assert_eq!((world.rows(INODE), world.objects().len(), world.rows(DESTROY)), (2, 1, 0), "{}", world.status());
 }
 
+/// mknod, open for writing, write |MDT and client die before anything else is committed| unlink
+#[test]
+fn the_objects_of_a_file_whose_first_writer_died_with_the_mdt_go_with_it() {
+    let setup = Setup { commit_interval: Duration::from_secs(3600), window: millis(500), ..Setup::default() };
+    let world = World::new(8, setup);
+    let (gone, other) = (world.client("a"), world.client("b"));
+    let fid = world.sim.block_on(async {
+        let (fid, ost) = other.mknod(Fid::ROOT, "f").await.unwrap();
+        // Shown when it is committed.
+        gone.lookup(Fid::ROOT, "f").await.unwrap();
+        gone.open(fid, open_flags::WRITE).await.unwrap();
+        gone.write(fid, ost, 10).await.unwrap();
+        fid
+    });
+    assert_eq!(world.objects().len(), 1);
+    world.sim.crash(gone.node);
+    world.power_cut_mds();
+    world.start_mds();
+    world.sim.run_for(Duration::from_secs(10));
+    assert_eq!(world.sim.block_on(other.getattr(fid)).unwrap().size, 10);
+    world.sim.block_on(other.unlink(Fid::ROOT, "f")).unwrap();
+    world.sim.run_for(Duration::from_secs(3));
+    assert_eq!((world.objects().len(), world.rows(DESTROY)), (0, 0));
+}
+
 #[test]
 fn the_size_of_a_file_whose_writer_died_comes_from_the_osts() {
     let world = World::new(7, Setup { session_timeout: Duration::from_secs(3), ..Setup::default() });

@@ -48,6 +48,8 @@ pub fn existing(
         tx.resize(fid, &mut inode, 0, caller.uid == 0)?;
         tx.touch(keys::inode(fid));
     }
+    // Objects that it makes, and that nobody knows of once this open is lost with it, no truncate would reach.
+    tx.effects.durable = writes && !inode.written;
     inode.written |= writes;
     if inode != before {
         tx.put_inode(fid, &mut inode);
@@ -141,6 +143,18 @@ mod tests {
         });
         world.run(|tx| apply(tx, &open(root(), fid, open_flags::WRITE | open_flags::TRUNCATE, 1)));
         assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
+    }
+
+    #[test]
+    fn the_first_open_for_writing_is_answered_when_it_is_committed() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        world.run(|tx| apply(tx, &open(root(), fid, open_flags::READ, 1)));
+        assert!(!world.effects.durable);
+        world.run(|tx| apply(tx, &open(root(), fid, open_flags::WRITE, 2)));
+        assert!(world.effects.durable);
+        world.run(|tx| apply(tx, &open(root(), fid, open_flags::WRITE, 3)));
+        assert!(!world.effects.durable);
     }
 
     #[test]

@@ -344,6 +344,15 @@ impl Client {
         Ok((fid, handle, reply.layout.expect("a file has a layout").osts()[0]))
     }
 
+    /// Creates without opening; returns fid, OST of the first stripe.
+    pub async fn mknod(&self, parent: Fid, name: &str) -> Result2<(Fid, u32)> {
+        let (fid, flags, handle) = (self.fid(), open_flags::EXCLUSIVE, 0);
+        let (caller, name, layout) = (root(), name.to_owned().into(), LayoutSpec::inherit());
+        let reply =
+            self.ask(&Create { caller, parent, name, fid, mode: 0o644, flags, handle, layout, at_ns: 0 }).await?;
+        Ok((fid, reply.layout.expect("a file has a layout").osts()[0]))
+    }
+
     /// Lets the file have bytes.
     pub async fn write(&self, fid: Fid, ost: u32, file_bytes: u64) -> Result<(), RpcError> {
         let object = ObjectRef { fid, layout_generation: 1, truncate_epoch: 0 };
