@@ -57,9 +57,9 @@ impl Client {
         if offset.checked_add(length).is_none_or(|end| end > FILE_BYTES) {
             return Err(Errno::EFBIG.into());
         }
-        let (client, file) = (self.clone(), file.clone());
+        let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
         detached(self.env(), async move {
-            let _busy = file.state().busy();
+            let _busy = busy;
             let outside = client.send_kept_through(&file).await?;
             file.inner.wrote.set(true);
             file.state().make_sparse();

@@ -28,9 +28,9 @@ impl Client {
         if data.len() > limits::CALL_BYTES {
             return Err(ClientError::new(Errno::EINVAL, "an append is at most 1 GiB long: it is one piece or nothing"));
         }
-        let (client, file) = (self.clone(), file.clone());
+        let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
         detached(self.env(), async move {
-            let _busy = file.state().busy();
+            let _busy = busy;
             let _outside = client.send_kept_through(&file).await?;
             client.append_all(&file, &data).await
         })

@@ -8,7 +8,7 @@ use std::{
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, Fid, Layout,
-    message::{Close, Open, OpenHandle, OpenReply, Reclaim, lease_flags, open_flags},
+    message::{Close, Closed, Open, OpenHandle, OpenReply, Reclaim, lease_flags, open_flags},
 };
 
 use forebay_rpc::RpcError;
@@ -404,7 +404,12 @@ impl OpenInner {
                 if self.stage.get() == Stage::Closed && !self.client.inner.handles.borrow().contains_key(&handle) =>
             {
                 // It was closed meanwhile, which the MDT may have heard first.
-                let _ = self.client.mdt(fid, &close_only(fid, handle)).await;
+                let leases = &self.client.inner.leases;
+                let asked = leases.ticket();
+                if let Ok(Closed { attr: Some(attr) }) = self.client.mdt(fid, &close_only(fid, handle)).await {
+                    leases.learn_closed(asked, &attr);
+                    self.client.inner.listen();
+                }
             }
             Ok(()) => {}
             Err(error) => {

@@ -1,6 +1,7 @@
 //! Who has what open: the handle rows, counted in memory.
 //!
-//! Invariant: holds exactly the handle rows of the table; changed only right after their transaction was applied.
+//! Invariant: holds exactly the handle rows of the table, but for what it remembers of files that were closed
+//! ([`Empties`]); changed only right after their transaction was applied.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -147,7 +148,7 @@ impl Opens {
         self.by_session.len()
     }
 
-    /// True if nothing was ever written to `fid`, which is closed. See [`Empties`].
+    /// True if nothing was ever written to `fid`, and nobody can. See [`Empties`].
     pub fn is_certainly_empty(&self, fid: Fid) -> bool {
         self.empties.has(fid)
     }

@@ -233,6 +233,48 @@ fn the_objects_of_a_file_whose_first_writer_died_with_the_mdt_go_with_it() {
     assert_eq!((world.objects().len(), world.rows(DESTROY)), (0, 0));
 }
 
+/// The same, and it is not the first: that one's open is not committed either when it asks.
+#[test]
+fn the_objects_of_a_second_writer_that_died_with_the_mdt_are_known_too() {
+    for later in (0..2000).step_by(50).map(Duration::from_micros) {
+        let setup = Setup { commit_interval: Duration::from_secs(3600), window: millis(500), ..Setup::default() };
+        let world = World::new(9, setup);
+        let (first, gone, other) = (Rc::new(world.client("a")), Rc::new(world.client("b")), world.client("c"));
+        let (fid, ost) = world.sim.block_on(async {
+            let (fid, ost) = other.mknod(Fid::ROOT, "f").await.unwrap();
+            gone.open(fid, open_flags::READ).await.unwrap();
+            (fid, ost)
+        });
+        world.sim.run_for(Duration::from_secs(10));
+        let opener = first.clone();
+        drop(world.sim.env(first.node).spawn(async move { opener.open(fid, open_flags::WRITE).await }));
+        world.sim.run_for(later);
+        let (stage, writer) = (Rc::new(Cell::new(0)), gone.clone());
+        let reached = stage.clone();
+        drop(world.sim.env(gone.node).spawn(async move {
+            writer.open(fid, open_flags::WRITE).await.unwrap();
+            reached.set(1);
+            writer.write(fid, ost, 10).await.unwrap();
+            reached.set(2);
+        }));
+        let until = |wanted| {
+            while stage.get() < wanted {
+                world.sim.run_for(Duration::from_micros(1));
+            }
+        };
+        until(1);
+        world.power_cut_mds();
+        until(2);
+        [first.node, gone.node].into_iter().for_each(|node| world.sim.crash(node));
+        world.start_mds();
+        world.sim.run_for(Duration::from_secs(10));
+        assert_eq!(world.sim.block_on(other.getattr(fid)).unwrap().size, 10, "{later:?}");
+        world.sim.block_on(other.unlink(Fid::ROOT, "f")).unwrap();
+        world.sim.run_for(Duration::from_secs(3));
+        assert_eq!((world.objects().len(), world.rows(DESTROY)), (0, 0), "{later:?}");
+    }
+}
+
 #[test]
 fn the_size_of_a_file_whose_writer_died_comes_from_the_osts() {
     let world = World::new(7, Setup { session_timeout: Duration::from_secs(3), ..Setup::default() });

@@ -48,8 +48,12 @@ pub fn existing(
         tx.resize(fid, &mut inode, 0, caller.uid == 0)?;
         tx.touch(keys::inode(fid));
     }
-    // Objects that it makes, and that nobody knows of once this open is lost with it, no truncate would reach.
-    tx.effects.durable = writes && !inode.written;
+    // Objects that are made under it, and that nobody knows of once it is lost, no truncate would reach: not those of whoever
+    // opens the file next, either.
+    if writes && !inode.written {
+        tx.effects.durable = true;
+        tx.touch(keys::inode(fid));
+    }
     inode.written |= writes;
     if inode != before {
         tx.put_inode(fid, &mut inode);

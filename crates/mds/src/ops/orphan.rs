@@ -75,7 +75,7 @@ pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
         tx.delete(keys::xattrs(fid));
     }
     tx.delete(keys::inode(fid));
-    if tx.memory.truncating.contains(&fid) {
+    if inode.truncate_epoch > 0 {
         tx.delete(keys::truncate(fid));
     }
     tx.count_inodes(-1);
