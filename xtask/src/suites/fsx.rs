@@ -14,10 +14,12 @@ use super::{
 };
 use crate::figures::Outcome;
 
-/// Weights of everything that reads and writes without a mapping.
+/// Weights of everything that reads and writes without a mapping. No operation is of 0 bytes: fsx takes the EINVAL that any
+/// file system has for a posix_fallocate of none for a failure.
 const PLAIN: &str = r#"
 flen = 1048576
 [opsize]
+min = 1
 max = 131072
 [weights]
 close_open = CLOSE_OPEN
