@@ -110,14 +110,24 @@ mod tests {
         let entries: Vec<_> = names.iter().map(|name| (name.as_str(), Kind::File(0))).collect();
         let (tree, done) = (tree(&entries), AtomicUsize::new(0));
         let shares = shares(&tree);
-        let result = each(
-            &shares,
-            || (),
-            |(), _| match done.fetch_add(1, Ordering::Relaxed) {
-                9 => Err(CliError::failed("no")),
-                _ => Ok(()),
-            },
-        );
-        assert!(result.is_err() && done.load(Ordering::Relaxed) < 10 + COPIERS);
+        let refuse = |(): &mut (), _: &Share<'_>| {
+            done.fetch_add(1, Ordering::Relaxed);
+            Err(CliError::failed("no"))
+        };
+        assert!(each(&shares, || (), refuse).is_err());
+        // However the threads are scheduled: who has met an error takes no further share.
+        assert!(shares.len() > COPIERS && done.load(Ordering::Relaxed) <= COPIERS);
+    }
+
+    #[test]
+    fn an_error_of_one_share_is_the_result_of_all() {
+        let names: Vec<String> = (0..1_000).map(|i| format!("{i}")).collect();
+        let entries: Vec<_> = names.iter().map(|name| (name.as_str(), Kind::File(0))).collect();
+        let tree = tree(&entries);
+        let work = |(): &mut (), share: &Share<'_>| match share.entries.contains(&500) {
+            true => Err(CliError::failed("no")),
+            false => Ok(()),
+        };
+        assert!(each(&shares(&tree), || (), work).is_err());
     }
 }
