@@ -119,14 +119,22 @@ pub fn fio(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
     Ok(Some(format!("fio, {megabytes} MiB verified four times")))
 }
 
+const QUICK_DBENCH_SECONDS: u32 = 10;
+
 /// dbench with four clients: what office programs ask a file server for. It ends at the first answer it does not expect.
 pub fn dbench(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
     if !is_installed("dbench") {
         return Ok(None);
     }
-    let seconds = if plan.quick { 10 } else { 60 };
-    let said = sh(&cluster.first, &format!("dbench -D . -t {seconds} 4 2>&1"))?;
-    let rate = said.lines().find(|line| line.starts_with("Throughput")).ok_or(format!("dbench: {said}"))?;
+    let seconds = if plan.quick { QUICK_DBENCH_SECONDS } else { 60 };
+    let run = |mnt: &Path, seconds: u32| {
+        let said = sh(mnt, &format!("dbench -D . -t {seconds} 4 2>&1"))?;
+        let rate = said.lines().find(|line| line.starts_with("Throughput"));
+        rate.map(str::to_owned).ok_or(format!("dbench: {said}"))
+    };
+    let rate = run(&cluster.first, seconds)?;
+    cluster.kill_servers()?;
+    run(&cluster.second, QUICK_DBENCH_SECONDS)?;
     Ok(Some(format!("dbench 4, {seconds} s: {rate}")))
 }
 
@@ -136,16 +144,21 @@ pub fn stress(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
         return Ok(None);
     }
     let seconds = if plan.quick { 1 } else { 10 };
-    let dir = cluster.first.join("stress");
+    let run = |mnt: &Path, seconds: u32| {
+        let words = format!(
+            "stress-ng --class filesystem --sequential 2 -t {seconds} --verify --temp-path . --oom-avoid 2>&1 || true"
+        );
+        let log = sh(&mnt.join("stress"), &words)?;
+        let bad: Vec<&str> = log.lines().filter(|line| line.contains("fail:") || line.contains("error:")).collect();
+        match bad.is_empty() && log.contains("run completed") {
+            true => Ok(()),
+            false => Err(format!("stress-ng: {}", bad.join("\n"))),
+        }
+    };
     sh(&cluster.first, "mkdir stress")?;
-    let words = format!(
-        "stress-ng --class filesystem --sequential 2 -t {seconds} --verify --temp-path . --oom-avoid 2>&1 || true"
-    );
-    let log = sh(&dir, &words)?;
-    let bad: Vec<&str> = log.lines().filter(|line| line.contains("fail:") || line.contains("error:")).collect();
-    if !bad.is_empty() || !log.contains("run completed") {
-        return Err(format!("stress-ng: {}", bad.join("\n")));
-    }
+    run(&cluster.first, seconds)?;
+    cluster.kill_servers()?;
+    run(&cluster.second, 1)?;
     sh(&cluster.first, "rm -rf stress")?;
     Ok(Some(format!("stress-ng's file system class, {seconds} s each")))
 }

@@ -14,24 +14,28 @@ const QUICK_TREE: &str = "std/collections";
 
 /// Runs all of them.
 pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
-    let mut done = Vec::new();
-    let all: [(&str, Program); 9] = [
-        ("tree", trees),
-        ("git", git),
-        ("sqlite3", sqlite),
-        ("make", c_project),
-        ("postgresql", packages::postgres),
-        ("h5py", packages::hdf5),
-        ("fio", packages::fio),
-        ("dbench", packages::dbench),
-        ("stress-ng", packages::stress),
+    let (mut done, mut missing) = (Vec::new(), Vec::new());
+    // Each with the Debian package that has it.
+    let all: [(&str, &str, Program); 9] = [
+        ("tree", "rsync", trees),
+        ("git", "git", git),
+        ("sqlite3", "sqlite3", sqlite),
+        ("make", "build-essential", c_project),
+        ("postgresql", "postgresql", packages::postgres),
+        ("h5py", "python3-h5py", packages::hdf5),
+        ("fio", "fio", packages::fio),
+        ("dbench", "dbench", packages::dbench),
+        ("stress-ng", "stress-ng", packages::stress),
     ];
-    for (name, program) in all {
+    for (name, package, program) in all {
         eprintln!("   {name}");
         match program(cluster, plan).map_err(|error| format!("{name}: {error}"))? {
             Some(words) => done.push(words),
-            None => eprintln!("   {name} is not installed: passed over"),
+            None => missing.push(package),
         }
+    }
+    if !missing.is_empty() {
+        done.push(format!("NOT RUN, as they are not installed (apt-get install {})", missing.join(" ")));
     }
     Ok(done.join("; "))
 }
@@ -51,7 +55,11 @@ pub fn sh(dir: &Path, words: &str) -> Outcome<String> {
 /// A tree copied with cp, tar and rsync is the same as its origin, before and after the servers died.
 fn trees(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
     let docs = PathBuf::from(output(Command::new("rustc").args(["--print", "sysroot"]))?.trim());
-    let docs = docs.join("share/doc/rust/html").join(if plan.quick { QUICK_TREE } else { "std" });
+    let docs = docs.join("share/doc/rust/html");
+    let docs = if plan.quick { docs.join(QUICK_TREE) } else { docs };
+    if !docs.exists() {
+        eprintln!("   the toolchain has no documentation (rustup component add rust-docs): our own source instead");
+    }
     let tree = if docs.exists() { docs } else { root().join("crates") };
     let (from, to) = (tree.display(), &cluster.first);
     let mut copies = vec!["cp"];
