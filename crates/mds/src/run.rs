@@ -238,7 +238,12 @@ impl Mds {
         let mut kept = sharing.kept();
         // What is brought back after a restart was there before any lease that is.
         if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() && effects.changing.is_empty() {
-            let changes = effects.changes().filter(|fid| memory.kept.is_in_the_way(origin.session, *fid, Use::Changes));
+            // Of a file whose truncate is under way nobody is shown anything, and who keeps data of it may have to wait for that
+            // very end before it can send them: what the target itself changes then waits for nobody. (Whoever had its attributes
+            // gave them back when it began.)
+            let hidden = |fid: &Fid| origin.session == SessionId(0) && memory.truncating.contains(fid);
+            let changes = effects.changes().filter(|fid| !hidden(fid));
+            let changes = changes.filter(|fid| memory.kept.is_in_the_way(origin.session, *fid, Use::Changes));
             kept.extend(changes.map(|fid| (fid, Use::Changes)));
         }
         result = unless_kept(result, &kept);

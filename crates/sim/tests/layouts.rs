@@ -166,6 +166,73 @@ fn an_open_file_without_data_takes_another_layout_and_one_with_data_does_not() {
         assert!(second.read(&other, 0, STEP).await.expect("it reads")[..] == step(0)[..]);
         let refused = first.set_layout(&caller(), file.fid(), layout.clone()).await;
         assert_eq!(refused.map_err(|error| error.errno), Err(Errno::EEXIST));
+        // It is as long as it was, for whoever asks, and after its writers have closed it.
+        let fid = file.fid();
+        let size = async |client: &Client| client.getattr(fid, None).await.expect("it is there").size;
+        assert_eq!((size(&first).await, size(&second).await), (STEP as u64, STEP as u64));
+        first.close(file).await.expect("closed");
+        assert_eq!(size(&second).await, STEP as u64);
+        second.close(other).await.expect("closed");
+        assert_eq!((size(&first).await, size(&second).await), (STEP as u64, STEP as u64));
+    });
+}
+
+/// write, set the layout (refused), close | the size stays, also where nobody could be given another layout
+#[test]
+fn a_file_that_is_refused_another_layout_while_it_is_written_keeps_its_size() {
+    for (seed, layout) in [(1, LayoutSpec { stripe_index: 2, ..on_the_first() }), (2, composite(1 << 20))] {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+            cluster.boot_all();
+            let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
+            let file = create(&first, b"f", on_the_first()).await;
+            let fid = file.fid();
+            first.write(&file, 0, step(0)).await.expect("it writes");
+            let refused = second.set_layout(&caller(), fid, layout.clone()).await;
+            assert_eq!(refused.map_err(|error| error.errno), Err(Errno::EEXIST));
+            first.close(file).await.expect("closed");
+            let size = first.getattr(fid, None).await.expect("it is there").size;
+            assert_eq!(size, STEP as u64);
+            sim.power_cut(cluster.servers[0].node);
+            cluster.boot(0);
+            assert_eq!(second.getattr(fid, None).await.expect("it is there").size, STEP as u64);
+        });
+    }
+}
+
+/// small writes without pause on one mount, setstripe on the same | each is refused and ends; nothing hangs, nothing is lost
+#[test]
+fn a_layout_that_is_refused_waits_for_nothing_that_is_kept_back() {
+    let sim = Sim::new(9);
+    sim.block_on(async {
+        let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        let node = sim.add_node("first");
+        let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+        let file = create(&client, b"f", on_the_first()).await;
+        client.write(&file, 0, vec![1u8; 100]).await.expect("it writes");
+        let env = sim.env(node);
+        let (writer, open, clock) = (client.clone(), file.clone(), env.clone());
+        let records = 2000u64;
+        let written = env.spawn(async move {
+            for number in 1..records {
+                writer.write(&open, number * 100, vec![1u8; 100]).await.expect("it writes");
+                clock.sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let layout = LayoutSpec { stripe_index: 2, ..on_the_first() };
+        for _ in 0..50 {
+            let caller = caller();
+            let asked = client.set_layout(&caller, file.fid(), layout.clone());
+            let refused = env.timeout(Duration::from_secs(20), asked).await.expect("it ends");
+            assert_eq!(refused.map_err(|error| error.errno), Err(Errno::EEXIST));
+            env.sleep(Duration::from_millis(7)).await;
+        }
+        written.await.expect("it ends");
+        client.fsync(&file, false).await.expect("synced");
+        let read = client.read(&file, 0, 1 << 20).await.expect("it reads");
+        assert!(read.len() == records as usize * 100 && read.iter().all(|byte| *byte == 1));
     });
 }
 

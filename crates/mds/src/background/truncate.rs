@@ -10,9 +10,20 @@ use forebay_target::store_error;
 use crate::{
     Mds,
     halt::corrupt,
+    inode::Inode,
     keys,
     ops::{Purpose, TruncateLog, extend, migrate},
+    tx::Tx,
 };
+
+/// The layout stays and the truncate epoch is a new one: what writers knew of the size is void, and the inode tells them anew.
+/// So it says what the home does.
+fn learn_size(tx: &mut Tx<'_>, fid: Fid, mut inode: Inode, size: u64) {
+    if size > inode.size {
+        inode.size = size;
+        tx.put_inode_touched(fid, &mut inode);
+    }
+}
 
 impl Mds {
     /// Drives the truncate of `fid` in a task of its own: it goes on when the request's client goes away.
@@ -76,8 +87,11 @@ impl Mds {
                 match &log.purpose {
                     Purpose::Extend { full } => extend::go_round(tx, fid, &mut inode, size, full)?,
                     Purpose::Relayout { spec } if size == 0 => extend::lay_anew(tx, fid, &mut inode, spec)?,
-                    Purpose::Exchange { other } => return migrate::exchange(tx, fid, &mut inode, *other),
-                    _ => return Ok(false),
+                    Purpose::Exchange { other } if migrate::exchange(tx, fid, &mut inode, *other)? => {}
+                    _ => {
+                        learn_size(tx, fid, inode, size);
+                        return Ok(false);
+                    }
                 }
                 Ok(true)
             })
@@ -85,7 +99,13 @@ impl Mds {
         match changed {
             Err(error) if matches!(error.errno, Errno::ENOSPC | Errno::EINVAL) => {
                 self.log_failure(&format!("{fid} keeps its layout"), &error);
-                Ok(false)
+                self.change(|tx| {
+                    if let Some(inode) = tx.find_inode(fid)? {
+                        learn_size(tx, fid, inode, size);
+                    }
+                    Ok(false)
+                })
+                .await
             }
             changed => changed,
         }
