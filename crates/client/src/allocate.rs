@@ -75,27 +75,27 @@ impl Client {
         if let Some((offset, length)) = at.layout.first_gap(offset, length).filter(|_| what.reserves()) {
             return Err(Trouble::Bare(offset, length));
         }
-        if what.punches() {
-            let ranges = plan_whole(&at.layout, offset, length).into_iter().flat_map(steps);
-            let punches = ranges.map(|range| {
-                let (client, file, at) = (self.clone(), file.clone(), at.clone());
-                let (offset, length) = (range.offset, range.length);
-                async move {
-                    let request = Punch { object: at.object, offset, length, attr_epoch: at.attr_epoch };
-                    let call = Call { fid: Some(file.fid()), ..Call::level(client.level(false)) };
-                    let called = client.ost(range.ost, &request, call).await?;
-                    file.state().told_time(at.attr_epoch, called.reply.mtime_ns);
-                    Ok::<(), Trouble>(())
-                }
-            });
-            try_all(self.env(), punches).await?;
-        }
-        if what.reserves() {
-            let reserves = plan_whole(&at.layout, offset, length).into_iter().map(|range| {
+        let ranges = || plan_whole(&at.layout, offset, length).into_iter();
+        let reserve = async || {
+            let reserves = ranges().map(|range| {
                 let (client, file, at) = (self.clone(), file.clone(), at.clone());
                 async move { client.reserve_range(&file, &at, range).await }
             });
-            try_all(self.env(), reserves).await?;
+            try_all(self.env(), reserves).await
+        };
+        if what.reserves() {
+            // Before anything is zeroed: where there is no room nothing is.
+            reserve().await?;
+        }
+        if what.punches() {
+            let punches = ranges().map(|range| {
+                let (client, file, at) = (self.clone(), file.clone(), at.clone());
+                async move { client.punch_range(&file, &at, range).await }
+            });
+            try_all(self.env(), punches).await?;
+        }
+        if what.punches() && what.reserves() {
+            reserve().await?;
         }
         if what.extends() {
             self.raise(file.state(), &at, offset + length, self.level(false)).await?;
@@ -105,6 +105,24 @@ impl Client {
 }
 
 impl Client {
+    /// Makes a hole in one object, in as many parts as its OST wants, last first.
+    async fn punch_range(&self, file: &OpenFile, at: &Snapshot, range: WholeRange) -> Result<(), Trouble> {
+        let mut parts = vec![range];
+        while let Some(part) = parts.pop() {
+            let (object, offset, length, attr_epoch) = (at.object.clone(), part.offset, part.length, at.attr_epoch);
+            let request = Punch { object, offset, length, attr_epoch };
+            let call = Call { fid: Some(file.fid()), ..Call::level(self.level(false)) };
+            match self.ost(part.ost, &request, call).await {
+                Ok(called) => file.state().told_time(at.attr_epoch, called.reply.mtime_ns),
+                Err(Trouble::Failed(error)) if error.errno == Errno::E2BIG && length > PUNCH_BYTES => {
+                    parts.extend(halves(part));
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(())
+    }
+
     /// Sets room aside in one object, as far at a time as its OST goes.
     async fn reserve_range(&self, file: &OpenFile, at: &Snapshot, range: WholeRange) -> Result<(), Trouble> {
         let (mut offset, end) = (range.offset, range.offset + range.length);
@@ -121,11 +139,13 @@ impl Client {
     }
 }
 
-/// A range of an object in steps that one request takes.
-fn steps(range: WholeRange) -> impl Iterator<Item = WholeRange> {
-    let begins = (range.offset..range.offset + range.length).step_by(PUNCH_BYTES as usize);
-    let end = range.offset + range.length;
-    begins.map(move |offset| WholeRange { offset, length: PUNCH_BYTES.min(end - offset), ..range })
+/// A range of an object in two.
+fn halves(range: WholeRange) -> [WholeRange; 2] {
+    let length = (range.length / 2).next_multiple_of(PUNCH_BYTES).min(range.length);
+    [
+        WholeRange { length, ..range },
+        WholeRange { offset: range.offset + length, length: range.length - length, ..range },
+    ]
 }
 
 #[cfg(test)]
@@ -133,14 +153,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hole_of_any_length_is_made_in_steps_that_cover_it() {
-        for length in [1, PUNCH_BYTES, PUNCH_BYTES + 1, 5 * PUNCH_BYTES - 3] {
-            let all: Vec<_> = steps(WholeRange { ost: 1, offset: 77, length }).collect();
-            assert!(all.iter().all(|step| (1..=PUNCH_BYTES).contains(&step.length)));
-            assert_eq!(all.iter().map(|step| step.length).sum::<u64>(), length);
-            assert!(
-                all.windows(2).all(|pair| pair[0].offset + pair[0].length == pair[1].offset) && all[0].offset == 77
-            );
+    fn halves_of_a_range_are_all_of_it_and_end_at_what_is_never_too_much() {
+        for length in [PUNCH_BYTES + 1, 5 * PUNCH_BYTES - 3, 1 << 60] {
+            let mut range = WholeRange { ost: 1, offset: 77, length };
+            while range.length > PUNCH_BYTES {
+                let [first, second] = halves(range);
+                assert_eq!((first.offset, second.offset), (range.offset, range.offset + first.length));
+                assert_eq!(first.length + second.length, range.length);
+                assert!(second.length > 0 && first.length < range.length);
+                range = first;
+            }
         }
     }
 }

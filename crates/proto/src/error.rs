@@ -42,6 +42,8 @@ errnos! {
     ENOMEM = 12;
     /// Permission denied.
     EACCES = 13;
+    /// Too much for one step: ask for parts.
+    E2BIG = 7;
     /// Busy.
     EBUSY = 16;
     /// Exists.

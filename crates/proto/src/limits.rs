@@ -20,8 +20,8 @@ pub const BODY_BYTES: usize = 1 << 20;
 pub const BLOCK_BYTES: u64 = 64 << 10;
 /// Largest file, in bytes.
 pub const FILE_BYTES: u64 = 1 << 60;
-/// Longest hole one request makes: its extents must fit one transaction.
-pub const PUNCH_BYTES: u64 = 256 << 20;
+/// Length up to which a hole is one request's: its extents must fit one transaction. Longer ones may be, if there is little in them.
+pub const PUNCH_BYTES: u64 = 16 << 10;
 /// Smallest stripe; stripe sizes are multiples of it, as Lustre's are.
 pub const STRIPE_BYTES_MIN: u32 = 64 << 10;
 /// Most stripes of one file.

@@ -155,3 +155,66 @@ fn room_that_is_set_aside_counts_once_with_what_is_written_until_it_is_punched_o
         sim.run_for(Duration::from_millis(1));
     }
 }
+
+/// One byte far out, then: punch, cut, remove | all at once, and the room is there again
+#[test]
+fn what_lies_far_apart_is_punched_cut_and_removed_in_steps_that_count_bytes_that_are_there() {
+    let sim = Sim::new(1);
+    let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
+    cluster.boot_all();
+    let node = sim.add_node("client");
+    sim.block_on(async {
+        let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+        let far = forebay_proto::limits::FILE_BYTES - 1;
+        let layout = LayoutSpec { stripe_count: 2, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+        let env = sim.env(node);
+        let begun = env.now();
+        for round in 0..3 {
+            let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout.clone()).await;
+            let (attr, file) = made.expect("it is made");
+            for at in [0, 1 << 40, far] {
+                client.write(&file, at, vec![7u8]).await.expect("it writes");
+            }
+            match round {
+                0 => {
+                    client.fallocate(&file, 0, far + 1, Allocate::Punch).await.expect("it punches");
+                    assert_eq!(used(&client, attr.fid).await, 0);
+                    assert_eq!(client.seek_data(&file, 0).await.map_err(|error| error.errno), Err(Errno::ENXIO));
+                }
+                1 => {
+                    let cut = SetAttributes { size: Some(2), ..SetAttributes::default() };
+                    client.setattr(&caller(), attr.fid, cut, Some(&file)).await.expect("it cuts");
+                    assert_eq!(client.read(&file, 0, 10).await.expect("it reads")[..], [7, 0]);
+                }
+                _ => {}
+            }
+            client.close(file).await.expect("closed");
+            client.unlink(&caller(), Fid::ROOT, b"f").await.expect("gone");
+        }
+        client.sync_all().await.expect("synced");
+        assert!(env.now().since(begun) < Duration::from_secs(30), "it took steps of nothing");
+    });
+}
+
+/// So many small extents that one request cannot make the hole
+#[test]
+fn a_hole_with_more_in_it_than_one_step_takes_is_made_in_several() {
+    let sim = Sim::new(2);
+    let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
+    cluster.boot_all();
+    let node = sim.add_node("client");
+    sim.block_on(async {
+        let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+        let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, LayoutSpec::inherit()).await;
+        let (attr, file) = made.expect("it is made");
+        for number in 0..20_000u64 {
+            client.write(&file, number << 20, vec![1u8]).await.expect("it writes");
+            if number % 500 == 0 {
+                client.fsync(&file, false).await.expect("synced");
+            }
+        }
+        client.fallocate(&file, 1, 1 << 50, Allocate::Punch).await.expect("it punches");
+        assert_eq!(used(&client, attr.fid).await, 1);
+        assert_eq!(client.read(&file, 0, 1).await.expect("it reads")[..], [1]);
+    });
+}

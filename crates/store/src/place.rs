@@ -1,5 +1,7 @@
 //! Placing callers' fragments, and holding their places until the index knows them.
 
+use std::ops::Range;
+
 use forebay_proto::{
     Fid, crc,
     limits::{BLOCK_BYTES, FILE_BYTES},
@@ -15,7 +17,7 @@ use crate::{
         run::FragmentKind,
         writer::{Class, Item, Pieces},
     },
-    txn::{TailError, tail_extents},
+    txn::{TailError, tail_extents, tail_start},
 };
 
 /// Fragments that lie on the device (not flushed) and wait to be inserted. Dropped, their place becomes garbage.
@@ -78,15 +80,12 @@ impl Core {
     }
 
     /// See [`crate::Store::prefetch_tail`].
-    pub(crate) async fn prefetch_tail(&self, fid: Fid, object_bytes: u64, limit: usize) -> StoreResult<()> {
+    pub(crate) async fn prefetch_tail(&self, fid: Fid, range: Range<u64>, limit: usize) -> StoreResult<()> {
         loop {
             // The step also looks for what overlaps its range: the extent before its first one.
-            let from = tail_extents(&self.table.borrow(), fid, object_bytes, limit);
-            match from {
-                Ok(tail) => {
-                    let from = tail.last().map_or(object_bytes, |extent| extent.offset.max(object_bytes));
-                    return self.prefetch_extents(fid, from..u64::MAX).await;
-                }
+            let tail = tail_extents(&self.table.borrow(), fid, &range, limit);
+            match tail {
+                Ok(tail) => return self.prefetch_extents(fid, tail_start(&tail, &range, limit)..range.end).await,
                 Err(TailError::Missing(missing)) => self.load_page(missing).await?,
                 Err(TailError::Store(error)) => return Err(error),
             }

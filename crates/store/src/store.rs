@@ -264,10 +264,10 @@ impl Store {
         self.core.prefetch_extents(fid, range).await
     }
 
-    /// Brings the index of an object's `limit` last extents beyond `object_bytes` to memory, for [`Txn::truncate_step`].
-    pub async fn prefetch_tail(&self, fid: Fid, object_bytes: u64, limit: usize) -> StoreResult<()> {
+    /// Brings the index of an object's `limit` last extents of `range` to memory, for [`Txn::tail_begins`].
+    pub async fn prefetch_tail(&self, fid: Fid, range: Range<u64>, limit: usize) -> StoreResult<()> {
         self.core.journal_admits().await?;
-        self.core.prefetch_tail(fid, object_bytes, limit).await
+        self.core.prefetch_tail(fid, range, limit).await
     }
 
     /// Waits until `point` is durable; does not hurry it.

@@ -86,17 +86,11 @@ impl Txn {
         self.remove(FragmentKind::Destroy, fid, 0..u64::MAX, version)
     }
 
-    /// As [`Txn::truncate`], but removes only the `limit` last extents; returns true when nothing is left to remove.
-    /// For objects of any size, in bounded steps: [`crate::Store::prefetch_tail`], this, apply; until true.
-    pub fn truncate_step(&mut self, fid: Fid, object_bytes: u64, version: Transno, limit: usize) -> StoreResult<bool> {
-        let tail = {
-            let table = self.core.table.borrow();
-            tail_extents(&table, fid, object_bytes, limit)?
-        };
-        let done = tail.len() < limit;
-        let from = if done { object_bytes } else { tail.last().map_or(object_bytes, |e| e.offset.max(object_bytes)) };
-        self.remove(FragmentKind::Truncate, fid, from..u64::MAX, version)?;
-        Ok(done)
+    /// From where on an object has its `limit` last extents of `range`; `range.start` if it has fewer. For objects of any
+    /// size, in bounded steps: [`crate::Store::prefetch_tail`], this, then [`Txn::truncate`] or [`Txn::punch`] from there.
+    pub fn tail_begins(&self, fid: Fid, range: Range<u64>, limit: usize) -> StoreResult<u64> {
+        let tail = tail_extents(&self.core.table.borrow(), fid, &range, limit)?;
+        Ok(tail_start(&tail, &range, limit))
     }
 
     /// How many of an object's bytes in `range` are there. Prefetch its extents just before. Errors: `NotResident`.
@@ -228,21 +222,32 @@ impl From<TailError> for StoreError {
     }
 }
 
-/// The `limit` last extents that reach beyond `object_bytes`, last first.
-pub(crate) fn tail_extents(table: &Table, fid: Fid, object_bytes: u64, limit: usize) -> Result<Vec<Extent>, TailError> {
+/// The `limit` last extents that overlap `range`, last first.
+pub(crate) fn tail_extents(
+    table: &Table,
+    fid: Fid,
+    range: &Range<u64>,
+    limit: usize,
+) -> Result<Vec<Extent>, TailError> {
     let mut found = Vec::new();
-    let mut before = Key::new(&extent::key(fid, u64::MAX));
+    let mut before = Key::new(&extent::key(fid, range.end));
     while found.len() < limit {
         let Some(row) = table.last_before(&before)? else { break };
         let Some((owner, offset)) = extent::parse_key(&row.key).filter(|(owner, _)| *owner == fid) else { break };
         let extent = decode_row(owner, offset, row.value)?;
-        if extent.end() <= object_bytes {
+        if extent.end() <= range.start {
             break;
         }
         found.push(extent);
         before = row.key;
     }
     Ok(found)
+}
+
+/// Where those begin, or all of `range` if they are fewer than `limit`.
+pub(crate) fn tail_start(tail: &[Extent], range: &Range<u64>, limit: usize) -> u64 {
+    let first = tail.last().filter(|_| tail.len() >= limit);
+    first.map_or(range.start, |extent| extent.offset.max(range.start))
 }
 
 fn tombstone(kind: FragmentKind, fid: Fid, offset: u64, length: u64, version: Transno) -> Item {

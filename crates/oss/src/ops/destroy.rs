@@ -16,8 +16,10 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Destroy) -> Result<Answer, E
     }
     for fid in &request.fids {
         oss.destroyed.borrow_mut().insert(*fid);
-        let Some(row) = oss.load(*fid).await? else { continue };
-        shorten(oss, *fid, row.object_bytes, 0).await?;
+        if oss.load(*fid).await?.is_none() {
+            continue;
+        }
+        shorten(oss, *fid, 0).await?;
         let ticket = oss.target().admit();
         ticket.turn().await;
         oss.store().prefetch_extents(*fid, 0..u64::MAX).await.map_err(store_error)?;

@@ -1,21 +1,33 @@
 //! Punch: a hole in an object.
+//!
+//! One transaction makes it, so it is refused with E2BIG where there is too much in it for one: then whoever asked asks for
+//! its halves. Of holes of up to [`PUNCH_BYTES`] that is never so.
 
-use forebay_proto::{Errno, ErrorReply, limits::PUNCH_BYTES, message::Punch};
+use std::ops::Range;
+
+use forebay_proto::{Errno, ErrorReply, Fid, limits::PUNCH_BYTES, message::Punch};
 use forebay_target::{Answer, Context, store_error};
 
-use super::change::{Change, describe, give_back, is_superseded};
+use super::{
+    change::{Change, describe, give_back, is_superseded},
+    truncate::STEP_EXTENTS,
+};
 use crate::Oss;
 
 /// Runs a punch. The size stays.
 pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, ErrorReply> {
     let end = request.offset.checked_add(request.length);
-    let (Some(end), 1..=PUNCH_BYTES) = (end, request.length) else {
+    let (Some(end), 1..) = (end, request.length) else {
         return Err(ErrorReply::new(
             Errno::EINVAL,
             format!("a hole of {} bytes at {}", request.length, request.offset),
         ));
     };
     let row = oss.admissible(ctx, &request.object).await?;
+    // One that is replayed was none too large.
+    if request.length > PUNCH_BYTES && !ctx.is_replay() {
+        refuse_many(oss, request.object.fid, request.offset..end).await?;
+    }
     let ticket = ctx.admit();
     let version = ticket.transno();
     let epoch = request.object.truncate_epoch;
@@ -32,4 +44,13 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
             Ok(describe(Some(row)))
         })
         .await
+}
+
+async fn refuse_many(oss: &Oss, fid: Fid, range: Range<u64>) -> Result<(), ErrorReply> {
+    oss.store().prefetch_tail(fid, range.clone(), STEP_EXTENTS).await.map_err(store_error)?;
+    let begins = oss.store().begin().tail_begins(fid, range.clone(), STEP_EXTENTS).map_err(store_error)?;
+    if begins == range.start {
+        return Ok(());
+    }
+    Err(ErrorReply::new(Errno::E2BIG, format!("a hole of {range:?} takes more than one step")))
 }

@@ -10,15 +10,15 @@ use forebay_target::{Answer, Context, store_error};
 use super::change::{Change, describe, give_back};
 use crate::{ObjectRow, Oss, server::decode};
 
-/// Bytes of an object whose extents one transaction removes: keeps it far below the journal's limit.
-const STEP_BYTES: u64 = 256 << 20;
+/// Extents that one transaction removes: keeps it far below the journal's limit.
+pub(super) const STEP_EXTENTS: usize = 16 << 10;
 
 /// Runs a truncate. At or below the object's epoch it has been done before.
 pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<Answer, ErrorReply> {
     let fid = request.fid;
     let row = oss.load(fid).await?.unwrap_or_default();
     if row.truncate_epoch < request.truncate_epoch {
-        shorten(oss, fid, row.object_bytes, request.object_bytes).await?;
+        shorten(oss, fid, request.object_bytes).await?;
     }
     let ticket = ctx.admit();
     let version = ticket.transno();
@@ -39,20 +39,25 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
     Ok(answer)
 }
 
-/// Removes the bytes beyond `keep` in steps from the end, all but the last step, each a transaction of its own.
+/// Removes the bytes beyond `keep` in steps from the end, each a transaction of its own, until one more can remove the rest: as
+/// many as there are extents for, however small they are and however far they lie apart.
 ///
 /// What is beyond the new size is gone whatever happens: the MDT has committed the truncate.
-pub(super) async fn shorten(oss: &Oss, fid: Fid, object_bytes: u64, keep: u64) -> Result<(), ErrorReply> {
-    let mut end = object_bytes;
-    while end > keep.saturating_add(STEP_BYTES) {
-        end -= STEP_BYTES;
+pub(super) async fn shorten(oss: &Oss, fid: Fid, keep: u64) -> Result<(), ErrorReply> {
+    loop {
+        oss.store().prefetch_tail(fid, keep..u64::MAX, STEP_EXTENTS).await.map_err(store_error)?;
+        let begins = oss.store().begin().tail_begins(fid, keep..u64::MAX, STEP_EXTENTS).map_err(store_error)?;
+        if begins == keep {
+            return Ok(());
+        }
         let ticket = oss.target().admit();
         ticket.turn().await;
-        oss.store().prefetch_extents(fid, end..u64::MAX).await.map_err(store_error)?;
+        oss.store().prefetch_tail(fid, keep..u64::MAX, STEP_EXTENTS).await.map_err(store_error)?;
         oss.store().prefetch(&[crate::key(fid)]).await.map_err(store_error)?;
         let version = ticket.transno();
         let mut aside = (0, 0);
         ticket.apply(|txn| {
+            let end = txn.tail_begins(fid, keep..u64::MAX, STEP_EXTENTS).map_err(store_error)?;
             let Some(value) = txn.get(&crate::key(fid)).map_err(store_error)? else { return Ok(Empty {}) };
             let mut row = decode(&value)?;
             let before = row.aside.bytes();
@@ -67,7 +72,6 @@ pub(super) async fn shorten(oss: &Oss, fid: Fid, object_bytes: u64, keep: u64) -
         oss.store().set_aside(aside.0, aside.1);
         oss.read_ahead.changed(fid);
     }
-    Ok(())
 }
 
 fn cut(row: &mut ObjectRow, request: &TruncateObject) {
