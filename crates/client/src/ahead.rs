@@ -89,6 +89,11 @@ impl Coming {
         self.inner.permissions
     }
 
+    /// Whether the file had extended attributes when it was opened: one that is still coming has none.
+    pub fn has_xattrs(&self) -> bool {
+        self.arrived().is_some_and(|file| file.is_ok_and(|file| file.has_xattrs()))
+    }
+
     /// As [`Coming::file`], if that is known already.
     pub fn arrived(&self) -> Option<ClientResult<OpenFile>> {
         self.inner.result.borrow().clone()

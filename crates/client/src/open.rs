@@ -8,7 +8,7 @@ use std::{
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, Fid, Layout,
-    message::{Close, Closed, Open, OpenHandle, OpenReply, Reclaim, lease_flags, open_flags},
+    message::{Close, Closed, Open, OpenHandle, OpenReply, Reclaim, attr_flags, lease_flags, open_flags},
 };
 
 use forebay_rpc::RpcError;
@@ -73,6 +73,8 @@ pub(crate) struct OpenInner {
     pub state: Rc<FileState>,
     /// Permission bits when it was opened.
     permissions: u32,
+    /// It had extended attributes when it was opened.
+    has_xattrs: bool,
     handle: u64,
     mode: OpenMode,
     stage: Cell<Stage>,
@@ -119,6 +121,11 @@ impl OpenFile {
     /// Permission bits of the file when it was opened.
     pub fn permissions(&self) -> u32 {
         self.inner.permissions
+    }
+
+    /// Whether the file had extended attributes when it was opened.
+    pub fn has_xattrs(&self) -> bool {
+        self.inner.has_xattrs
     }
 
     /// The file's layout.
@@ -257,6 +264,7 @@ impl Client {
             client: self.clone(),
             caller,
             permissions: reply.attr.mode & crate::mode::PERMISSIONS,
+            has_xattrs: reply.attr.flags & attr_flags::XATTRS != 0,
             handle,
             mode,
             stage: Cell::new(Stage::Open),

@@ -42,8 +42,15 @@ impl Server {
         open_flags: i32,
     ) -> ClientResult<u32> {
         let open = self.file(handle)?;
-        if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && open.has_set_ids.replace(false) {
+        if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && open.has_set_ids.get() {
             self.drop_set_ids(ino).await?;
+            open.has_set_ids.set(false);
+        }
+        let capabilities = open.got_capability.get();
+        if capabilities > 0 {
+            self.drop_capability(ino).await?;
+            // Unless somebody gave it one meanwhile.
+            open.got_capability.set(open.got_capability.get() - capabilities.min(open.got_capability.get()));
         }
         let (bytes, file) = (data.len() as u32, open.file().await?);
         if open_flags & libc::O_APPEND != 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE) {

@@ -37,6 +37,8 @@ pub(crate) struct Open {
     coming: Coming,
     /// It had set-id bits when it was opened: the first write by an ordinary user drops them.
     pub has_set_ids: Cell<bool>,
+    /// How often it may have got capabilities since a write dropped them; the next by anybody does.
+    pub got_capability: Cell<u32>,
 }
 
 impl Open {
@@ -131,9 +133,19 @@ impl Server {
         let coming: Coming = file.into();
         let handle = coming.handle();
         let has_set_ids = convert::without_set_ids(coming.permissions()) != coming.permissions();
-        let open = Open { coming, has_set_ids: Cell::new(has_set_ids) };
+        let got_capability = Cell::new(u32::from(coming.has_xattrs()));
+        let open = Open { coming, has_set_ids: Cell::new(has_set_ids), got_capability };
         self.files.borrow_mut().insert(handle, Rc::new(open));
         FileHandle(handle)
+    }
+
+    /// Handles of it that are open drop its capabilities again with their next write.
+    pub fn got_capability(&self, fid: Fid) {
+        for open in self.files.borrow().values() {
+            if open.arrived().is_none_or(|file| file.is_ok_and(|file| file.fid() == fid)) {
+                open.got_capability.set(open.got_capability.get() + 1);
+            }
+        }
     }
 
     pub fn file(&self, handle: FileHandle) -> ClientResult<Rc<Open>> {

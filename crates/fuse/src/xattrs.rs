@@ -10,6 +10,9 @@ use crate::{
     server::Server,
 };
 
+/// What a program of the file may do that its user may not.
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// What the kernel asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sized {
@@ -84,7 +87,19 @@ impl Server {
                 .make(S_ISGID, async |caller| self.client.setxattr(caller, fid, name, value, flags as u32).await)
                 .await;
         }
-        self.client.setxattr(&decided(), fid, name, value, flags as u32).await
+        let set = self.client.setxattr(&decided(), fid, name, value, flags as u32).await;
+        if name == CAPABILITY && set.is_ok() {
+            self.got_capability(fid);
+        }
+        set
+    }
+
+    /// What a program may do that its file was given rights for, another content of the file may not.
+    pub async fn drop_capability(&self, ino: u64) -> ClientResult<()> {
+        match self.client.removexattr(&decided(), self.fid(ino), CAPABILITY).await {
+            Err(error) if error.errno != Errno::ENODATA => Err(error),
+            _ => Ok(()),
+        }
     }
 
     pub async fn removexattr(&self, ino: u64, name: &[u8]) -> ClientResult<()> {

@@ -171,7 +171,9 @@ impl Inode {
             btime_ns: self.btime_ns,
             truncate_epoch: self.truncate_epoch,
             attr_epoch: self.attr_epoch,
-            flags: flags | (if self.sparse { attr_flags::SPARSE } else { 0 }),
+            flags: flags
+                | (if self.sparse { attr_flags::SPARSE } else { 0 })
+                | (if self.xattrs { attr_flags::XATTRS } else { 0 }),
         }
     }
 

@@ -110,8 +110,8 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
         return Ok(Empty {});
     }
     match (find(&list, &request.name), request.flags) {
-        (Ok(_), CREATE) => return Err(Errno::EEXIST.into()),
-        (Err(_), REPLACE) => return Err(Errno::ENODATA.into()),
+        (Ok(_), flags) if flags & CREATE != 0 => return Err(Errno::EEXIST.into()),
+        (Err(_), flags) if flags & REPLACE != 0 => return Err(Errno::ENODATA.into()),
         (Ok(at), _) => list[at].1 = request.value.clone(),
         (Err(at), _) => list.insert(at, (request.name.clone(), request.value.clone())),
     }
@@ -128,7 +128,12 @@ pub fn remove(tx: &mut Tx<'_>, request: &RemoveXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
     let mut list = read(tx, request.fid, &inode)?;
-    list.remove(find(&list, &request.name).map_err(|_| Errno::ENODATA)?);
+    match find(&list, &request.name) {
+        Ok(at) => drop(list.remove(at)),
+        // No list of its own says the same as the mode does.
+        Err(_) if is_acl(&request.name) => return Ok(Empty {}),
+        Err(_) => return Err(Errno::ENODATA.into()),
+    }
     write(tx, request.fid, &mut inode, &list);
     Ok(Empty {})
 }
@@ -146,6 +151,7 @@ fn check(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Result<()
     let is_root = caller.uid == 0;
     let namespace = name.iter().position(|byte| *byte == b'.').map_or(name, |dot| &name[..dot]);
     match namespace {
+        b"user" | b"trusted" | b"security" if name.len() == namespace.len() + 1 => Err(Errno::EINVAL),
         _ if name.len() <= namespace.len() + 1 => Err(Errno::EOPNOTSUPP),
         b"user" => check_user(caller, inode, change, denied),
         b"system" if is_acl(name) => check_acl(caller, inode, name, change),
@@ -356,7 +362,8 @@ mod tests {
             ("system.posix_acl_access", Errno::EPERM),
             ("system.nfs4_acl", Errno::EOPNOTSUPP),
             ("plain", Errno::EOPNOTSUPP),
-            ("user.", Errno::EOPNOTSUPP),
+            ("user.", Errno::EINVAL),
+            ("user", Errno::EOPNOTSUPP),
             ("trusted.x", Errno::EPERM),
             ("security.x", Errno::EPERM),
             ("user.x", Errno::EACCES),

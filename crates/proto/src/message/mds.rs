@@ -34,6 +34,8 @@ pub mod attr_flags {
     pub const SOLE_WRITER: u32 = 2;
     /// It may have holes: the targets know what it takes.
     pub const SPARSE: u32 = 4;
+    /// It has extended attributes.
+    pub const XATTRS: u32 = 8;
 }
 
 /// Bits of `leases` in replies: what the client may keep until it is recalled, and while it hears from the server
