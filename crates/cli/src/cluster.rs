@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{CliError, CliResult, Doing},
-    mounts,
+    mounts, posix,
 };
 
 /// Name of the file.
@@ -239,14 +239,24 @@ impl ClusterArg {
             return Self::parse(&source);
         }
         if path.is_dir() {
-            return Cluster::load(path).map(Self::Described);
+            let cluster = Cluster::load(path)?;
+            refuse_strangers(&cluster)?;
+            return Ok(Self::Described(cluster));
         }
         if text.contains('/') && !text.starts_with("unix:") {
             return Err(CliError::failed(format!(
                 "{text} is not a directory; CLUSTER is the DIR of `forebay up` or HOST:PORT"
             )));
         }
-        let addresses: Result<Vec<Address>, _> = text.split(',').map(str::parse).collect();
+        // A mount's process is elsewhere.
+        let absolute = |address: Address| match address {
+            Address::Unix(path) => {
+                Address::Unix(std::path::absolute(&path).map_or(path, |path| path.to_string_lossy().into_owned()))
+            }
+            other => other,
+        };
+        let parse = |text: &str| text.parse().map(absolute);
+        let addresses: Result<Vec<Address>, _> = text.split(',').map(parse).collect();
         addresses.map(Self::Addresses).map_err(|error| {
             CliError::usage(format!("CLUSTER is the DIR of `forebay up`, or HOST:PORT[,HOST:PORT]: {error}"))
         })
@@ -258,6 +268,22 @@ impl ClusterArg {
             Self::Described(cluster) => cluster.mgs(),
             Self::Addresses(addresses) => addresses.clone(),
         }
+    }
+}
+
+/// Who may not open the servers' sockets would find them all silent.
+fn refuse_strangers(cluster: &Cluster) -> CliResult {
+    let sockets = cluster.mgs().into_iter().filter_map(|address| match address {
+        Address::Unix(path) => Some(PathBuf::from(path)),
+        _ => None,
+    });
+    match sockets.into_iter().find(|path| !posix::may_write(path)) {
+        None => Ok(()),
+        Some(_) => Err(CliError::failed(format!(
+            "the servers of {} answer only root and who started them; programs on the mount need nothing of it (`df` tells \
+             the space)",
+            cluster.dir.display()
+        ))),
     }
 }
 

@@ -45,11 +45,11 @@ pub struct FormatArgs {
     /// Block device or file for the data, instead of DIR/data
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Block device or file for the journal, instead of DIR/journal: all of it, or, with --journal-size, a part of it that
-    /// other targets may have parts of too
+    /// Block device or file for the journal, instead of DIR/journal: all of one of its own, or, with --journal-size
+    /// or where other targets have parts of it, a part
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
-    /// Bytes of the journal [default: 1/64 of the data, 16MiB to 1GiB; a block device's own size]
+    /// Bytes of the journal [default: 1/64 of the data, 16MiB to 1GiB; all of a block device that no target has a part of]
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub journal_size: Option<u64>,
     /// What the journal's device holds is of no worth: take it all the same (parts of other targets stay theirs)

@@ -21,8 +21,12 @@ use crate::{
     progress::{self, Counts},
 };
 
+const EXIT_CODES: &str = "Ends with 0: clean; 1: what was wrong is repaired; 4: something is left; 8: could not be checked; \
+    of several targets the sum (each once), as fsck(8).";
+
 /// What to check.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct FsckArgs {
     /// Directories of targets, or of a whole cluster made by `up`; none may be served meanwhile
     #[arg(required = true)]

@@ -45,7 +45,8 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     fuse.no_exec = options.no_exec;
     fuse.transport = options.transport;
     fuse.allow_other = options.allow_other || crate::posix::is_root();
-    let mut mounted = forebay_fuse::mount(env, &client, mnt, &fuse).await.doing(|| format!("cannot mount at {mnt}"))?;
+    let mut mounted =
+        forebay_fuse::mount(env, &client, mnt, &fuse).await.map_err(|error| CliError::failed(error.message))?;
     println!("{source} is mounted at {mnt}");
     let notes = Notes::of(Path::new(mnt));
     loop {

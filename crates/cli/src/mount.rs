@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::Args;
-use forebay_env::{Env, real};
+use forebay_env::{Address, Env, real};
 
 use crate::{
     ask,
@@ -27,6 +27,9 @@ use crate::{
 
 /// How long the process of an earlier mount at the same place may take to make its changes durable.
 const EARLIER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// As many links as Linux follows.
+const LINKS: usize = 40;
 
 /// What to mount where.
 #[derive(Debug, Args)]
@@ -55,6 +58,9 @@ pub fn run(args: &MountArgs) -> CliResult {
     // Whoever looks at the mount later may be elsewhere.
     let source = match &cluster {
         ClusterArg::Described(cluster) => utf8(&cluster.dir)?,
+        ClusterArg::Addresses(addresses) if addresses.iter().any(|address| matches!(address, Address::Unix(_))) => {
+            addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(",")
+        }
         ClusterArg::Addresses(_) => args.cluster.clone(),
     };
     if args.foreground {
@@ -136,14 +142,22 @@ pub fn prepare_point(mnt: &Path) -> CliResult<PathBuf> {
     resolve_point(mnt)
 }
 
-/// The absolute path of a mount point. Only its parent is resolved: to look at a mount itself may take servers that are away.
+/// The absolute path of a mount point, where links lead. Only its parent is resolved: to look at a mount itself may take servers
+/// that are away (readlink(2) asks none).
 pub fn resolve_point(mnt: &Path) -> CliResult<PathBuf> {
     let shown = mnt.display();
-    let parent = mnt.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match mnt.file_name() {
-        Some(name) => Ok(parent.canonicalize().doing(|| format!("cannot use {shown}"))?.join(name)),
-        None => mnt.canonicalize().doing(|| format!("cannot use {shown}")),
+    let mut mnt = mnt.to_owned();
+    for _ in 0..LINKS {
+        let parent = mnt.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Some(name) = mnt.file_name() else {
+            return mnt.canonicalize().doing(|| format!("cannot use {shown}"));
+        };
+        match std::fs::read_link(&mnt) {
+            Ok(target) => mnt = parent.join(target),
+            Err(_) => return Ok(parent.canonicalize().doing(|| format!("cannot use {shown}"))?.join(name)),
+        }
     }
+    Err(CliError::usage(format!("{shown} leads through too many links")))
 }
 
 /// Is the mount until it is taken away, or a signal comes.

@@ -36,39 +36,37 @@ pub struct Options {
     pub transport: FuseTransport,
 }
 
-/// What fstab and mount(8) add, and means nothing to us; also what is so anyway (access times move by hand only).
+/// What fstab and mount(8) add, and means nothing to us; also what is so anyway (access times move by hand only; locks hold
+/// across mounts, access control lists and attributes of users are kept).
 const IGNORED: &[&str] = &[
-    "rw",
     "auto",
     "noauto",
     "nofail",
     "_netdev",
-    "nosuid",
-    "nodev",
-    "exec",
     "async",
     "relatime",
     "norelatime",
     "noatime",
     "nodiratime",
-    "user",
-    "users",
     "nouser",
-    "owner",
-    "group",
+    "flock",
+    "acl",
+    "user_xattr",
     "lazytime",
     "nolazytime",
 ];
 
 /// Notes that fstab keeps for others.
 fn is_note(word: &str) -> bool {
-    word.starts_with("x-") || word.starts_with("comment=")
+    word.starts_with("x-") || word.starts_with("X-") || word.starts_with("comment=")
 }
 
 impl Options {
     /// From the words between commas.
     pub fn parse(words: &[String]) -> CliResult<Self> {
-        let mut options = Self::default();
+        // As mount(8) has it, wherever it stands: rw, suid, dev, exec, auto, nouser, async.
+        let ordinary = words.iter().any(|word| word == "defaults");
+        let mut options = Self { devices: ordinary, set_ids: ordinary, ..Self::default() };
         for word in words
             .iter()
             .map(String::as_str)
@@ -82,7 +80,7 @@ impl Options {
     fn take(&mut self, word: &str) -> Result<(), String> {
         match word.split_once('=').unwrap_or((word, "")) {
             ("commit", level) => self.level = Some(parse_level(level)?),
-            ("pin", size) => self.pin_bytes = Some(parse_size(size)?),
+            ("pin", size) => self.pin_bytes = Some(parse_pin(size)?),
             ("rpc", size) => self.rpc_bytes = Some(parse_rpc_bytes(size)?),
             ("rpcs_in_flight", count) => {
                 let count = count.parse().ok().filter(|count| (1..=64).contains(count));
@@ -90,13 +88,26 @@ impl Options {
             }
             ("writeback", size) => self.write_back_bytes = Some(parse_write_back(size)?),
             ("transport", name) => self.transport = name.parse()?,
+            // Of what contradicts itself the last counts, as with mount(8).
             ("ro", "") => self.read_only = true,
+            ("rw", "") => self.read_only = false,
             ("dev", "") => self.devices = true,
+            ("nodev", "") => self.devices = false,
             ("suid", "") => self.set_ids = true,
-            // As mount(8) has it: rw, suid, dev, exec, auto, nouser, async.
-            ("defaults", "") => (self.devices, self.set_ids) = (true, true),
+            ("nosuid", "") => self.set_ids = false,
             ("noexec", "") => self.no_exec = true,
+            ("exec", "") => self.no_exec = false,
+            ("defaults", "") => {}
+            // What users may mount, they cannot gain rights by. mount(8) adds who it was.
+            ("user", _) | ("users", "") => (self.devices, self.set_ids, self.no_exec) = (false, false, true),
+            ("owner" | "group", "") => (self.devices, self.set_ids) = (false, false),
             ("allow_other", "") => self.allow_other = true,
+            ("sync" | "dirsync", "") => return Err("say commit=commit: replies leave when all is durable".into()),
+            ("remount", "") => {
+                return Err(
+                    "`mount -i -o remount,...` changes what the kernel keeps (ro, noexec, nodev, nosuid)".into()
+                );
+            }
             _ => return Err("there is no such option; see `forebay mount --help`".into()),
         }
         Ok(())
@@ -123,6 +134,11 @@ pub fn parse_level(text: &str) -> Result<CommitLevel, String> {
         "commit" => Ok(CommitLevel::Commit),
         _ => Err("use memory, data or commit".into()),
     }
+}
+
+fn parse_pin(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes >= 1 << 20 { Ok(bytes) } else { Err("use 1MiB or more".into()) }
 }
 
 fn parse_rpc_bytes(text: &str) -> Result<u32, String> {
@@ -155,12 +171,26 @@ mod tests {
             (Some(64 << 20), Some(1 << 20), Some(4), Some(0))
         );
         assert!(options.read_only && !options.allow_other && options.devices && options.set_ids);
-        assert!(parse("noexec,nosuid,x-systemd.automount").expect("options").no_exec);
+        assert!(parse("noexec,nosuid,flock,user_xattr,x-systemd.automount").expect("options").no_exec);
         for transport in [FuseTransport::Auto, FuseTransport::Device, FuseTransport::Uring] {
             let parsed = parse(&format!("transport={}", transport.name())).expect("a transport");
             assert_eq!(parsed.transport, transport);
         }
         assert_eq!(parse("").expect("none"), Options::default());
+        assert_eq!(parse("ro,dev,suid,noexec,rw,nodev,nosuid,exec").expect("the last count"), Options::default());
+        let safe = parse("defaults,nosuid,nodev").expect("as fstab has it");
+        assert!(!safe.set_ids && !safe.devices);
+        for all in ["ro,defaults", "defaults,ro"] {
+            let read_only = parse(all).expect("as fstab has it");
+            assert!(read_only.read_only && read_only.set_ids && read_only.devices, "{all}");
+        }
+        let safe = parse("nosuid,noexec,defaults").expect("as fstab has it");
+        assert!(!safe.set_ids && safe.no_exec && safe.devices);
+        for by_users in ["users", "user=alice", "defaults,user", "users,defaults"] {
+            let users = parse(by_users).expect("as fstab has it");
+            assert!(!users.set_ids && !users.devices && users.no_exec, "{by_users}");
+        }
+        assert!(!parse("users,exec").expect("exec comes after").no_exec);
     }
 
     #[test]
@@ -171,6 +201,8 @@ mod tests {
             ("rpcs_in_flight=0", "1 to 64"),
             ("writeback=1KiB", "1MiB to 4GiB"),
             ("pin=lots", "not a size"),
+            ("pin=1K", "1MiB or more"),
+            ("noflock", "no such option"),
             ("transport=pigeon", "auto, dev or uring"),
             ("frobnicate", "no such option"),
         ] {

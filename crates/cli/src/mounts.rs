@@ -18,7 +18,7 @@ pub fn run_dir() -> PathBuf {
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) => PathBuf::from(dir).join("forebay"),
-        None => std::env::temp_dir().join("forebay-mounts"),
+        None => std::env::temp_dir().join(format!("forebay-mounts-{}", posix::user_id())),
     }
 }
 
@@ -72,6 +72,19 @@ pub fn waits(is_of: impl Fn(&str) -> bool) -> Vec<Value> {
     waits.collect()
 }
 
+/// The type of what is mounted at `mnt`, if it is no mount of ours.
+pub fn foreign(mnt: &Path) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    foreign_in(&table, &mnt.to_string_lossy(), is_noted)
+}
+
+/// The last of several mounts at one place is the one that is seen.
+fn foreign_in(table: &str, wanted: &str, is_noted: impl Fn(&str) -> bool) -> Option<String> {
+    let seen = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted))?;
+    let kind = seen.split_once(" - ")?.1.split(' ').next()?;
+    our_mounts(seen, is_noted).next().is_none().then(|| kind.to_owned())
+}
+
 /// True if the kernel has a mount at `mnt`, alive or dead.
 pub fn is_mounted(mnt: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -97,8 +110,8 @@ fn is_noted(point: &str) -> bool {
     pid_file(Path::new(point)).exists()
 }
 
-/// Points and sources of mounts of ours. Where mount(2) was called without a helper, their type is `fuse` as that of others:
-/// then those are ours whose process is noted.
+/// Points and sources of mounts of ours. Of type `fuse`, as others may be (so mounts of earlier versions are), those whose
+/// process is noted.
 fn our_mounts(table: &str, is_noted: impl Fn(&str) -> bool) -> impl Iterator<Item = (String, String)> {
     table.lines().filter_map(move |line| {
         let (mount, rest) = line.split_once(" - ")?;
@@ -161,6 +174,18 @@ mod tests {
              38 35 0:5 / /noted rw - fuse /srv/c rw\n39 35 0:6 / /others rw - fuse /srv/c rw\n";
         let ours: Vec<_> = our_mounts(table, |point| point == "/noted").collect();
         assert_eq!(ours, ["/a b", "/noted"].map(|point| (point.to_owned(), "/srv/c".to_owned())));
+    }
+
+    #[test]
+    fn a_mount_of_others_is_told_by_what_lies_on_top() {
+        let ours = "36 35 0:3 / /mnt rw - fuse.forebay /srv/c rw\n";
+        let theirs = "37 36 0:4 / /mnt rw - tmpfs none rw\n";
+        let foreign = |table: &str| foreign_in(table, "/mnt", |_| false);
+        assert_eq!(foreign(ours), None);
+        assert_eq!(foreign(&[ours, theirs].concat()), Some("tmpfs".into()));
+        assert_eq!(foreign(&[theirs, ours].concat()), None);
+        assert_eq!(foreign("38 35 0:5 / /mnt rw - fuse sshfs rw\n"), Some("fuse".into()));
+        assert_eq!(foreign(""), None);
     }
 
     #[test]

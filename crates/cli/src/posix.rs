@@ -126,6 +126,14 @@ pub fn is_root() -> bool {
     user_id() == 0
 }
 
+/// False if this user may not write to what is at `path`; where nothing is, nothing forbids it.
+pub fn may_write(path: &Path) -> bool {
+    let Ok(path) = c_path(path) else { return true };
+    // SAFETY: `path` ends in NUL and lives across the call.
+    let result = check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) });
+    !result.is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+}
+
 /// Permission bits this process takes from what it makes. (umask(2) could only tell by changing them.)
 pub fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -56,6 +56,8 @@ impl Background<'_> {
         let log = open_log(&log_path)?;
         let log_bytes = log.metadata().map_or(0, |meta| meta.len());
         let mut command = this_program();
+        // It holds no file system of its caller's in use; its arguments are absolute.
+        command.current_dir("/");
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child =
             posix::in_own_session(&mut command).spawn().doing(|| format!("cannot start {}", self.called))?;
@@ -71,6 +73,13 @@ impl Background<'_> {
 
 fn open_log(path: &Path) -> CliResult<File> {
     OpenOptions::new().create(true).append(true).open(path).doing(|| format!("cannot open the log {}", path.display()))
+}
+
+/// The last line of the log at `path`, if it is what a process of ours says before it ends with an error.
+pub fn last_words(path: &Path) -> Option<String> {
+    let text = std::fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.lines().next_back()?.strip_prefix("forebay: ").map(str::to_owned)
 }
 
 /// A background process that has been started and has not said yet that it is ready.

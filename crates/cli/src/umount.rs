@@ -1,6 +1,7 @@
 //! `forebay umount MNT`: takes a mount away and waits until everything is durable.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -20,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The same where it is forced.
 const PATIENCE_WHEN_FORCED: Duration = Duration::from_secs(4);
+
+/// How long one that is in use is tried again.
+const BUSY_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What to unmount.
 #[derive(Debug, Args)]
@@ -42,6 +46,10 @@ pub fn run(args: &UmountArgs) -> CliResult {
     if !mounts::is_mounted(&mnt) && mounts::pid_file(&mnt).running().is_none() {
         return Err(CliError::failed(format!("{} is not a mount", mnt.display())));
     }
+    if let Some(kind) = mounts::foreign(&mnt) {
+        let mnt = mnt.display();
+        return Err(CliError::usage(format!("{mnt} is a mount of {kind} and not ours: `umount {mnt}` takes it away")));
+    }
     match (args.force, args.lazy) {
         (true, _) => unmount(&mnt, Unmount::Forcibly),
         (_, true) => unmount(&mnt, Unmount::Lazily),
@@ -63,10 +71,21 @@ pub fn end(mnt: &Path) -> CliResult {
     }
 }
 
+/// Who looks at mounts for a moment (what indexes disks, a shell that completes a path) makes nobody try twice.
+fn try_unmount(mnt: &Path, how: Unmount) -> io::Result<()> {
+    let mut last = Ok(());
+    let is_busy = |result: &io::Result<()>| result.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY));
+    processes::wait_until(BUSY_PATIENCE, || {
+        last = posix::unmount(mnt, how);
+        !is_busy(&last)
+    });
+    last
+}
+
 /// Takes the mount at `mnt` away; not an error if there is none.
 pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
     if mounts::is_mounted(mnt)
-        && let Err(error) = posix::unmount(mnt, how)
+        && let Err(error) = try_unmount(mnt, how)
         // Else its process, which was told first, was faster.
         && mounts::is_mounted(mnt)
     {

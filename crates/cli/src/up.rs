@@ -50,6 +50,12 @@ pub enum Level {
     Commit,
 }
 
+impl Level {
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
 /// What to bring up.
 #[derive(Debug, Args)]
 pub struct UpArgs {
@@ -71,13 +77,13 @@ pub struct UpArgs {
     #[arg(long, value_name = "MNT")]
     pub mount: Option<PathBuf>,
     /// Do not mount
-    #[arg(long, conflicts_with = "mount")]
+    #[arg(long, conflicts_with_all = ["mount", "commit"])]
     pub no_mount: bool,
     /// Listen at this TCP address and the ports behind it, instead of Unix sockets (first use only)
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<Address>,
-    /// When replies of the mount may leave
-    #[arg(long, value_name = "LEVEL")]
+    /// When replies of the mount may leave: memory (treated as data so far), data, commit [default: as last time, else data]
+    #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
     pub commit: Option<Level>,
     /// A process per target (first use only)
     #[arg(long)]
@@ -100,8 +106,14 @@ pub fn run(args: &UpArgs) -> CliResult {
     let mut cluster = open(args)?;
     let _lock = Lock::take(&cluster)?;
     stop_stopped(&cluster)?;
+    refuse_other_level(args, &cluster)?;
+    let described = cluster.description.clone();
     metrics.iter().try_for_each(|wanted| wanted.set(&mut cluster))?;
     start_servers(&cluster, args.disks)?;
+    if cluster.description != described {
+        // Remembered only once it worked: else every later start would fail as this one did.
+        cluster.save()?;
+    }
     let said = match &metrics::of_cluster::urls(&cluster)[..] {
         [] => String::new(),
         urls => format!("; metrics at {}", urls.join(", ")),
@@ -207,7 +219,7 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
         cluster: uuid.to_string(),
         separate: args.separate,
         mount: None,
-        commit: args.commit.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned()),
+        commit: args.commit.map(Level::name),
         metrics: None,
         metrics_public: false,
         targets: ids.iter().zip(listen).map(entry).collect(),
@@ -409,15 +421,30 @@ fn called(name: &str, targets: &[cluster::Target]) -> String {
     if targets.len() == 1 { format!("the server of {name}") } else { "the servers' process".into() }
 }
 
+/// A mount keeps the level that it began with.
+fn refuse_other_level(args: &UpArgs, cluster: &Cluster) -> CliResult {
+    let Some(asked) = args.commit.map(Level::name) else { return Ok(()) };
+    let was = cluster.description.commit.clone().unwrap_or_else(|| Level::Data.name());
+    let running = |mnt: &PathBuf| mounts::pid_file(mnt).running().is_some() && mounts::is_mounted(mnt);
+    match cluster.description.mount.as_ref().filter(|mnt| asked != was && running(mnt)) {
+        None => Ok(()),
+        Some(mnt) => {
+            let mnt = mnt.display();
+            Err(CliError::failed(format!(
+                "--commit {asked}: {mnt} is mounted with {was}, and keeps it: `forebay umount {mnt}` first"
+            )))
+        }
+    }
+}
+
 /// Where to mount, remembered for the next `up`.
 fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
     let given = args.mount.clone().or_else(|| cluster.description.mount.clone());
     let mnt = given.unwrap_or_else(|| cluster.dir.join("mnt"));
     let mnt = mount::prepare_point(&mnt)?;
-    let commit = args.commit.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned());
     let wanted = Description {
         mount: Some(mnt.clone()),
-        commit: commit.or_else(|| cluster.description.commit.clone()),
+        commit: args.commit.map(Level::name).or_else(|| cluster.description.commit.clone()),
         ..cluster.description.clone()
     };
     if wanted != cluster.description {

@@ -54,6 +54,8 @@ fn up_serves_all_targets_and_leaves_them_alone_the_second_time() {
     for target in status["targets"].as_array().expect("targets") {
         assert_eq!(target["state"], "serving", "{target}");
         assert!(target["last_committed"].is_u64() && target["dir"].as_str().is_some(), "{target}");
+        let cwd = std::fs::read_link(format!("/proc/{}/cwd", target["pid"])).expect("it runs");
+        assert_eq!(cwd, std::path::Path::new("/"), "it would hold a file system of its caller's in use");
     }
     assert!(status["clients"].is_array());
     assert!(up.again(&[]).status.success());
@@ -106,10 +108,46 @@ fn down_stops_cleanly_and_what_was_up_comes_up_again() {
     let scratch = Scratch::new("down");
     let up = Up::new(&scratch, &[]);
     assert!(forebay().args(["down", scratch.path()]).status().expect("it runs").success());
-    assert_eq!(forebay().args(["status", scratch.path()]).output().expect("it runs").status.code(), Some(1));
+    let down = forebay().args(["status", scratch.path(), "--json"]).output().expect("it runs");
+    let status: Value = serde_json::from_slice(&down.stdout).expect("JSON, also of one that is down");
+    assert!(down.status.code() == Some(1) && status["clients"].is_null(), "nobody could tell of clients: {status}");
+    let why = status["targets"][0]["error"].as_str().unwrap_or_default();
+    assert!(why.contains("does not run") && why.contains("log/servers.log"), "{why}");
     assert!(up.again(&[]).status.success());
     assert_eq!(up.status()["targets"][0]["store"]["clean_stop"], true);
     assert!(forebay().args(["sync", scratch.path()]).status().expect("it runs").success());
+}
+
+#[test]
+fn an_address_for_metrics_that_cannot_be_had_is_not_remembered() {
+    let scratch = Scratch::new("address");
+    let up = Up::new(&scratch, &[]);
+    assert!(forebay().args(["down", scratch.path()]).status().expect("it runs").success());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let refused = up.again(&["--metrics", &address]);
+    assert!(!refused.status.success() && words(&refused).contains(&address), "{}", words(&refused));
+    assert!(up.again(&[]).status.success());
+}
+
+#[test]
+fn a_target_that_does_not_start_is_told_of_with_the_reason() {
+    let scratch = Scratch::new("reason");
+    let up = Up::new(&scratch, &["--separate"]);
+    assert!(forebay().args(["down", scratch.path()]).status().expect("it runs").success());
+    let journal = format!("{}/OST0001/journal", scratch.path());
+    std::fs::rename(&journal, format!("{journal}.away")).expect("moved");
+    assert!(!up.again(&[]).status.success());
+    let output = forebay().args(["status", scratch.path()]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("OST0001: its process does not run, and said at its end:"), "{said}");
+    assert!(said.contains("bring it back") && said.contains("log/OST0001.log"), "{said}");
+    assert!(forebay().args(["down", scratch.path()]).status().expect("it runs").success());
+    let output = forebay().args(["fsck", scratch.path()]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code() == Some(4) && said.contains("not all could be compared"), "{said}");
+    std::fs::rename(format!("{journal}.away"), &journal).expect("moved back");
+    assert!(up.again(&[]).status.success());
 }
 
 #[test]
@@ -136,6 +174,9 @@ fn what_cannot_be_is_refused_with_words() {
         (&["down", &empty], 1, "forebay up"),
         (&["status", "/no/such/dir"], 1, "not a directory"),
         (&["umount", &empty], 1, "is not a mount"),
+        (&["umount", "/proc"], 2, "not ours"),
+        (&["umount", "--lazy", "/proc"], 2, "mount of proc"),
+        (&["up", &empty, "--no-mount", "--commit", "data"], 2, "--no-mount"),
         (&["mount", &empty, &empty, "-o", "frobnicate"], 2, "no such option"),
         (&["getstripe", &empty], 1, "not on a Forebay mount"),
         (&["setstripe", "-S", "1000", &empty], 2, "64 KiB"),

@@ -259,6 +259,8 @@ fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
     let Some(mounts) = Mounts::new("killed") else { return };
     let file = mounts.first.join("file");
     fs::write(&file, vec![7; 3 << 20]).expect("written");
+    // What this mount knows nobody waits for: one that the other made, in a directory that both use.
+    fs::write(mounts.second.join("unseen"), "x").expect("written");
     // Each tells that it runs, and waits for a line: to start in the mount takes servers, too, and a shell catches SIGINT.
     let script = |words: &&str| {
         let mut shell = Command::new("sh");
@@ -280,7 +282,7 @@ fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
         "echo more > other",
         "exec cat file",
         "exec dd if=/dev/zero of=file bs=1M count=2 conv=notrunc",
-        "exec stat file",
+        "exec stat unseen",
         "exec mkdir dir",
         "exec ls -l",
         "exec ln file linked",
@@ -380,6 +382,30 @@ fn layouts_that_change_nothing_or_cannot_be_are_not_taken_in_silence() {
     let up = forebay().arg("up").arg(dir.join("c")).output().expect("it runs");
     let said = String::from_utf8_lossy(&up.stderr).into_owned();
     assert!(up.status.code() == Some(1) && said.contains("is on the mount at"), "{said}");
+}
+
+#[test]
+fn a_mount_says_whose_it_is_and_keeps_the_level_it_began_with() {
+    let scratch = common::Scratch::new("level");
+    if !can_mount() {
+        return;
+    }
+    let (dir, mnt) = (format!("{}/c", scratch.path()), format!("{}/m", scratch.path()));
+    let sizes = ["--osts", "1", "--ost-size", "128MiB", "--mdt-size", "128MiB", "--mount", &mnt];
+    let up = |level: &str| {
+        let output = forebay().args(["up", &dir, "--commit", level]).args(sizes).output().expect("it runs");
+        (output.status.success(), common::words(&output))
+    };
+    assert_eq!(up("commit"), (true, String::new()));
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the kernel's table");
+    let line = table.lines().find(|line| line.contains(&format!(" {mnt} "))).expect("it is mounted");
+    assert!(line.contains(" - fuse.forebay "), "{line}");
+    assert!(up("commit").0, "as it is");
+    let (done, said) = up("data");
+    assert!(!done && said.contains("is mounted with commit") && said.contains("forebay umount"), "{said}");
+    run(forebay().args(["umount", &mnt]));
+    assert!(up("data").0);
+    run(forebay().args(["down", &dir]));
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub fn check_cluster(reports: &[Report], options: ClusterOptions) -> Report {
     } else {
         report.incomplete = !osts.is_empty();
     }
+    // Nobody knows which objects an OST has of which a part could not be read.
+    report.incomplete |= !whole(TargetKind::Ost);
     report.take(findings);
     report
 }
@@ -173,6 +175,15 @@ mod tests {
         assert_eq!(report.count_of(Kind::StrayObject), 1);
         let report = check(&[mdt(), ost(0, &[])], false);
         assert_eq!(report.count_of(Kind::UnknownOst), 1);
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_not_called_compared() {
+        let mut unread = ost(1, &[]);
+        unread.incomplete = true;
+        let report = check(&[mdt(), ost(0, &[]), unread], false);
+        assert!(report.incomplete && report.to_text(Severity::Error).contains("not all could be compared"));
+        assert!(!check(&[mdt(), ost(0, &[]), ost(1, &[])], false).incomplete);
     }
 
     #[test]

@@ -190,7 +190,8 @@ impl Report {
             _ => format!("{errors} errors, {warnings} warnings"),
         };
         if self.identity.is_none() {
-            return verdict;
+            let incomplete = "; not all could be compared, as not all of every target could be read";
+            return if self.incomplete { format!("{verdict}{incomplete}") } else { verdict };
         }
         let incomplete = if self.incomplete { "; part of the table could not be read" } else { "" };
         format!("{verdict}; {looked}{incomplete}")

@@ -2,8 +2,8 @@
 //!
 //! The client's shard reads requests from the kernel itself (`kernel`); each becomes a task, which answers the kernel.
 //!
-//! Invariant: nothing is cached. Attributes and entries live 0 s in the kernel, data goes past its page cache
-//! (FOPEN_DIRECT_IO): leases come later. Only a shared mapping has pages of its own.
+//! Invariant: the kernel keeps names and attributes only as long as they are leased to the client, and is told when they are
+//! not any more. Data goes past its page cache (FOPEN_DIRECT_IO). Only a shared mapping has pages of its own.
 //! Invariant: inode numbers are fids ([`forebay_proto::Fid::low`]), so FORGET has nothing to forget.
 //! Not here: ioctl.
 
@@ -22,6 +22,7 @@ pub mod limits;
 mod locks;
 mod mount;
 mod names;
+mod point;
 mod server;
 mod signals;
 mod transport;

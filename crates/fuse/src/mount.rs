@@ -4,9 +4,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // mount(2) and umount(2) block: each has a thread
 
 use std::{
-    ffi::CString,
     io,
-    os::fd::{AsFd, OwnedFd},
     rc::{Rc, Weak},
     sync::{
         Arc,
@@ -23,13 +21,13 @@ use forebay_env::{
     sync::{oneshot, watch},
 };
 use forebay_proto::Errno;
-use fuser::{Session, SessionUnmounter};
 
 use crate::{
     FuseOptions, FuseTransport,
     floor::Floor,
     kernel::{self, Device, Filesystem, Notifier},
     limits,
+    point::{self, Unmounter, umount},
     server::Server,
     transport::{Greeting, NO_URING, Transport},
 };
@@ -37,7 +35,7 @@ use crate::{
 /// A mounted file system. If it is dropped, the mount is taken away, lazily if programs still use it.
 pub struct Mounted {
     point: String,
-    unmounter: Option<SessionUnmounter>,
+    unmounter: Option<Unmounter>,
     ended: watch::Receiver<bool>,
     requests: Weak<Device>,
     transport: FuseTransport,
@@ -75,15 +73,15 @@ async fn mount_with<F: Filesystem + 'static>(
     let (ready, started) = oneshot::channel();
     let (served, over) = oneshot::channel::<()>();
     let (end, ended) = watch::channel(false);
-    let (path, config) = (point.to_owned(), options.to_fuser());
+    let (path, wanted) = (point.to_owned(), options.clone());
     let hold = move || {
-        match Session::new(greeting, &path, &config).and_then(begin) {
+        match point::mount(greeting, &path, &wanted) {
             Err(error) => drop(ready.send(Err(error))),
-            Ok((session, descriptor, unmounter)) => {
+            Ok((held, descriptor, unmounter)) => {
                 drop(ready.send(Ok((descriptor, unmounter))));
                 // Until the shard serves no more; an error means that it has ended. The mount ends with the session.
                 drop(over.blocking_recv());
-                drop(session);
+                held.end(&path);
                 clear_dead(&path);
             }
         }
@@ -136,14 +134,6 @@ fn ring(transport: FuseTransport) -> io::Result<Option<Rc<FuseRing>>> {
         Err(error) if needed => Err(io::Error::other(format!("{NO_URING} ({error})"))),
         Err(_) => Ok(None),
     }
-}
-
-type Begun = (Session<Greeting>, OwnedFd, SessionUnmounter);
-
-fn begin(mut session: Session<Greeting>) -> io::Result<Begun> {
-    let descriptor = session.as_fd().try_clone_to_owned()?;
-    let unmounter = session.unmount_callable();
-    Ok((session, descriptor, unmounter))
 }
 
 impl Mounted {
@@ -217,9 +207,9 @@ enum End {
 }
 
 /// `unmounter`: of the first attempt; it forgets the mount also where it fails.
-fn take_away(point: &str, unmounter: Option<SessionUnmounter>, lazily: bool) -> io::Result<End> {
+fn take_away(point: &str, unmounter: Option<Unmounter>, lazily: bool) -> io::Result<End> {
     let first = match unmounter {
-        Some(mut unmounter) => unmounter.unmount(),
+        Some(unmounter) => unmounter.unmount(point),
         None => umount(point, 0),
     };
     match first {
@@ -230,15 +220,6 @@ fn take_away(point: &str, unmounter: Option<SessionUnmounter>, lazily: bool) -> 
         // Somebody else was faster, and perhaps as lazy.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(if lazily { End::Hidden } else { End::Ends }),
         Err(error) => Err(error),
-    }
-}
-
-fn umount(point: &str, flags: libc::c_int) -> io::Result<()> {
-    let point = CString::new(point)?;
-    // SAFETY: `point` is a C string that outlives the call.
-    match unsafe { libc::umount2(point.as_ptr(), flags) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

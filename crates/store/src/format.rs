@@ -234,8 +234,8 @@ pub(crate) async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> S
         EnvErrorKind::NotFound => {
             let words = format!(
                 "the journal of {} is not at {path}. If its device is away, bring it back (or name its place in \
-                 {dir}/journal.path). Only if it is lost for good: `forebay fsck --repair {dir}` makes a new one from \
-                 what the data holds, and lists what may be missing",
+                 {dir}/journal.path). Only if it is lost for good: `forebay fsck --repair {dir}` (with the MDT's \
+                 directory, where that is not beside it) makes a new one from what the data holds, and lists what may be missing",
                 identity.target
             );
             StoreError::new(StoreErrorKind::Foreign, words)

@@ -50,7 +50,7 @@ pub struct GetstripeArgs {
     /// As it is (this is how it is shown anyway)
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// As YAML (what is shown is)
+    /// Print YAML: a list, a line per file
     #[arg(short = 'y', long)]
     yaml: bool,
     /// Print JSON, a line per file
@@ -94,9 +94,10 @@ fn show_entries(dir: &Path, args: &GetstripeArgs) -> CliResult {
 
 fn show(path: &Path, args: &GetstripeArgs) -> CliResult {
     let mut layout = layout_of(path)?;
-    if args.json {
+    if args.json || args.yaml {
         layout["path"] = path.display().to_string().into();
-        println!("{layout}");
+        // JSON is YAML.
+        println!("{}{layout}", if args.yaml { "- " } else { "" });
         return Ok(());
     }
     if let Some(end) = args.component_end {

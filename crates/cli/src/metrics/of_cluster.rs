@@ -51,7 +51,7 @@ impl Wanted {
         }
     }
 
-    /// Remembers it. Errors: servers run, and only their start would change it.
+    /// Sets it in the description, which is not saved. Errors: servers run, and only their start would change it.
     pub fn set(&self, cluster: &mut Cluster) -> CliResult {
         let description = &mut cluster.description;
         if (&self.metrics, self.public) == (&description.metrics, description.metrics_public) {
@@ -66,7 +66,7 @@ impl Wanted {
             )));
         }
         (cluster.description.metrics, cluster.description.metrics_public) = (self.metrics.clone(), self.public);
-        cluster.save()
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ mod sizes;
 use std::path::Path;
 
 use clap::Args;
-use forebay_env::{Env, real};
+use forebay_env::{Address, Env, real};
 use forebay_proto::Transno;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::{
     cluster::{Cluster, ClusterArg},
     error::{CliError, CliResult},
     metrics, mounts,
-    processes::PidFile,
+    processes::{self, PidFile},
     units::{show_bytes, show_count},
     up::server_processes,
 };
@@ -82,7 +82,7 @@ pub async fn gather(env: &Env, cluster: &ClusterArg) -> CliResult<Value> {
     };
     Ok(json!({
         "cluster": map.cluster.to_string(), "epoch": map.epoch, "metrics": metrics,
-        "targets": targets, "clients": clients.unwrap_or_else(|| json!([])), "waiting_mounts": waiting_mounts(cluster),
+        "targets": targets, "clients": clients, "waiting_mounts": waiting_mounts(cluster),
     }))
 }
 
@@ -93,8 +93,8 @@ fn waiting_mounts(cluster: &ClusterArg) -> Vec<Value> {
             mounts::waits(|source| Path::new(source).canonicalize().is_ok_and(|source| source == cluster.dir))
         }
         ClusterArg::Addresses(addresses) => {
-            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-            mounts::waits(|source| source == addresses.join(","))
+            let parse = |source: &str| source.split(',').map(str::parse).collect::<Result<Vec<Address>, _>>();
+            mounts::waits(|source| parse(source).is_ok_and(|source| source == *addresses))
         }
     }
 }
@@ -103,15 +103,23 @@ fn waiting_mounts(cluster: &ClusterArg) -> Vec<Value> {
 fn add_place(target: &mut Value, cluster: &Cluster) {
     let name = target["name"].as_str().unwrap_or_default().to_owned();
     let described = cluster.targets().into_iter().find(|described| described.id.to_string() == name);
-    let process = server_processes(cluster)
+    let served_by = server_processes(cluster)
         .into_iter()
         .find(|(_, targets)| targets.iter().any(|target| target.id.to_string() == name))
-        .and_then(|(process, _)| PidFile::of(&cluster.run_dir(), &process).running());
+        .map(|(process, _)| process);
+    let process = served_by.as_ref().and_then(|process| PidFile::of(&cluster.run_dir(), process).running());
     if target["dir"].is_null() {
         target["dir"] = json!(described.map(|described| described.dir.display().to_string()));
     }
     if target["pid"].is_null() {
         target["pid"] = json!(process);
+    }
+    // That nobody answers is no news then.
+    if let (Some(served_by), None, "down") = (served_by, process, target["state"].as_str().unwrap_or_default()) {
+        let log = cluster.log_dir().join(format!("{served_by}.log"));
+        let words = processes::last_words(&log);
+        let said = words.map_or_else(String::new, |words| format!(", and said at its end: {words}"));
+        target["error"] = json!(format!("its process does not run{said} ({})", log.display()));
     }
 }
 
@@ -125,9 +133,7 @@ fn table(report: &Value, devices: bool) -> String {
     rows.extend(targets(report).map(row));
     let mut lines = vec![format!("cluster {}", report["cluster"].as_str().unwrap_or_default()), String::new()];
     lines.extend(align(&rows));
-    // Of one whose process does not run, there is no more to say.
-    let puzzling = targets(report).filter(|t| t["state"] != "down" || t["dir"].is_null() || !t["pid"].is_null());
-    lines.extend(puzzling.filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?))));
+    lines.extend(targets(report).filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?))));
     lines.extend(targets(report).filter_map(|t| t["reason"].as_str().map(str::to_owned)));
     lines.extend(targets(report).filter_map(recovery));
     lines.extend(targets(report).filter_map(bad_places));
@@ -139,6 +145,7 @@ fn table(report: &Value, devices: bool) -> String {
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
     lines.push(String::new());
     lines.push(match clients.len() {
+        _ if report["clients"].is_null() => "clients: not known, as MDT0000 does not answer".into(),
         1 => "1 client".into(),
         many => format!("{many} clients"),
     });
@@ -329,6 +336,7 @@ mod tests {
             "OST0002 waits for 1 of 2 clients, 1.5 s at most",
             "1, 1 away",
             "writes failed in 3 places",
+            "OST0000: no answer",
             "mount /mnt: 3 requests wait, the first for 12 s: for OST0000, which does not answer",
             "MDT0001: the data in /b/data is being brought up to date: 43 %",
             "no second copy of its journal (/b/journal: EIO)",
