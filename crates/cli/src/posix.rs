@@ -102,11 +102,13 @@ fn parse_stat_ticks(stat: &str) -> Option<u64> {
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
-/// When process `pid` started (in the kernel's ticks since boot); `None` if it does not run (any more; a zombie does not).
+/// When process `pid` started (in the kernel's ticks since boot); `None` if it does not run (any more). One whose first thread is
+/// a zombie runs while it has others: they hold its files, and its locks of them.
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    if fields.first() == Some(&"Z") { None } else { fields.get(19)?.parse().ok() }
+    let has_others = || std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1);
+    if fields.first() == Some(&"Z") && !has_others() { None } else { fields.get(19)?.parse().ok() }
 }
 
 /// The parent of process `pid`; `None` if there is no such process.
