@@ -111,6 +111,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
     if fields.first() == Some(&"Z") && !has_others() { None } else { fields.get(19)?.parse().ok() }
 }
 
+/// Process `pid` was killed, or has ended, and is not gone yet.
+pub fn is_ending(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
 /// The parent of process `pid`; `None` if there is no such process.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -21,7 +21,7 @@ use crate::{
     down,
     error::{CliError, CliResult, Doing},
     format::{self, format_target},
-    metrics, mount, mounts,
+    metrics, mount, mounts, posix,
     processes::{self, Background, PidFile, Starting},
     progress::{self, Counts},
     serve::{self, DisksArgs},
@@ -359,6 +359,9 @@ fn stop_stopped(cluster: &Cluster) -> CliResult {
         if targets.iter().any(|target| is_silent(target.id)) {
             // It may be dying: one that was killed a moment ago is not gone yet, and would pass for running.
             processes::wait_until(DYING, || pid_file.running().is_none());
+            // Its threads may be waiting for a slow device to take what they had begun.
+            let ends = || pid_file.running().is_none_or(|pid| !posix::is_ending(pid));
+            processes::wait_until(down::PATIENCE, ends);
             continue;
         }
         let stopped: Vec<String> = targets.iter().filter_map(|target| reason(target.id)).collect();
