@@ -42,7 +42,7 @@ errnos! {
     ENOMEM = 12;
     /// Permission denied.
     EACCES = 13;
-    /// Too much for one step: ask for parts.
+    /// Too long: a value, or more than one step takes (then ask for parts).
     E2BIG = 7;
     /// Busy.
     EBUSY = 16;

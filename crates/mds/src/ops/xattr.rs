@@ -25,8 +25,6 @@ use crate::{
 pub const CREATE: u32 = 1;
 /// `XATTR_REPLACE` of setxattr(2).
 pub const REPLACE: u32 = 2;
-/// Argument list too long: what Linux answers to a value beyond the limit.
-const E2BIG: Errno = Errno(7);
 /// The layout as text: what it says is the client's business (`client::layouts`).
 const LAYOUT: &[u8] = b"user.forebay.layout";
 const VERSION: u8 = 1;
@@ -100,7 +98,7 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
     if request.value.len() > limits::XATTR_BYTES {
-        return Err(E2BIG.into());
+        return Err(Errno::E2BIG.into());
     }
     tx.need_room()?;
     let mut list = read(tx, request.fid, &inode)?;
@@ -323,7 +321,7 @@ mod tests {
             assert_eq!(value(&mut world, fid, "user.x"), Ok(request.value));
         }
         assert_eq!(world.count(keys::XATTR), 1);
-        assert_eq!(world.errno(|tx| set(tx, &put(fid, "user.x", 65_537, 0))), E2BIG);
+        assert_eq!(world.errno(|tx| set(tx, &put(fid, "user.x", 65_537, 0))), Errno::E2BIG);
     }
 
     #[test]
