@@ -7,7 +7,7 @@ mod common;
 /// other people's test suites |none| | no failure
 #[test]
 fn a_mount_passes_the_test_suites_of_others() {
-    let suites = ["suites", "--quick", "--only", "pjdfstest,fsx,fsx-two,fsx-mmap", "--operations", "3000"];
+    let suites = ["suites", "--quick", "--only", "pjdfstest,fsx,fsx-two,fsx-mmap,fsx-two-mmap", "--operations", "3000"];
     // A short path: sockets are made in it, whose names have at most 107 bytes.
     common::run(&suites, std::env::temp_dir(), "forebay-suites");
 }

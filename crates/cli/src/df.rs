@@ -1,4 +1,4 @@
-//! `forebay df CLUSTER|MNT`: space and files of every target, as `lfs df` shows it.
+//! `forebay df [CLUSTER|MNT]`: space and files of every target, as `lfs df` shows it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     bench::align,
     cluster::ClusterArg,
     error::{CliError, CliResult},
-    pool,
+    mounts, pool,
     status::{gather, refuse_silence, space},
     units::{show_bytes, show_count},
 };
@@ -34,14 +34,31 @@ pub struct DfArgs {
     /// Show the flags
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    /// The DIR of `forebay up`, a mount, or HOST:PORT[,HOST:PORT] of the MGS
+    /// The DIR of `forebay up`, a mount, or HOST:PORT[,HOST:PORT] of the MGS; without it, all mounts of this machine
     #[arg(value_name = "CLUSTER")]
-    pub cluster: String,
+    pub cluster: Option<String>,
 }
 
 /// Prints it.
 pub fn run(args: &DfArgs) -> CliResult {
-    let cluster = ClusterArg::parse(&args.cluster)?;
+    if let Some(cluster) = &args.cluster {
+        return show(args, cluster);
+    }
+    let mounts = mounts::all();
+    if mounts.is_empty() {
+        let words = "nothing is mounted here: `forebay df CLUSTER`, the DIR of `forebay up` or HOST:PORT";
+        return Err(CliError::failed(words));
+    }
+    // One that cannot be told of hides no other.
+    let mut all = Ok(());
+    for mount in &mounts {
+        all = all.and(show(args, mount));
+    }
+    all
+}
+
+fn show(args: &DfArgs, place: &str) -> CliResult {
+    let cluster = ClusterArg::parse(place)?;
     let members = args.pool.as_ref().map(|name| members(&cluster, name)).transpose()?;
     let report = real::run(|env| async move { gather(&env, &cluster).await })?;
     let targets = report["targets"].as_array().map_or(&[][..], Vec::as_slice);
@@ -54,7 +71,7 @@ pub fn run(args: &DfArgs) -> CliResult {
         return Ok(());
     }
     let table = if args.inodes { files_table } else { table };
-    align(&table(&spaces, Path::new(&args.cluster))).iter().for_each(|line| println!("{line}"));
+    align(&table(&spaces, Path::new(place))).iter().for_each(|line| println!("{line}"));
     refuse_silence(&report)
 }
 

@@ -99,6 +99,12 @@ pub fn of_cluster(dir: &Path) -> Vec<PathBuf> {
     our_mounts(&table, is_noted).filter(|(_, source)| is_of(source)).map(|(point, _)| point.into()).collect()
 }
 
+/// Where there are mounts of ours on this machine.
+pub fn all() -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    our_mounts(&table, is_noted).map(|(point, _)| point).collect()
+}
+
 /// The mount of ours that `path` lies on, if it does: its point, and what it was mounted from. Asks no server.
 pub fn holding(path: &Path) -> Option<(String, String)> {
     let path = std::path::absolute(path).ok()?;

@@ -341,6 +341,12 @@ pub fn matches_pattern(pattern: &CStr, name: &CStr) -> bool {
     unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), 0) == 0 }
 }
 
+/// [`matches_pattern`] with letters of any case.
+pub fn matches_pattern_of_any_case(pattern: &CStr, name: &CStr) -> bool {
+    // SAFETY: both end in NUL.
+    unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), libc::FNM_CASEFOLD) == 0 }
+}
+
 /// Sets access and modification time of an open file, in nanoseconds since 1970.
 pub fn set_times_of(file: &File, atime_ns: i128, mtime_ns: i128) -> io::Result<()> {
     let times = [timespec(atime_ns), timespec(mtime_ns)];

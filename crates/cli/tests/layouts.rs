@@ -94,6 +94,23 @@ fn composite_layouts_hold_data_through_restarts() {
     let found =
         told(forebay().arg("find").arg(&mounts.first).args(["-type", "f", "-layout", "composite", "-ost", "0,1"]));
     assert_eq!(found.trim(), file.display().to_string());
+    let copy = mounts.first.join("copy");
+    run(forebay().arg("setstripe").arg("--copy").arg(&file).arg(&copy));
+    fs::write(&copy, pattern(2 * MIB)).expect("written");
+    let shape = ["--component-count", "-c", "-S"];
+    assert_eq!(get(&shape, &copy), get(&shape, &file));
+    assert_eq!((get(&["-I"], &copy), get(&["-c", "-I=1"], &copy)), ("1 2".into(), "1".into()));
+    assert!(get(&["-F"], &copy) != get(&["-F"], &file) && get(&["-F"], &copy).starts_with('['));
+    assert_eq!((get(&["-O", "7"], &copy), get(&["-c", "-O", "0,1"], &copy)), (String::new(), "2".into()));
+    run(forebay().arg("migrate").args(["-c", "1"]).arg(&copy));
+    run(forebay().arg("migrate").arg("--copy").arg(&file).arg(&copy));
+    assert_eq!(get(&shape, &copy), get(&shape, &file));
+    assert!(fs::read(mounts.second.join("copy")).expect("read") == pattern(2 * MIB));
+    let found = told(forebay().arg("find").arg(&mounts.second).args(["-component-end", "1M", "-newer"]).arg(&file));
+    assert_eq!(found.trim(), mounts.second.join("copy").display().to_string());
+    // Mounts of others may be among them, of servers that are down.
+    let all = String::from_utf8(forebay().arg("df").output().expect("it runs").stdout).expect("text");
+    assert!([&mounts.first, &mounts.second].iter().all(|mount| all.contains(&mount.display().to_string())), "{all}");
 }
 
 /// setstripe NEWFILE; called as lfs; refused where it has data; migrate, while another has it open, and with a writer

@@ -48,6 +48,11 @@ pub fn two_mounts(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     seeds(cluster, plan, "fsx-two", 10, 0, true)
 }
 
+/// Two mounts in turns, with mappings beside reads and writes.
+pub fn two_mapped(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
+    seeds(cluster, plan, "fsx-two-mmap", 10, 10, true)
+}
+
 /// One mount, with mappings beside reads and writes.
 pub fn mapped(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     seeds(cluster, plan, "fsx-mmap", 1, 10, false)

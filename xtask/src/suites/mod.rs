@@ -63,12 +63,13 @@ impl Plan {
 pub fn run(args: &[String]) -> Outcome {
     let plan = Plan::parse(args)?;
     type Suite = fn(&Cluster<'_>, &Plan) -> Outcome<String>;
-    let all: [(&str, Suite); 5] = [
+    let all: [(&str, Suite); 6] = [
         ("pjdfstest", pjdfstest::run),
         ("programs", programs::run),
         ("fsx", fsx::one_mount),
         ("fsx-two", fsx::two_mounts),
         ("fsx-mmap", fsx::mapped),
+        ("fsx-two-mmap", fsx::two_mapped),
     ];
     if let Some(unknown) = plan.only.iter().find(|only| !all.iter().any(|(name, _)| name == only)) {
         return Err(format!("there is no suite {unknown}"));

@@ -26,10 +26,11 @@ use crate::{
 
 /// What `--help` says.
 const HELP: &str = "\
-Tests: -name PATTERN  -type f|d|l|p|s|b|c  -size [+-]SIZE  -mtime|-atime|-ctime [+-]DAYS (or 5s, 10m, 2h)
-       -user|-uid USER  -group|-gid GROUP  -maxdepth N
+Tests: -name|-iname PATTERN  -type f|d|l|p|s|b|c[,...]  -size|-blocks [+-]SIZE  -empty  -links [+-]N
+       -mtime|-atime|-ctime [+-]DAYS (or 5s, 10m, 2h)  -newer FILE, -newerXY FILE (X, Y: a, c, m; Y = t: a time, @SECONDS)
+       -user|-uid USER  -group|-gid GROUP  -perm [-/]MODE  -mindepth N  -maxdepth N
        -stripe-count|-c [+-]N  -stripe-size|-S [+-]SIZE  -stripe-index|-i OST[,OST]  -ost|-O OST[,OST]  -pool POOL
-       -component-count [+-]N  -layout|-L raid0|composite
+       -component-count [+-]N  -component-start|-component-end [+-]SIZE (eof: no end)  -layout|-L raid0|composite
 Actions: -print  -print0|-0
 A ! before a test turns it round.";
 
@@ -75,7 +76,7 @@ struct Compared {
 impl Compared {
     fn holds(self, number: u64) -> bool {
         match self.how {
-            Ordering::Equal => number <= self.value && number + self.unit > self.value,
+            Ordering::Equal => number <= self.value && self.value - number < self.unit,
             how => number.cmp(&self.value) == how,
         }
     }
@@ -84,8 +85,19 @@ impl Compared {
 #[derive(Clone, Debug, PartialEq)]
 enum Test {
     Name(CString),
-    Type(char),
+    /// Whatever its letters' case.
+    AnyCase(CString),
+    /// One of these.
+    Type(String),
     Size(Compared),
+    /// What it takes on the OSTs.
+    Blocks(Compared),
+    Empty,
+    Links(Compared),
+    /// Exactly these bits (`N`), all of them (`-N`), or one of them (`/N`).
+    Mode(Bits, u32),
+    /// Which time is later than this, in nanoseconds since 1970.
+    Newer(char, i128),
     /// Which time, age in its unit, seconds of the unit.
     Age(char, Compared, u64),
     Uid(u32),
@@ -96,7 +108,17 @@ enum Test {
     Ost(BTreeSet<u64>),
     Pool(String),
     ComponentCount(Compared),
+    ComponentStart(Compared),
+    ComponentEnd(Compared),
     Composite(bool),
+}
+
+/// How many of the bits of `-perm` a file has to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bits {
+    Exactly,
+    All,
+    Any,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +126,7 @@ struct Query {
     dirs: Vec<PathBuf>,
     /// With whether they are turned round.
     tests: Vec<(bool, Test)>,
+    min_depth: u64,
     max_depth: Option<u64>,
     ends_with_nul: bool,
 }
@@ -140,12 +163,14 @@ impl Query {
                     CliError::usage(format!("{text} needs a value; `forebay find --help` lists the tests"))
                 })
             };
-            if matches!(name, "maxdepth" | "D") {
-                query.max_depth = Some(whole(value()?, text)?);
-                continue;
+            match name {
+                "maxdepth" | "D" => query.max_depth = Some(whole(value()?, text)?),
+                "mindepth" => query.min_depth = whole(value()?, text)?,
+                _ => {
+                    let test = Test::parse(name, text, &mut value)?;
+                    query.tests.push((std::mem::take(&mut negated), test));
+                }
             }
-            let test = Test::parse(name, text, &mut value)?;
-            query.tests.push((std::mem::take(&mut negated), test));
         }
         Ok(query)
     }
@@ -158,15 +183,20 @@ impl Query {
 impl Test {
     fn parse<'a>(name: &str, flag: &str, value: &mut impl FnMut() -> CliResult<&'a str>) -> CliResult<Self> {
         Ok(match name {
-            "name" | "n" => {
-                let pattern = CString::new(value()?).map_err(|_| CliError::usage("-name: a name has no zero byte"))?;
-                Self::Name(pattern)
+            "name" | "n" => Self::Name(pattern(value()?, flag)?),
+            "iname" => Self::AnyCase(pattern(value()?, flag)?),
+            "type" | "t" => {
+                let kinds: Vec<&str> = value()?.split(',').collect();
+                if !kinds.iter().all(|kind| kind.len() == 1 && "fdlpsbc".contains(kind)) {
+                    return Err(CliError::usage("-type: use f, d, l, p, s, b or c, or several: f,d"));
+                }
+                Self::Type(kinds.concat())
             }
-            "type" | "t" => match value()?.chars().next() {
-                Some(kind) if "fdlpsbc".contains(kind) => Self::Type(kind),
-                _ => return Err(CliError::usage("-type: use f, d, l, p, s, b or c")),
-            },
             "size" | "s" => Self::Size(compared(value()?, flag, size)?),
+            "blocks" | "b" => Self::Blocks(compared(value()?, flag, size)?),
+            "empty" => Self::Empty,
+            "links" => Self::Links(compared(value()?, flag, number)?),
+            "perm" => mode(value()?, flag)?,
             "mtime" | "M" => age('m', value()?, flag)?,
             "atime" | "A" => age('a', value()?, flag)?,
             "ctime" | "C" => age('c', value()?, flag)?,
@@ -178,11 +208,14 @@ impl Test {
             "ost" | "obd" | "O" => Self::Ost(osts(value()?)?),
             "pool" => Self::Pool(value()?.to_owned()),
             "component-count" | "comp-count" => Self::ComponentCount(compared(value()?, flag, number)?),
+            "component-start" | "comp-start" => Self::ComponentStart(compared(value()?, flag, size)?),
+            "component-end" | "comp-end" | "E" => Self::ComponentEnd(compared(value()?, flag, end)?),
             "layout" | "L" => match value()? {
                 "raid0" => Self::Composite(false),
                 "composite" => Self::Composite(true),
                 _ => return Err(CliError::usage("-layout: use raid0 or composite")),
             },
+            _ if name.starts_with("newer") => newer(&name["newer".len()..], value()?, flag)?,
             _ => return Err(CliError::usage(format!("{flag} is no test; `forebay find --help` lists them"))),
         })
     }
@@ -191,24 +224,36 @@ impl Test {
         use Test::*;
         matches!(
             self,
-            StripeCount(_) | StripeSize(_) | StripeIndex(_) | Ost(_) | Pool(_) | ComponentCount(_) | Composite(_)
+            StripeCount(_)
+                | StripeSize(_)
+                | StripeIndex(_)
+                | Ost(_)
+                | Pool(_)
+                | ComponentCount(_)
+                | ComponentStart(_)
+                | ComponentEnd(_)
+                | Composite(_)
         )
     }
 
     fn holds(&self, path: &Path, meta: &Metadata, layout: Option<&Value>, now: i64) -> bool {
         match self {
-            Self::Name(pattern) => {
-                let name = path.file_name().unwrap_or(path.as_os_str());
-                CString::new(name.as_bytes()).is_ok_and(|name| posix::matches_pattern(pattern, &name))
-            }
-            Self::Type(kind) => *kind == type_of(meta),
+            Self::Name(pattern) => posix::matches_pattern(pattern, &name_of(path)),
+            Self::AnyCase(pattern) => posix::matches_pattern_of_any_case(pattern, &name_of(path)),
+            Self::Type(kinds) => kinds.contains(type_of(meta)),
             Self::Size(size) => meta.is_file() && size.holds(meta.len()),
+            Self::Blocks(size) => meta.is_file() && size.holds(meta.blocks().saturating_mul(512)),
+            Self::Empty if meta.is_dir() => std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
+            Self::Empty => meta.is_file() && meta.len() == 0,
+            Self::Links(links) => links.holds(meta.nlink()),
+            Self::Mode(how, bits) => match how {
+                Bits::Exactly => meta.mode() & 0o7777 == *bits,
+                Bits::All => meta.mode() & bits == *bits,
+                Bits::Any => *bits == 0 || meta.mode() & bits != 0,
+            },
+            Self::Newer(which, than) => time_of(meta, *which) > *than,
             Self::Age(which, age, unit) => {
-                let time = match which {
-                    'm' => meta.mtime(),
-                    'a' => meta.atime(),
-                    _ => meta.ctime(),
-                };
+                let time = (time_of(meta, *which) / NANOS) as i64;
                 age.holds(now.saturating_sub(time).max(0) as u64 / unit)
             }
             Self::Uid(uid) => meta.uid() == *uid,
@@ -233,10 +278,30 @@ impl Test {
             Self::Ost(wanted) => any(&|part| osts(part).iter().any(|ost| wanted.contains(ost))),
             Self::Pool(pool) => any(&|part| part["pool"].as_str() == Some(pool)),
             Self::ComponentCount(count) => count.holds(parts.len() as u64),
+            Self::ComponentStart(start) => any(&|part| start.holds(part["start"].as_u64().unwrap_or(0))),
+            Self::ComponentEnd(end) => any(&|part| end.holds(part["end"].as_u64().unwrap_or(u64::MAX))),
             Self::Composite(composite) => *composite == (parts.len() > 1),
             _ => false,
         }
     }
+}
+
+const NANOS: i128 = 1_000_000_000;
+
+/// The modification (`m`), access (`a`) or change (`c`) time, in nanoseconds since 1970.
+fn time_of(meta: &Metadata, which: char) -> i128 {
+    let (seconds, nanos) = match which {
+        'm' => (meta.mtime(), meta.mtime_nsec()),
+        'a' => (meta.atime(), meta.atime_nsec()),
+        _ => (meta.ctime(), meta.ctime_nsec()),
+    };
+    i128::from(seconds) * NANOS + i128::from(nanos)
+}
+
+/// The name that patterns are for: of `.` and `/` these themselves, without slashes at their end.
+fn name_of(path: &Path) -> CString {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    CString::new(name.as_bytes()).unwrap_or_default()
 }
 
 fn type_of(meta: &Metadata) -> char {
@@ -252,9 +317,50 @@ fn type_of(meta: &Metadata) -> char {
     }
 }
 
+fn pattern(text: &str, flag: &str) -> CliResult<CString> {
+    CString::new(text).map_err(|_| CliError::usage(format!("{flag}: a name has no zero byte")))
+}
+
+/// `644`, `-020` or `/222`.
+fn mode(text: &str, flag: &str) -> CliResult<Test> {
+    let (how, digits) = match text.as_bytes().first() {
+        Some(b'-') => (Bits::All, &text[1..]),
+        Some(b'/') => (Bits::Any, &text[1..]),
+        _ => (Bits::Exactly, text),
+    };
+    let bits = u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= 0o7777);
+    bits.map(|bits| Test::Mode(how, bits)).ok_or_else(|| {
+        CliError::usage(format!("{flag} {text}: use octal digits: 644 (exactly), -020 (all), /222 (any)"))
+    })
+}
+
+/// `-newer FILE` is `-newermm FILE`: the first letter is of what is looked at, the second of FILE.
+fn newer(letters: &str, text: &str, flag: &str) -> CliResult<Test> {
+    let letters: Vec<char> = if letters.is_empty() { vec!['m', 'm'] } else { letters.chars().collect() };
+    let (which, of) = match letters[..] {
+        [which @ ('a' | 'c' | 'm'), of @ ('a' | 'c' | 'm' | 't')] => (which, of),
+        _ => return Err(CliError::usage(format!("{flag}: use -newer or -newerXY, X and Y of a, c and m, or Y = t"))),
+    };
+    if of != 't' {
+        let meta = std::fs::metadata(text)
+            .map_err(|error| CliError::failed(format!("{flag}: cannot look at {text}: {error}")))?;
+        return Ok(Test::Newer(which, time_of(&meta, of)));
+    }
+    let seconds = text.strip_prefix('@').and_then(|seconds| seconds.parse::<i64>().ok());
+    let seconds = seconds
+        .ok_or_else(|| CliError::usage(format!("{flag} {text}: use @SECONDS since 1970: @$(date -d TIME +%s)")))?;
+    Ok(Test::Newer(which, i128::from(seconds) * NANOS))
+}
+
+/// An end of a component: a size, or none.
+fn end(text: &str) -> Option<(u64, u64)> {
+    if text == "-1" || text.eq_ignore_ascii_case("eof") { Some((u64::MAX, 1)) } else { size(text) }
+}
+
 /// `+N`, `-N`, `N`; `read` gives N and its unit.
 fn compared(text: &str, flag: &str, read: fn(&str) -> Option<(u64, u64)>) -> CliResult<Compared> {
     let (how, rest) = match text.as_bytes().first() {
+        _ if text == "-1" && read("-1").is_some() => (Ordering::Equal, text),
         Some(b'+') => (Ordering::Greater, &text[1..]),
         Some(b'-') => (Ordering::Less, &text[1..]),
         _ => (Ordering::Equal, text),
@@ -321,7 +427,7 @@ impl<W: Write> Walk<'_, W> {
             Err(error) => return self.fail(path, &error.message),
         };
         let holds = |(negated, test): &(bool, Test)| test.holds(path, &meta, layout.as_ref(), self.now) != *negated;
-        if self.query.tests.iter().all(holds) {
+        if depth >= self.query.min_depth && self.query.tests.iter().all(holds) {
             self.print(path)?;
         }
         if meta.is_dir() && self.query.max_depth.is_none_or(|most| depth < most) {
@@ -384,12 +490,62 @@ mod tests {
             {"stripe_count": 1, "stripe_size": 65536, "stripe_index": 2, "pool": "", "osts": [2]},
             {"stripe_count": -1, "stripe_size": 1048576, "stripe_index": -1, "pool": "fast", "osts": []},
         ]});
-        for test in ["-stripe-count 1", "-ost 2", "--pool fast", "-S +64k", "-i 0,2", "! -c +4", "-L composite"] {
+        for test in [
+            "-stripe-count 1",
+            "-ost 2",
+            "--pool fast",
+            "-S +64k",
+            "-i 0,2",
+            "! -c +4",
+            "-L composite",
+            "-E eof",
+            "-E -1",
+            "! -E -64K",
+            "-component-start 0",
+        ] {
             assert!(holds(test, &layout), "{test}");
         }
         for test in ["-c 2", "-O OST0003", "-pool slow", "! -component-count 2", "-layout raid0"] {
             assert!(!holds(test, &layout), "{test}");
         }
+    }
+
+    #[test]
+    fn tests_of_attributes_are_those_of_find() {
+        let dir = std::env::temp_dir().join(format!("forebay-find-{}", std::process::id()));
+        std::fs::create_dir(&dir).expect("made");
+        let (file, other) = (dir.join("File"), dir.join("other"));
+        std::fs::write(&file, "x").expect("written");
+        std::fs::hard_link(&file, dir.join("second")).expect("linked");
+        std::fs::write(&other, "").expect("written");
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o640)).expect("set");
+        posix::set_times(&file, 1_000_000_000).expect("set");
+        let found = |test: &str| {
+            let query = query(&format!("{} {test}", dir.display())).expect(test);
+            let mut out = Vec::new();
+            let mut walk = Walk { query: &query, out: &mut out, failed: 0, now: now_seconds() };
+            walk.visit(&dir, 0).expect("walked");
+            String::from_utf8(out).expect("text").replace(&format!("{}/", dir.display()), "").replace('\n', " ")
+        };
+        let itself = format!("{} ", dir.display());
+        for (test, names) in [
+            ("-iname file", "File "),
+            ("-name file", ""),
+            ("-type f,l -links 2", "File second "),
+            ("-empty", "other "),
+            ("-mindepth 1 ! -empty", "File second "),
+            ("-type d,l", &itself),
+            ("-perm 640", "File second "),
+            ("-type f -perm -200 ! -perm /7", "File second "),
+            ("-type f -newermt @1000000000", "other "),
+            ("-type f -newer DIR/File", "other "),
+            ("-type f -newer DIR/other", ""),
+            ("-blocks 0 -mindepth 1", "other "),
+        ] {
+            let test = test.replace("DIR", &dir.display().to_string());
+            assert_eq!(found(&test), names, "{test}");
+        }
+        std::fs::remove_dir_all(&dir).expect("removed");
     }
 
     #[test]
@@ -400,10 +556,15 @@ mod tests {
             (". -size", "needs a value"),
             (". -size big", "+N"),
             (". -type x", "-type"),
+            (". -type f,", "-type"),
+            (". -perm rw", "octal"),
+            (". -newerxm .", "-newerXY"),
+            (". -newermt yesterday", "@SECONDS"),
+            (". -newer /nobody/is/here", "cannot look at"),
             (". -ost x", "no OST"),
         ] {
             let error = query(line).expect_err(line);
-            assert!(error.exit_code() == 2 && error.message.contains(words), "{error}");
+            assert!(error.message.contains(words), "{error}");
         }
         let query = query("a b -maxdepth 1 --type f -print0").expect("fine");
         assert_eq!((query.dirs.len(), query.max_depth, query.ends_with_nul), (2, Some(1), true));

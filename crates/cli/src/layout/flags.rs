@@ -2,10 +2,13 @@
 //!
 //! As with lfs, a component takes over stripe size, stripe count and pool of the one before where it does not say.
 
+use std::path::Path;
+
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use forebay_proto::limits;
+use serde_json::Value;
 
-use super::Choices;
+use super::{Choices, layout_of};
 use crate::{
     error::{CliError, CliResult},
     units::{parse_size, show_bytes},
@@ -126,6 +129,40 @@ impl FromArgMatches for LayoutFlags {
 }
 
 impl LayoutFlags {
+    /// The flags that make a layout like this one of `forebay.layout`, on whatever OSTs: parts that only differ in their OSTs
+    /// (a file that grew round a full one) are one.
+    pub fn of(layout: &Value) -> Self {
+        let parts = layout["components"].as_array().filter(|parts| !parts.is_empty());
+        let parts = parts.map_or(std::slice::from_ref(layout), Vec::as_slice);
+        let flags_of = |part: &Value| {
+            let pool = part["pool"].as_str().filter(|pool| !pool.is_empty()).unwrap_or("none");
+            let count = part["stripe_count"].as_i64().map(Flag::Count);
+            let size = part["stripe_size"].as_u64().map(Flag::Size);
+            let pool = Flag::Pool(pool.to_owned());
+            count.into_iter().chain(size).chain([pool]).collect::<Vec<_>>()
+        };
+        let end_of = |part: &Value| part["end"].as_u64().unwrap_or(u64::MAX);
+        let mut like: Vec<(u64, Vec<Flag>)> = Vec::new();
+        for part in parts {
+            match like.last_mut().filter(|(_, flags)| *flags == flags_of(part)) {
+                Some((end, _)) => *end = end_of(part),
+                None => like.push((end_of(part), flags_of(part))),
+            }
+        }
+        let several = like.len() > 1;
+        let flags = |(end, flags): (u64, Vec<Flag>)| several.then_some(Flag::End(end)).into_iter().chain(flags);
+        Self(like.into_iter().flat_map(flags).collect())
+    }
+
+    /// These, or with `--copy` those of another file.
+    pub fn or_like(&self, copy: Option<&Path>) -> CliResult<Self> {
+        match copy {
+            None => Ok(self.clone()),
+            Some(from) if self.is_empty() => Ok(Self::of(&layout_of(from)?)),
+            Some(_) => Err(CliError::usage("--copy takes the layout of another file: leave the other flags out")),
+        }
+    }
+
     /// True if no flag was given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -289,6 +326,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::json;
 
     use super::*;
 
@@ -319,6 +357,18 @@ mod tests {
             "-E 67108864 -c 1 -S 1048576 -i -1 -p fast -E -1 -c -1 -S 1048576 -i -1"
         );
         assert!(flags("").is_empty());
+    }
+
+    #[test]
+    fn a_layout_is_copied_without_its_osts() {
+        let part = |start: u64, end: i64, count: i64, osts: &[u64]| json!({"start": start, "end": end, "stripe_count": count, "stripe_size": 65536, "stripe_index": 3, "pool": "", "osts": osts});
+        let text = |layout: Value| LayoutFlags::of(&layout).text().expect("flags");
+        let composite = json!({"components": [part(0, 1 << 20, 1, &[3]), part(1 << 20, -1, -1, &[])]});
+        assert_eq!(text(composite), "-E 1048576 -c 1 -S 65536 -i -1 -E -1 -c -1 -S 65536 -i -1");
+        let grown = json!({"components": [part(0, 1_000_001, 1, &[3]), part(1_000_001, -1, 1, &[2])]});
+        assert_eq!(text(grown), "-c 1 -S 65536 -i -1");
+        let dir = json!({"stripe_count": 4, "stripe_size": 0, "stripe_index": 2, "pool": "fast", "components": []});
+        assert_eq!(text(dir), "-c 4 -S 0 -i -1 -p fast");
     }
 
     #[test]

@@ -35,6 +35,18 @@ pub struct GetstripeArgs {
     /// Only the number of components
     #[arg(long = "component-count")]
     component_count: bool,
+    /// Only the FID
+    #[arg(short = 'F', long)]
+    fid: bool,
+    /// Only the ID of each component, or with =ID that component
+    #[arg(short = 'I', long = "component-id", num_args = 0..=1, require_equals = true, value_name = "ID")]
+    component_id: Option<Option<u64>>,
+    /// Only components that begin here
+    #[arg(long = "component-start", value_parser = parse_end, value_name = "START")]
+    component_start: Option<u64>,
+    /// Only files that have objects on one of these OSTs
+    #[arg(short = 'O', long = "ost", alias = "obd", value_delimiter = ',', value_name = "OST[,OST]")]
+    on: Vec<u64>,
     /// Only components that end here
     #[arg(short = 'E', long = "component-end", value_parser = parse_end, allow_negative_numbers = true, value_name = "END")]
     component_end: Option<u64>,
@@ -94,18 +106,17 @@ fn show_entries(dir: &Path, args: &GetstripeArgs) -> CliResult {
 
 fn show(path: &Path, args: &GetstripeArgs) -> CliResult {
     let mut layout = layout_of(path)?;
+    number_components(&mut layout);
+    if !args.on.is_empty() && !lies_on(&layout, &args.on) {
+        return Ok(());
+    }
     if args.json || args.yaml {
         layout["path"] = path.display().to_string().into();
         // JSON is YAML.
         println!("{}{layout}", if args.yaml { "- " } else { "" });
         return Ok(());
     }
-    if let Some(end) = args.component_end {
-        let ends_there = |part: &Value| part["end"].as_u64().unwrap_or(u64::MAX) == end;
-        if let Some(parts) = layout["components"].as_array_mut() {
-            parts.retain(ends_there);
-        }
-    }
+    args.keep_components(&mut layout);
     match args.fields(&layout) {
         fields if fields.is_empty() => println!("{}", describe(path, &layout, args)),
         fields => println!("{}", fields.join(" ")),
@@ -113,7 +124,32 @@ fn show(path: &Path, args: &GetstripeArgs) -> CliResult {
     Ok(())
 }
 
+/// Their numbers are their IDs; they stay theirs when others are left out.
+fn number_components(layout: &mut Value) {
+    for (id, part) in (1_u64..).zip(layout["components"].as_array_mut().into_iter().flatten()) {
+        part["id"] = id.into();
+    }
+}
+
+/// True if any component has an object on one of these OSTs.
+fn lies_on(layout: &Value, wanted: &[u64]) -> bool {
+    layout["components"].as_array().into_iter().flatten().flat_map(osts).any(|ost| wanted.contains(&ost))
+}
+
 impl GetstripeArgs {
+    /// Leaves out the components that were not asked for.
+    fn keep_components(&self, layout: &mut Value) {
+        let wanted = |part: &Value| {
+            let (start, end) = (part["start"].as_u64().unwrap_or(0), part["end"].as_u64().unwrap_or(u64::MAX));
+            self.component_start.is_none_or(|wanted| wanted == start)
+                && self.component_end.is_none_or(|wanted| wanted == end)
+                && self.component_id.flatten().is_none_or(|wanted| part["id"] == wanted)
+        };
+        if let Some(parts) = layout["components"].as_array_mut() {
+            parts.retain(wanted);
+        }
+    }
+
     /// The single values that were asked for, if any were.
     fn fields(&self, layout: &Value) -> Vec<String> {
         // As lfs does, the last component that has OSTs stands for a composite layout.
@@ -121,6 +157,7 @@ impl GetstripeArgs {
         let laid = parts.iter().rev().find(|part| part["osts"].as_array().is_some_and(|osts| !osts.is_empty()));
         let one = laid.or(parts.last()).unwrap_or(layout);
         let of_one = |wanted: bool, key: &str| wanted.then(|| plain(&one[key]));
+        let ids = || parts.iter().map(|part| plain(&part["id"])).collect::<Vec<_>>().join(" ");
         let generation = || layout["generation"].as_u64().unwrap_or(0).to_string();
         let fields = [
             of_one(self.count, "stripe_count"),
@@ -130,6 +167,8 @@ impl GetstripeArgs {
             self.layout.then(|| "raid0".into()),
             self.generation.then(generation),
             self.component_count.then(|| parts.len().max(1).to_string()),
+            matches!(self.component_id, Some(None)).then(ids),
+            self.fid.then(|| plain(&layout["fid"])),
         ];
         fields.into_iter().flatten().collect()
     }
@@ -165,10 +204,10 @@ fn describe(path: &Path, layout: &Value, args: &GetstripeArgs) -> String {
         let _ = writeln!(out, "  lcm_layout_gen:    {generation}");
     }
     let _ = writeln!(out, "  lcm_mirror_count:  1\n  lcm_entry_count:   {}", parts.len());
-    for (number, part) in (1..).zip(parts) {
+    for part in parts {
         let laid = osts(part).next().is_some();
         let end = part["end"].as_u64().map_or("EOF".into(), |end| end.to_string());
-        let _ = writeln!(out, "    lcme_id:             {number}");
+        let _ = writeln!(out, "    lcme_id:             {}", plain(&part["id"]));
         let _ = writeln!(out, "    lcme_flags:          {}", if laid { "init" } else { "0" });
         let _ = writeln!(out, "    lcme_extent.e_start: {}", plain(&part["start"]));
         let _ = writeln!(out, "    lcme_extent.e_end:   {end}");
@@ -221,10 +260,12 @@ mod tests {
     }
 
     fn file() -> Value {
-        json!({"generation": 2, "osts": [3, 0], "fid": "[0x0:0x1]", "components": [
+        let mut file = json!({"generation": 2, "osts": [3, 0], "fid": "[0x0:0x1]", "components": [
             {"start": 0, "end": 1048576, "stripe_count": 2, "stripe_size": 65536, "stripe_index": 3, "pool": "", "osts": [3, 0]},
             {"start": 1048576, "end": -1, "stripe_count": -1, "stripe_size": 65536, "stripe_index": -1, "pool": "fast", "osts": []},
-        ]})
+        ]});
+        number_components(&mut file);
+        file
     }
 
     #[test]
@@ -264,5 +305,24 @@ mod tests {
         assert_eq!(args("-i -S --component-count").fields(&file()), ["65536", "3", "2"]);
         assert_eq!(args("-g -L").fields(&file()), ["raid0", "2"]);
         assert!(args("").fields(&file()).is_empty());
+        assert_eq!(args("-I -F").fields(&file()), ["1 2", "[0x0:0x1]"]);
+        assert!(lies_on(&file(), &[7, 0]) && !lies_on(&file(), &[1, 2]));
+    }
+
+    #[test]
+    fn components_are_picked_by_place_and_number() {
+        for (line, ids) in [
+            ("-I=2", vec![2]),
+            ("-E 1M", vec![1]),
+            ("-E eof", vec![2]),
+            ("--component-start 1M", vec![2]),
+            ("--component-start 0 -E -1", vec![]),
+            ("-I", vec![1, 2]),
+        ] {
+            let mut file = file();
+            args(line).keep_components(&mut file);
+            let parts = file["components"].as_array().expect("they are there");
+            assert_eq!(parts.iter().filter_map(|part| part["id"].as_u64()).collect::<Vec<_>>(), ids, "{line}");
+        }
     }
 }

@@ -37,6 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct MigrateArgs {
     #[command(flatten)]
     layout: LayoutFlags,
+    /// To the layout of FILE
+    #[arg(long, value_name = "FILE")]
+    copy: Option<PathBuf>,
     /// Try again this often if a file changes meanwhile
     #[arg(long, default_value_t = 3, value_name = "N")]
     retries: u32,
@@ -53,12 +56,13 @@ pub struct MigrateArgs {
 
 /// Moves them.
 pub fn run(args: &MigrateArgs) -> CliResult {
-    let text = args.layout.text()?;
+    let layout = args.layout.or_like(args.copy.as_deref())?;
+    let text = layout.text()?;
     let sizes: Vec<u64> = args.paths.iter().map(|path| path.metadata().map_or(0, |meta| meta.len())).collect();
     let bar = progress::bar("moving", sizes.iter().sum(), Counts::Bytes);
     for path in &args.paths {
-        args.layout.check(&choices(path)?)?;
-        let wanted = (!args.layout.is_empty()).then_some(text.as_str());
+        layout.check(&choices(path)?)?;
+        let wanted = (!layout.is_empty()).then_some(text.as_str());
         move_file(path, wanted, args.retries, &bar)?;
         if args.verbose {
             println!("{}", path.display());

@@ -18,6 +18,9 @@ use crate::{
 pub struct SetstripeArgs {
     #[command(flatten)]
     layout: LayoutFlags,
+    /// The layout of FILE (or what new files of directory FILE get)
+    #[arg(long, value_name = "FILE")]
+    copy: Option<PathBuf>,
     /// Directory: forget its layout, inherit again
     #[arg(short = 'd', long = "delete")]
     delete: bool,
@@ -28,13 +31,14 @@ pub struct SetstripeArgs {
 
 /// Sets it.
 pub fn run(args: &SetstripeArgs) -> CliResult {
-    let text = args.layout.text()?;
-    if args.delete && !args.layout.is_empty() {
+    let layout = args.layout.or_like(args.copy.as_deref())?;
+    let text = layout.text()?;
+    if args.delete && !layout.is_empty() {
         return Err(CliError::usage("-d forgets a directory's layout: leave the other flags out"));
     }
     for path in &args.paths {
         args.refuse_pointless(path)?;
-        args.layout.check(&choices(path)?)?;
+        layout.check(&choices(path)?)?;
         apply(path, &text)?;
     }
     Ok(())
@@ -44,7 +48,7 @@ impl SetstripeArgs {
     /// What would change nothing, and was meant to.
     fn refuse_pointless(&self, path: &Path) -> CliResult {
         let shown = path.display();
-        if !self.delete && self.layout.is_empty() && path.is_dir() {
+        if !self.delete && self.layout.is_empty() && self.copy.is_none() && path.is_dir() {
             return Err(CliError::usage(format!(
                 "{shown}: say what new files are to get (-c COUNT, -S SIZE, -i OST, -p POOL, -E END ...), or -d to inherit again"
             )));
