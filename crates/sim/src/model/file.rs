@@ -5,20 +5,31 @@ use std::collections::BTreeMap;
 /// Names one write; 0 = nobody: zeros.
 pub type WriteTag = u64;
 
+/// The eight bytes that write `tag` puts at file offset `8 * number`.
+fn word(tag: WriteTag, number: u64) -> [u8; 8] {
+    if tag == 0 {
+        return [0; 8];
+    }
+    let mut word = (tag ^ number.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word ^= word >> 29;
+    word.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes()
+}
+
 /// The byte that write `tag` puts at file offset `offset`.
 pub fn tag_byte(tag: WriteTag, offset: u64) -> u8 {
-    if tag == 0 {
-        return 0;
-    }
-    let mut word = (tag ^ (offset >> 3).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    word ^= word >> 29;
-    word = word.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (word >> ((offset & 7) * 8)) as u8
+    word(tag, offset >> 3)[(offset & 7) as usize]
 }
 
 /// The bytes of write `tag` at `[offset, offset + length)`.
 pub fn fill(tag: WriteTag, offset: u64, length: usize) -> Vec<u8> {
-    (offset..offset + length as u64).map(|at| tag_byte(tag, at)).collect()
+    let (skipped, first) = ((offset & 7) as usize, offset >> 3);
+    let mut bytes = Vec::with_capacity(skipped + length + 8);
+    for number in first..first + ((skipped + length) as u64).div_ceil(8) {
+        bytes.extend_from_slice(&word(tag, number));
+    }
+    bytes.truncate(skipped + length);
+    bytes.drain(..skipped);
+    bytes
 }
 
 /// One file's bytes.
@@ -185,7 +196,19 @@ impl FileModel {
 }
 
 fn first_difference(tag: WriteTag, start: u64, bytes: &[u8]) -> Option<usize> {
-    bytes.iter().enumerate().position(|(i, byte)| *byte != tag_byte(tag, start + i as u64))
+    let differs = |from: usize, bytes: &[u8]| {
+        let byte = bytes.iter().enumerate().position(|(i, byte)| *byte != tag_byte(tag, start + (from + i) as u64));
+        byte.map(|at| from + at)
+    };
+    // Whole words at once, as most are.
+    let (head, rest) = bytes.split_at((start.wrapping_neg() as usize & 7).min(bytes.len()));
+    let first = (start + head.len() as u64) >> 3;
+    let (words, tail) = rest.as_chunks::<8>();
+    let wrong = (first..).zip(words).position(|(number, found)| *found != word(tag, number));
+    let whole = head.len() + words.len() * 8;
+    differs(0, head)
+        .or_else(|| wrong.and_then(|at| differs(head.len() + at * 8, &words[at])))
+        .or_else(|| differs(whole, tail))
 }
 
 fn mismatch(history: &[WriteTag], start: u64, part: &[u8]) -> String {
@@ -218,6 +241,22 @@ mod tests {
         bytes[55] ^= 1;
         assert!(file.check(0, &bytes, false).is_err());
         assert!(file.check_size(109, false).is_err());
+    }
+
+    #[test]
+    fn any_byte_that_differs_is_found_wherever_it_lies() {
+        for (tag, start) in [(5, 0), (5, 3), (0, 7), (9, 16), (1 << 60, 13)] {
+            for length in 0..40 {
+                let bytes = fill(tag, start, length);
+                assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == tag_byte(tag, start + i as u64)));
+                assert_eq!((bytes.len(), first_difference(tag, start, &bytes)), (length, None));
+                for at in 0..length {
+                    let mut bytes = bytes.clone();
+                    bytes[at..].iter_mut().step_by(5).for_each(|byte| *byte ^= 0x10);
+                    assert_eq!(first_difference(tag, start, &bytes), Some(at), "{tag} {start} {length}");
+                }
+            }
+        }
     }
 
     #[test]
