@@ -15,7 +15,8 @@ use super::{
 use crate::figures::Outcome;
 
 /// Weights of everything that reads and writes without a mapping. No operation is of 0 bytes: fsx takes the EINVAL that any
-/// file system has for a posix_fallocate of none for a failure.
+/// file system has for a posix_fallocate of none for a failure. Few are reads of a mapping: fsx 0.3.2 keeps each of those
+/// mapped until it ends, so that the kernel has ever more to do for a truncate, and refuses the 65,531st.
 const PLAIN: &str = r#"
 flen = 1048576
 [opsize]
@@ -25,8 +26,8 @@ max = 131072
 close_open = CLOSE_OPEN
 read = 10
 write = 10
-mapread = MAPPED
-mapwrite = MAPPED
+mapread = MAPREAD
+mapwrite = MAPWRITE
 invalidate = 0.5
 truncate = 3
 fsync = 0.2
@@ -40,30 +41,32 @@ copy_file_range = 2
 
 /// One mount, reads and writes.
 pub fn one_mount(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
-    seeds(cluster, plan, "fsx", 1, 0, false)
+    seeds(cluster, plan, "fsx", 1, false, false)
 }
 
 /// Two mounts in turns: the file is closed and opened through the other again and again.
 pub fn two_mounts(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
-    seeds(cluster, plan, "fsx-two", 10, 0, true)
+    seeds(cluster, plan, "fsx-two", 10, false, true)
 }
 
 /// Two mounts in turns, with mappings beside reads and writes.
 pub fn two_mapped(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
-    seeds(cluster, plan, "fsx-two-mmap", 10, 10, true)
+    seeds(cluster, plan, "fsx-two-mmap", 10, true, true)
 }
 
 /// One mount, with mappings beside reads and writes.
 pub fn mapped(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
-    seeds(cluster, plan, "fsx-mmap", 1, 10, false)
+    seeds(cluster, plan, "fsx-mmap", 1, true, false)
 }
 
-fn seeds(cluster: &Cluster<'_>, plan: &Plan, name: &str, close_open: u32, mapped: u32, two: bool) -> Outcome<String> {
+fn seeds(cluster: &Cluster<'_>, plan: &Plan, name: &str, close_open: u32, mapped: bool, two: bool) -> Outcome<String> {
     let program = tool(FSX)?;
     cluster.striped_dir(name, "-1")?;
     let configuration = plan.dir.join(format!("{name}.toml"));
-    let text = PLAIN.replace("CLOSE_OPEN", &close_open.to_string()).replace("MAPPED", &mapped.to_string());
-    let text = if mapped == 0 { text.replace("invalidate = 0.5\n", "") } else { text };
+    let (reads, writes) = if mapped { ("2", "10") } else { ("0", "0") };
+    let text = PLAIN.replace("CLOSE_OPEN", &close_open.to_string());
+    let text = text.replace("MAPREAD", reads).replace("MAPWRITE", writes);
+    let text = if mapped { text } else { text.replace("invalidate = 0.5\n", "") };
     fs::write(&configuration, text).map_err(|error| format!("{}: {error}", configuration.display()))?;
     for seed in &plan.seeds {
         let file = format!("{name}/{seed}");
