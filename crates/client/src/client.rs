@@ -14,8 +14,8 @@ use forebay_proto::{
 use forebay_rpc::{Call, Called, RpcError};
 
 use crate::{
-    MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases, open::Held, peers::Peers,
-    stats::Counters, write_back::WriteBack,
+    ClientError, MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases, open::Held,
+    peers::Peers, stats::Counters, write_back::WriteBack,
 };
 
 /// A mounted file system. Cheap to clone; belongs to one shard.
@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub write_back: WriteBack,
     /// Acknowledged requests lost since the last `sync_all`.
     pub lost_requests: Cell<u64>,
+    /// What was lost of files that nobody has open, and no fsync was told.
+    pub untold: RefCell<BTreeMap<Fid, ClientError>>,
     pub counters: Counters,
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct FileState {
     /// When a lease on its data is worth asking for.
     pub ask_for_data_at: Cell<Time>,
     losses: Cell<u64>,
+    /// How many of them an fsync was told of.
+    pub told: Cell<u64>,
     loss: RefCell<ClientError>,
     owner: Weak<Inner>,
 }
@@ -96,6 +98,7 @@ impl FileState {
             sharing: Sharing::default(),
             ask_for_data_at: Cell::new(Time(0)),
             losses: Cell::new(0),
+            told: Cell::new(0),
             loss: RefCell::new(Errno::EIO.into()),
             owner: Rc::downgrade(owner),
         }
@@ -174,8 +177,7 @@ impl FileState {
     /// The same, for a reason that has an error of its own.
     pub fn lose_as(&self, errno: Errno, reason: &str) {
         self.losses.set(self.losses.get() + 1);
-        let words = format!("acknowledged changes of {} were lost: {reason}", self.fid);
-        *self.loss.borrow_mut() = ClientError::new(errno, words);
+        *self.loss.borrow_mut() = loss_of(self.fid, errno, reason);
     }
 
     pub fn losses(&self) -> u64 {
@@ -192,12 +194,20 @@ impl FileState {
     }
 }
 
+fn loss_of(fid: Fid, errno: Errno, reason: &str) -> ClientError {
+    ClientError::new(errno, format!("acknowledged changes of {fid} were lost: {reason}"))
+}
+
 impl Drop for FileState {
     fn drop(&mut self) {
         if let Some(inner) = self.owner.upgrade() {
             let mut files = inner.files.borrow_mut();
             if files.get(&self.fid).is_some_and(|file| file.strong_count() == 0) {
                 files.remove(&self.fid);
+            }
+            drop(files);
+            if self.losses.get() > self.told.get() {
+                inner.remember_loss(self.fid, self.loss());
             }
         }
     }
@@ -211,6 +221,10 @@ impl Client {
             return file;
         }
         let file = Rc::new(FileState::new(&self.inner, attr, layout));
+        if let Some(loss) = self.inner.untold.borrow_mut().remove(&attr.fid) {
+            file.losses.set(1);
+            *file.loss.borrow_mut() = loss;
+        }
         self.inner.files.borrow_mut().insert(attr.fid, Rc::downgrade(&file));
         file
     }
@@ -290,12 +304,23 @@ impl Client {
 }
 
 impl Inner {
+    /// Nobody has the file open: who opens it next hears of the loss at fsync.
+    fn remember_loss(&self, fid: Fid, loss: ClientError) {
+        let mut untold = self.untold.borrow_mut();
+        if untold.len() < limits::UNTOLD_LOSSES || untold.contains_key(&fid) {
+            untold.insert(fid, loss);
+        }
+    }
+
     /// A target has ended the session: what it had not committed is lost.
     pub fn lost(self: &Rc<Self>, target: forebay_proto::TargetId, lost: &Lost) {
         self.env.log(&format!("client: {target} ended the session ({}); {} requests lost", lost.reason, lost.requests));
         self.lost_requests.set(self.lost_requests.get() + lost.requests);
-        for file in lost.fids.iter().filter_map(|fid| self.file(*fid)) {
-            file.lose(&lost.reason);
+        for fid in &lost.fids {
+            match self.file(*fid) {
+                Some(file) => file.lose(&lost.reason),
+                None => self.remember_loss(*fid, loss_of(*fid, Errno::EIO, &lost.reason)),
+            }
         }
         match target.kind {
             forebay_proto::TargetKind::Mdt => {

@@ -8,6 +8,7 @@ use forebay_rpc::Call;
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
+    leases::Holds,
     tasks::{all, try_all},
 };
 
@@ -17,27 +18,51 @@ impl Client {
     ///
     /// EIO if acknowledged changes were lost before they could be committed.
     pub async fn fsync(&self, file: &OpenFile, _datasync: bool) -> ClientResult<()> {
-        file.check()?;
+        let was_good = file.check();
+        // A report of before is told once, here too.
+        file.report_to_sync()?;
+        was_good?;
         let _outside = self.send_kept_through(file).await?;
-        let (client, fid) = (self.clone(), file.fid());
-        let request = Sync { fid: Some(fid) };
-        let layout = file.layout();
-        let objects = Sync { fid: Some(layout.objects_of(fid)) };
-        let osts = layout.osts().into_iter().map(Some).collect::<Vec<_>>();
-        let syncs = osts.into_iter().chain([None]).map(|ost| {
-            let (client, request, objects) = (client.clone(), request.clone(), objects.clone());
-            async move {
-                match ost {
-                    Some(ost) => client.ost(ost, &objects, Call::default()).await.map(drop)?,
-                    None => client.mdt(fid, &request).await.map(drop)?,
-                }
-                ClientResult::Ok(())
-            }
-        });
-        let synced = try_all(self.env(), syncs).await.map(drop);
+        let synced = self.sync_targets(file).await;
         // A target that ended the session meanwhile has synced less than was acknowledged.
-        file.report()?;
+        file.report_to_sync()?;
         synced
+    }
+
+    /// The MDT, and every OST that the file has objects on, also those that another client has put it on meanwhile.
+    async fn sync_targets(&self, file: &OpenFile) -> ClientResult<()> {
+        #[derive(Clone, Copy)]
+        enum Part {
+            Ost(u32),
+            Mdt,
+            Layout,
+        }
+        let fid = file.fid();
+        let is_ours = self.inner.leases.holds(fid) == Holds::All;
+        let looks = [Part::Mdt].into_iter().chain((!is_ours).then_some(Part::Layout));
+        let mut synced = file.layout();
+        let mut parts: Vec<Part> = synced.osts().into_iter().map(Part::Ost).chain(looks).collect();
+        while !parts.is_empty() {
+            let objects = Sync { fid: Some(synced.objects_of(fid)) };
+            let syncs = parts.into_iter().map(|part| {
+                let (client, objects, state) = (self.clone(), objects.clone(), file.state().clone());
+                async move {
+                    match part {
+                        Part::Ost(ost) => client.ost(ost, &objects, Call::default()).await.map(drop)?,
+                        Part::Mdt => client.mdt(fid, &Sync { fid: Some(fid) }).await.map(drop)?,
+                        Part::Layout => client.refresh(&state).await?,
+                    }
+                    ClientResult::Ok(())
+                }
+            });
+            try_all(self.env(), syncs).await?;
+            let layout = file.layout();
+            let same_objects = layout.objects_of(fid) == synced.objects_of(fid);
+            let known = if same_objects { synced.osts() } else { Vec::new() };
+            parts = layout.osts().into_iter().filter(|ost| !known.contains(ost)).map(Part::Ost).collect();
+            synced = layout;
+        }
+        Ok(())
     }
 
     /// Commits the names and attributes of a directory.

@@ -75,6 +75,8 @@ pub const WHOLE_FILE_STEP: usize = 32 << 20;
 pub const CHANGE_BYTES: usize = 512;
 /// Directories that are remembered because changes of their names were lost.
 pub const LOST_DIRECTORIES: usize = 10_000;
+/// Files that nobody has open whose losses are remembered for whoever opens them next.
+pub const UNTOLD_LOSSES: usize = 100_000;
 /// Inodes kept under leases.
 pub const KEPT_INODES: usize = 1 << 17;
 /// Names kept under leases.

@@ -45,6 +45,7 @@ impl Client {
             ahead: Default::default(),
             write_back: WriteBack::default(),
             lost_requests: Cell::new(0),
+            untold: RefCell::default(),
             counters,
         });
         let client = Client { inner };

@@ -84,8 +84,10 @@ pub(crate) struct OpenInner {
     pub named: Cell<bool>,
     /// A lock that was set through it is lost: it is good for nothing but its close.
     lock_lost: Cell<bool>,
-    /// Losses of the file that this handle has reported.
+    /// Losses of the file that this handle has reported to whoever reads, writes or closes.
     reported: Cell<u64>,
+    /// Losses of the file that it has reported to fsync: nobody else's call uses up that report.
+    synced: Cell<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,8 @@ enum Stage {
 pub(crate) struct Held {
     open: OpenHandle,
     inner: Weak<OpenInner>,
+    /// Its Close is on its way.
+    closing: bool,
 }
 
 impl OpenFile {
@@ -170,6 +174,15 @@ impl OpenFile {
     pub(crate) fn report(&self) -> ClientResult<()> {
         let losses = self.inner.state.losses();
         if self.inner.reported.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
+    }
+
+    /// [`OpenFile::report`] for fsync, which close(2) by another process that has the descriptor too must not silence.
+    pub(crate) fn report_to_sync(&self) -> ClientResult<()> {
+        let state = &self.inner.state;
+        let losses = state.losses();
+        self.inner.reported.set(losses);
+        state.told.set(losses);
+        if self.inner.synced.replace(losses) == losses { Ok(()) } else { Err(state.loss()) }
     }
 
     pub(crate) fn check_write(&self) -> ClientResult<()> {
@@ -272,9 +285,15 @@ impl Client {
             named: Cell::new(false),
             lock_lost: Cell::new(false),
             reported: Cell::new(state.losses()),
+            // As on a local file system, what no fsync was told yet whoever opens the file next is told.
+            synced: Cell::new(state.told.get()),
             state,
         });
-        let held = Held { open: OpenHandle { fid, handle, flags: mode.access() }, inner: Rc::downgrade(&inner) };
+        let held = Held {
+            open: OpenHandle { fid, handle, flags: mode.access() },
+            inner: Rc::downgrade(&inner),
+            closing: false,
+        };
         self.inner.handles.borrow_mut().insert(handle, held);
         Ok(OpenFile { inner })
     }
@@ -324,8 +343,11 @@ impl Client {
         };
         // Nobody waits for it but the kernel's own memory of the handle.
         let asked = self.inner.leases.ticket();
+        if let Some(held) = self.inner.handles.borrow_mut().get_mut(&handle) {
+            held.closing = true;
+        }
         let closed = self.mdt_patiently(file.fid, &request).await;
-        // Only now: while the MDT may not have executed it, the handle is reclaimed after a restart.
+        // Only now: while the MDT may not have executed it, the handle is named to it after a restart.
         self.inner.handles.borrow_mut().remove(&handle);
         let closed = match closed {
             // It was lost with the MDT's session, and not opened again yet: it is closed.
@@ -347,8 +369,9 @@ impl Inner {
             let fid = held.open.fid;
             let kept = self.leases.holds(fid) > Holds::Nothing
                 || self.file(fid).is_some_and(|file| !file.kept.borrow().is_clean());
-            let flag = if kept { open_flags::DATA_LEASE } else { 0 };
-            OpenHandle { flags: held.open.flags | flag, ..held.open.clone() }
+            let data = if kept { open_flags::DATA_LEASE } else { 0 };
+            let closing = if held.closing { open_flags::CLOSING } else { 0 };
+            OpenHandle { flags: held.open.flags | data | closing, ..held.open.clone() }
         };
         let handles = self.handles.borrow().values().map(open).collect();
         let directories = if planted(Bug::NamesNotReclaimed) { Vec::new() } else { self.leases.changing() };

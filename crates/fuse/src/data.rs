@@ -1,7 +1,7 @@
 //! Open files and their bytes.
 
 use bytes::Bytes;
-use forebay_client::{Allocate, ClientResult};
+use forebay_client::{Allocate, ClientResult, OpenFile};
 use forebay_proto::Errno;
 use fuser::{FileHandle, FopenFlags, WriteFlags};
 
@@ -55,11 +55,20 @@ impl Server {
         let (bytes, file) = (data.len() as u32, open.file().await?);
         if open_flags & libc::O_APPEND != 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.client.append(&file, data).await?;
+            self.sync_one(&file, kind, open_flags).await?;
             return Ok(bytes);
         }
         let written = self.client.write(&file, offset, data).await?;
+        self.sync_one(&file, kind, open_flags).await?;
         turns::after_write(file.writers(), written);
         Ok(written as u32)
+    }
+
+    /// One write of a descriptor without O_SYNC may ask for it: RWF_DSYNC, RWF_SYNC of pwritev2(2).
+    async fn sync_one(&self, file: &OpenFile, kind: WriteFlags, open_flags: i32) -> ClientResult<()> {
+        // O_SYNC contains this bit.
+        let asked = open_flags & libc::O_DSYNC != 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if asked && !file.mode().sync { self.client.fsync(file, true).await } else { Ok(()) }
     }
 
     /// copy_file_range(2): how many bytes; less than asked for when it is `enough`.

@@ -28,7 +28,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     if ended {
         return Ok(Closed { attr: None });
     }
-    if inode != before {
+    // What was written in place may change neither size nor time, but the content is another: see `migrate`.
+    if request.wrote || inode != before {
         tx.put_inode(request.fid, &mut inode);
     }
     // Until now its attributes were nobody's to keep: whoever wrote it looks at it first.

@@ -14,16 +14,23 @@ pub fn keys(_request: &Reclaim) -> [Key; 0] {
     []
 }
 
-/// Errors: ESTALE if a file is gone. A handle whose row was lost with an uncommitted open is written again.
+/// Errors: ESTALE if a file is gone. A handle whose row was lost with an uncommitted open is written again, but none whose
+/// close may be what took it: the close will be answered as it was, or told that there is no such handle.
 pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
     for held in &request.handles {
+        let is_known = tx.memory.opens.flags(held.fid, tx.origin.session, held.handle).is_some();
+        let is_closing = held.flags & open_flags::CLOSING != 0;
+        let is_gone = !is_known && tx.row(keys::inode(held.fid))?.is_none();
+        if is_gone && is_closing {
+            continue;
+        }
         if held.flags & open_flags::WRITE != 0 {
             tx.effects.reclaimed.push((held.fid, held.flags & open_flags::DATA_LEASE != 0));
         }
-        if tx.memory.opens.flags(held.fid, tx.origin.session, held.handle).is_some() {
+        if is_known || is_closing {
             continue;
         }
-        if tx.row(keys::inode(held.fid))?.is_none() {
+        if is_gone {
             let message = format!("handle {} of {} is lost: the file was destroyed", held.handle, held.fid);
             return Err(ErrorReply::new(Errno::ESTALE, message).into());
         }
@@ -64,5 +71,19 @@ mod tests {
     #[test]
     fn a_handle_of_a_file_that_is_gone_is_stale() {
         assert_eq!(World::new().errno(|tx| apply(tx, &reclaim(Fid { high: 0, low: 99 }))), Errno::ESTALE);
+    }
+
+    /// close, executed |X|, reclaim
+    #[test]
+    fn a_handle_that_may_be_closed_does_not_come_back_and_its_file_may_be_gone() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        for fid in [fid, Fid { high: 0, low: 99 }] {
+            let mut request = reclaim(fid);
+            request.handles[0].flags |= open_flags::CLOSING;
+            world.run(|tx| apply(tx, &request));
+            assert_eq!(world.memory.opens.count(fid).handles, 0);
+        }
+        assert_eq!(world.count(keys::HANDLE), 0);
     }
 }

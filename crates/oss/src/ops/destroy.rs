@@ -1,7 +1,7 @@
 //! Destroy: objects of files that are gone. From the MDT, after it committed that they are.
 
 use forebay_proto::{
-    Errno, ErrorReply,
+    Errno, ErrorReply, Fid,
     message::{Destroy, Empty},
 };
 use forebay_target::{Answer, Context, store_error};
@@ -9,41 +9,52 @@ use forebay_target::{Answer, Context, store_error};
 use super::truncate::shorten;
 use crate::{Oss, limits, object, server::decode};
 
-/// Runs a destroy. What does not exist is not an error.
+/// Runs a destroy. What does not exist is not an error. What cannot be read stays, for fsck: asked for again it could not be
+/// either, and everything behind it would stay too.
 pub async fn run(oss: &Oss, ctx: &Context, request: Destroy) -> Result<Answer, ErrorReply> {
     if request.fids.len() > limits::DESTROY_FIDS {
         return Err(ErrorReply::new(Errno::EINVAL, format!("a destroy of {} objects at once", request.fids.len())));
     }
     for fid in &request.fids {
-        oss.destroyed.borrow_mut().insert(*fid);
-        if oss.load(*fid).await?.is_none() {
-            continue;
-        }
-        shorten(oss, *fid, 0).await?;
-        let ticket = oss.target().admit();
-        ticket.turn().await;
-        oss.store().prefetch_extents(*fid, 0..u64::MAX).await.map_err(store_error)?;
-        oss.store().prefetch(&[object::key(*fid)]).await.map_err(store_error)?;
-        let version = ticket.transno();
-        let (mut existed, mut aside) = (false, 0);
-        ticket.apply(|txn| {
-            let row = txn.get(&object::key(*fid)).map_err(store_error)?;
-            existed = row.is_some();
-            // A damaged row goes all the same; what it set aside is told anew at the next start.
-            aside = row.and_then(|row| decode(&row).ok()).map_or(0, |row| row.aside.bytes());
-            if existed {
-                txn.destroy(*fid, version).map_err(store_error)?;
-                txn.delete(object::key(*fid));
+        match destroy(oss, *fid).await {
+            Err(error) if error.errno == Errno::EIO => {
+                oss.env().log(&format!("the object of {fid} cannot be destroyed: {}", error.message));
             }
-            Ok(Empty {})
-        })?;
-        oss.store().set_aside(aside, 0);
-        oss.objects.set(oss.objects.get().saturating_sub(u64::from(existed)));
-        oss.read_ahead.changed(*fid);
+            done => done?,
+        }
     }
+    // Of a store that has stopped this tells.
     let ticket = ctx.admit();
     ctx.prefetch::<[u8; 0]>(&[]).await?;
     ticket.turn().await;
     ctx.prefetch::<[u8; 0]>(&[]).await?;
     ticket.apply(|_txn| Ok(Empty {}))
+}
+
+async fn destroy(oss: &Oss, fid: Fid) -> Result<(), ErrorReply> {
+    oss.destroyed.borrow_mut().insert(fid);
+    if oss.load(fid).await?.is_none() {
+        return Ok(());
+    }
+    shorten(oss, fid, 0).await?;
+    let ticket = oss.target().admit();
+    ticket.turn().await;
+    oss.store().prefetch_extents(fid, 0..u64::MAX).await.map_err(store_error)?;
+    oss.store().prefetch(&[object::key(fid)]).await.map_err(store_error)?;
+    let version = ticket.transno();
+    let (mut existed, mut aside) = (false, 0);
+    ticket.apply(|txn| {
+        let row = txn.get(&object::key(fid)).map_err(store_error)?;
+        existed = row.is_some();
+        aside = row.and_then(|row| decode(&row).ok()).map_or(0, |row| row.aside.bytes());
+        if existed {
+            txn.destroy(fid, version).map_err(store_error)?;
+            txn.delete(object::key(fid));
+        }
+        Ok(Empty {})
+    })?;
+    oss.store().set_aside(aside, 0);
+    oss.objects.set(oss.objects.get().saturating_sub(u64::from(existed)));
+    oss.read_ahead.changed(fid);
+    Ok(())
 }

@@ -71,6 +71,8 @@ pub mod open_flags {
     pub const NAMELESS: u32 = 16;
     /// The session has a lease on the file's data, or something to send that it kept back (Reclaim).
     pub const DATA_LEASE: u32 = 32;
+    /// Its Close was sent and not replied: it may be closed already (Reclaim).
+    pub const CLOSING: u32 = 64;
 }
 
 /// Where the umask stands in [`Create::mode`] and [`Make::mode`]: it is applied unless the directory has a default access

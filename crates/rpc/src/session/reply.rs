@@ -127,6 +127,10 @@ impl Inner {
         }
         if let Some(error) = error {
             self.log(&format!("{control:?} was refused: {error}; connecting anew"));
+            // What it holds is not there any more, and will not be the next time either.
+            if matches!(control, Some(Control::Reclaim)) && error.errno == Errno::ESTALE {
+                self.evicted(&error.message);
+            }
             return Verdict::Reconnect;
         }
         match control {

@@ -121,8 +121,11 @@ impl Core {
     /// A session of before is here.
     pub(crate) fn joined(&self, session: &Session) {
         let mut recovery = self.recovery.borrow_mut();
-        recovery.progress = self.env.now();
-        let reclaiming = recovery.phase != Phase::Replaying;
+        let (now, reclaiming) = (self.env.now(), recovery.phase != Phase::Replaying);
+        // Who comes again and again gets on as little as who does not come.
+        if recovery.members.get(&session.id).is_none_or(|member| !member.joined) {
+            recovery.progress = now;
+        }
         if let Some(member) = recovery.members.get_mut(&session.id) {
             // It begins anew; replays that are here already are just replaced.
             (member.joined, member.replay_done, member.reclaim_done) = (true, reclaiming, false);
