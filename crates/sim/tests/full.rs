@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_client::{Caller, Client, ClientResult, CommitLevel, LayoutSpec, OpenMode};
+use forebay_client::{Caller, Client, ClientResult, CommitLevel, LayoutSpec, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
 use forebay_proto::{Errno, Fid};
 use forebay_sim::{Cluster, ClusterOptions};
@@ -31,6 +31,54 @@ async fn fill(client: &Client) -> usize {
         }
     }
     panic!("it is never full")
+}
+
+/// What is done for each of so many, in an order that has nothing to do with theirs.
+fn scattered(count: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |number| (number * 7919 + 13) % count)
+}
+
+/// fill a target of many slabs, change and delete in no order, restart, fill again | nothing waits for ever
+#[test]
+fn scattered_changes_of_a_full_metadata_target_find_slabs() {
+    let sim = Sim::new(11);
+    sim.block_on(async {
+        let slab = 256 << 10;
+        let options = ClusterOptions { mdt_bytes: 96 * slab, mdt_slab_bytes: slab, ..ClusterOptions::default() };
+        let cluster = Cluster::format(&sim, options).await;
+        cluster.boot_all();
+        let client = cluster.mount(sim.add_node("client"), CommitLevel::Data).await.expect("mounted");
+        let mut links = Vec::new();
+        let target = vec![b't'; 900];
+        let name = |number: usize| format!("link number {number}").into_bytes();
+        let refused = loop {
+            match client.symlink(&caller(), Fid::ROOT, &name(links.len()), &target).await {
+                Ok(attr) => links.push(attr.fid),
+                Err(error) => break error.errno,
+            }
+            assert!(links.len() < 100_000, "it is never full");
+        };
+        assert!(refused == Errno::ENOSPC && links.len() > 5000, "{refused:?} after {}", links.len());
+        let env = sim.env(sim.add_node("watch"));
+        let changed = async {
+            for round in 0..4 {
+                for number in scattered(links.len()) {
+                    let owner = SetAttributes { uid: Some(round + 1), ..SetAttributes::default() };
+                    client.setattr(&caller(), links[number], owner, None).await.expect("changed");
+                }
+                sim.power_cut(cluster.servers[0].node);
+                cluster.boot(0);
+            }
+            for number in scattered(links.len()) {
+                client.unlink(&caller(), Fid::ROOT, &name(number)).await.expect("deleted");
+            }
+            client.sync_all().await.expect("synced");
+        };
+        env.timeout(Duration::from_secs(3600), changed).await.expect("everything is answered");
+        for number in 0..links.len() / 2 {
+            client.symlink(&caller(), Fid::ROOT, &name(number), &target).await.expect("there is room again");
+        }
+    });
 }
 
 /// fill, mount anew, restart, delete, fill again | deleting works, and the room is there again

@@ -109,7 +109,29 @@ impl Core {
         !room || running > self.group_bytes_max() * 3 / 2 || self.journal.used_fraction() > 0.75
     }
 
-    /// Waits until the journal has room for what the caller is about to apply.
+    /// True if what is dirty might not find a free slab when it is written: a checkpoint that finds none never ends, as what
+    /// it supersedes is free only with it. Where everything is in tables, nobody asks for room beforehand: who changes them
+    /// waits while the cleaner brings back the slabs that are kept for checkpoints, as long as it finds something to do.
+    fn pages_crowded(&self) -> bool {
+        let alloc = self.alloc.borrow();
+        let (free, tables_only) = (alloc.free_count(), alloc.data_live() == 0);
+        let dirty = self.table.borrow().dirty_bytes() as u64;
+        let too_dirty = dirty > self.dirty_bytes_max && dirty + dirty / 2 > u64::from(free) * self.slab_usable();
+        too_dirty || (tables_only && free < self.keep_slabs && !self.cleaner_rests.get())
+    }
+
+    /// Waits until the journal, and the slabs for pages, have room for what the caller is about to apply.
+    pub(crate) async fn admits(&self) -> StoreResult<()> {
+        self.journal_admits().await?;
+        if !self.pages_crowded() {
+            return Ok(());
+        }
+        self.wake_checkpoint.notify_one();
+        self.wake_cleaner.notify_one();
+        self.until(|| (!self.journal_crowded() && !self.pages_crowded()).then_some(())).await
+    }
+
+    /// Waits until the journal has room for what the caller is about to apply: all that the cleaner waits for.
     pub(crate) async fn journal_admits(&self) -> StoreResult<()> {
         if !self.journal_crowded() {
             return Ok(());

@@ -71,6 +71,8 @@ pub(crate) struct Core {
     pub called_at: Cell<Time>,
     /// Told when the cleaner has something to do.
     pub wake_cleaner: Notify,
+    /// The cleaner has nothing to do, or nothing that helps.
+    pub cleaner_rests: Cell<bool>,
     /// Told of every progress that somebody may wait for: commits, checkpoints, freed slabs, the end.
     pub progress: Notify,
     pub checkpoints: Cell<CheckpointCounts>,

@@ -332,6 +332,7 @@ impl Recovery {
             calls: Cell::default(),
             called_at: Cell::new(env.now()),
             wake_cleaner: Notify::new(),
+            cleaner_rests: Cell::new(true),
             progress: Notify::new(),
             checkpoints: Cell::default(),
             checkpoint_epoch: Cell::default(),

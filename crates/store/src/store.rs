@@ -184,7 +184,7 @@ impl Store {
     /// Brings the leaves of `keys` to memory: they stay until the caller's next await. Waits while the journal is crowded.
     pub async fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> StoreResult<()> {
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
-        self.core.journal_admits().await?;
+        self.core.admits().await?;
         self.core.resident(|table| keys.iter().try_for_each(|key| table.get(key.as_ref()).map(drop))).await
     }
 
@@ -260,13 +260,13 @@ impl Store {
 
     /// Brings the index of `range` of an object to memory: it stays until the caller's next await.
     pub async fn prefetch_extents(&self, fid: Fid, range: Range<u64>) -> StoreResult<()> {
-        self.core.journal_admits().await?;
+        self.core.admits().await?;
         self.core.prefetch_extents(fid, range).await
     }
 
     /// Brings the index of an object's `limit` last extents of `range` to memory, for [`Txn::tail_begins`].
     pub async fn prefetch_tail(&self, fid: Fid, range: Range<u64>, limit: usize) -> StoreResult<()> {
-        self.core.journal_admits().await?;
+        self.core.admits().await?;
         self.core.prefetch_tail(fid, range, limit).await
     }
 

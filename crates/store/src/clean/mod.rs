@@ -78,11 +78,12 @@ impl Core {
             match need {
                 Need::None => {
                     effort = Effort::default();
-                    wake.await;
+                    self.rest(wake).await;
                     continue;
                 }
                 Need::AheadIn(rest) => {
-                    let _woken = self.env.timeout(rest, wake).await;
+                    let _woken = self.env.timeout(rest, self.rest(wake)).await;
+                    self.cleaner_rests.set(false);
                     continue;
                 }
                 Need::Ahead | Need::Now => (),
@@ -98,21 +99,27 @@ impl Core {
                     let deaths = self.alloc.borrow().deaths();
                     self.promises.set_hopeless(Some(deaths));
                     self.writer_gives_up_if_stranded();
-                    self.progress.notify_waiters();
-                    wake.await;
+                    self.rest(wake).await;
                 }
                 Err(error) if error.kind == StoreErrorKind::Full => {
                     self.writer.fail_user(&error);
-                    self.progress.notify_waiters();
-                    wake.await;
+                    self.rest(wake).await;
                 }
-                Err(error) if error.kind == StoreErrorKind::Busy => wake.await,
+                Err(error) if error.kind == StoreErrorKind::Busy => self.rest(wake).await,
                 Err(error) => {
                     self.stop(&error);
                     return;
                 }
             }
         }
+    }
+
+    /// Nobody waits for the cleaner until it is woken.
+    async fn rest(&self, wake: impl Future<Output = ()>) {
+        self.cleaner_rests.set(true);
+        self.progress.notify_waiters();
+        wake.await;
+        self.cleaner_rests.set(false);
     }
 
     /// A caller reads, places or changes something: the cleaner does not work ahead for a while.

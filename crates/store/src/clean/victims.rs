@@ -68,8 +68,17 @@ impl Core {
 
     /// The victims of a round: as many as there is surely room for beside what checkpoints need, and one at least.
     pub(super) fn choose_victims(&self, need: Need, stuck: &Stuck) -> Vec<Victim> {
-        let free = self.alloc.borrow().sure_free_count();
-        let mut room = u64::from(free.saturating_sub(self.checkpoint_slabs)) * self.slab_usable();
+        let (free, tables_only) = {
+            let alloc = self.alloc.borrow();
+            (alloc.sure_free_count(), alloc.data_live() == 0)
+        };
+        let mut kept = self.checkpoint_slabs;
+        if tables_only {
+            // Whoever changes them waits meanwhile (see `Core::admits`): what is dirty now is all that there will be.
+            let dirty = self.table.borrow().dirty_bytes() as u64;
+            kept = kept.min(2 + (dirty + dirty / 2).div_ceil(self.slab_usable()) as u32);
+        }
+        let mut room = u64::from(free.saturating_sub(kept)) * self.slab_usable();
         let mut chosen = Vec::new();
         for (victim, live) in self.candidates(need, stuck) {
             let fits = live <= room;
@@ -89,6 +98,8 @@ impl Core {
         let worth = match need {
             // When somebody waits, whatever gains at all.
             _ if self.promises.anybody_waits() => usable,
+            // What checkpoints need is used up: callers that ask for no room beforehand (those of tables alone) wait too.
+            Need::Now if alloc.free_count() < self.keep_slabs => usable - usable / limits::LEAST_GAIN_PART,
             Need::Now => usable - usable / 8,
             _ if self.short_of_room_ahead() => usable - usable / 4,
             _ => usable / 2,
