@@ -247,6 +247,46 @@ fn a_lost_copy_is_replaced_and_filled_while_the_store_is_served() {
     });
 }
 
+/// fill, the device hangs, write, |the hour is over| | it is left behind, and filled again when it answers
+#[test]
+fn a_copy_that_hangs_while_it_is_filled_hinders_nobody() {
+    for delay_ms in [0, 1, 5, 20, 80, 300] {
+        let (sim, node, env) = simulated(delay_ms);
+        sim.block_on(async {
+            let store = fresh(&env, &mirrored(tiny()), &quick()).await;
+            for number in 1..60 {
+                put(&store, number % 20, number).await;
+            }
+            break_copy(&sim, node, MIRROR);
+            put(&store, 20, 60).await;
+            let place = MirrorPlace { dir: "spare".into(), ..MirrorPlace::default() };
+            Store::mirror_replace(&env, DIR, &place).await.unwrap();
+            let is_known = || states(&store, "spare").iter().any(|state| !matches!(state, CopyState::Lost { .. }));
+            while !is_known() {
+                env.sleep(Duration::from_millis(1)).await;
+            }
+            env.sleep(Duration::from_millis(delay_ms)).await;
+            for part in ["data", "journal"] {
+                sim.disk_fault(node, &format!("spare/{part}"), Fault::Stuck(Duration::from_secs(3600)));
+            }
+            let begun = env.now();
+            for number in 61..100 {
+                let put = env.timeout(Duration::from_secs(200), put(&store, number % 20, number));
+                put.await.unwrap_or_else(|_| panic!("delay {delay_ms}: {number} waits: {:?}", store.mirror()));
+            }
+            assert!(env.now().since(begun) < Duration::from_secs(300), "delay {delay_ms}");
+            env.sleep(Duration::from_secs(60)).await;
+            assert!(is_lost(&store, "spare"), "delay {delay_ms}: {:?}", store.mirror());
+            env.sleep(Duration::from_secs(3600)).await;
+            until_in_sync(&env, &store).await;
+            for object in 0..20 {
+                let newest = (1..100).rev().find(|number| *number != 60 && number % 20 == object).unwrap();
+                expect(&store, object, newest).await;
+            }
+        });
+    }
+}
+
 #[test]
 fn two_copies_that_went_on_alone_are_refused_with_words() {
     let (sim, node, env) = simulated(6);

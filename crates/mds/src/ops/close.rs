@@ -87,6 +87,22 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_in_place_makes_another_version_of_the_content() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        world.run(|tx| apply(tx, &close(fid, 1)));
+        for wrote in [true, false] {
+            let before = world.run(|tx| tx.inode(fid));
+            let open = Open { caller: root(), fid, flags: open_flags::WRITE, handle: 2 };
+            world.run(|tx| crate::ops::open::apply(tx, &open));
+            world.run(|tx| apply(tx, &Close { wrote, size: 1, mtime_ns: 1, ..close(fid, 2) }));
+            let after = world.run(|tx| tx.inode(fid));
+            assert_eq!((after.size, after.mtime_ns), (before.size, before.mtime_ns));
+            assert_eq!(after.transno > before.transno, wrote);
+        }
+    }
+
+    #[test]
     fn size_and_time_of_an_older_epoch_do_not_count() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");

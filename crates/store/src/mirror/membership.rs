@@ -3,7 +3,7 @@
 //! Invariant: one change at a time, and nothing is acknowledged between a change and its label.
 //! Invariant: where a label cannot be written nobody goes on: what the other copy's label says stays true.
 
-use forebay_env::{EnvError, EnvErrorKind, EnvResult};
+use forebay_env::{Disk, EnvError, EnvErrorKind, EnvResult};
 
 use super::{
     label::{Label, Standing},
@@ -83,13 +83,22 @@ impl Mirror {
 
     /// Writes a copy's next label durably.
     pub(super) async fn write_label(&self, copy: usize) -> EnvResult<()> {
-        let (disk, label) = {
-            let mut state = self.state.borrow_mut();
-            state.copies[copy].seq += 1;
-            let label = self.label(&state, copy);
-            (state.copies[copy].disk.clone().ok_or_else(closed)?, label)
-        };
+        let (disk, label) = self.next_label(copy)?;
         disk.write_durable(label.offset(), vec![label.encode().freeze()]).await
+    }
+
+    /// The same, of a copy that the pair can do without: it may fail to answer.
+    pub(super) async fn write_label_of_other(&self, copy: usize) -> EnvResult<()> {
+        let (disk, label) = self.next_label(copy)?;
+        let write = async move { disk.write_durable(label.offset(), vec![label.encode().freeze()]).await };
+        self.within(copy, write).await
+    }
+
+    fn next_label(&self, copy: usize) -> EnvResult<(Disk, Label)> {
+        let mut state = self.state.borrow_mut();
+        state.copies[copy].seq += 1;
+        let label = self.label(&state, copy);
+        Ok((state.copies[copy].disk.clone().ok_or_else(closed)?, label))
     }
 
     fn label(&self, state: &State, copy: usize) -> Label {

@@ -25,7 +25,7 @@ use forebay_env::{
 use forebay_proto::{TargetId, Uuid};
 
 use super::{dirs::Dirs, label::Part};
-use crate::space::OnDrop;
+use crate::{limits::MIRROR_STUCK, space::OnDrop};
 
 /// What a copy is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub(super) struct State {
     /// Requests that the disks in each place have not answered, those of disks that were left behind among them.
     pub unanswered: [u32; 2],
     numbers: u64,
+    /// Paths that were looked at and have not answered.
+    pub looking: BTreeSet<String>,
     pub stopped: bool,
     pub mended: u64,
 }
@@ -137,6 +139,7 @@ impl Mirror {
             in_flight: BTreeMap::new(),
             unanswered: [0, 0],
             numbers: 0,
+            looking: BTreeSet::new(),
             stopped: false,
             mended: 0,
         };
@@ -183,7 +186,7 @@ impl Mirror {
                 Some(begun) => begun,
                 None => mirror.begin_when_free(&range, &parts, durable).await,
             };
-            let answers = mirror.answers(begun.asked, Some(begun.number)).await;
+            let answers = mirror.answers(begun.asked, begun.number).await;
             mirror.landed(begun.number);
             drop(done.send(mirror.settle(answers).await));
         }));
@@ -196,10 +199,12 @@ impl Mirror {
             let disk = disk.clone();
             Box::pin(async move { disk.flush().await })
         });
-        let mirror = self.shared();
+        // Of no place, so that nobody's write waits for it; but whoever does not answer is left behind, as with a write.
+        let (mirror, number) = (self.shared(), self.note(0..0, &asked));
         // A task of its own: what a copy answers must be heard, also if nobody waits any more.
         let task = self.env.spawn(async move {
-            let answers = mirror.answers(asked, None).await;
+            let answers = mirror.answers(asked, number).await;
+            mirror.landed(number);
             mirror.settle(answers).await
         });
         task.await.unwrap_or_else(|| Err(closed()))
@@ -219,12 +224,40 @@ impl Mirror {
             let disk = disk.clone();
             Box::pin(async move { disk.write_durable(offset, parts).await })
         });
+        let number = self.note(range.clone(), &asked);
+        Some(Begun { number, asked })
+    }
+
+    /// Notes what was asked until it has landed.
+    fn note(&self, range: Range<u64>, asked: &[Asked]) -> u64 {
         let mut state = self.state.borrow_mut();
         state.numbers += 1;
         let number = state.numbers;
         let waits_for = [0, 1].map(|copy| asked.iter().any(|asked| asked.copy == copy));
-        state.in_flight.insert(number, InFlight { range: range.clone(), since: self.env.now(), waits_for });
-        Some(Begun { number, asked })
+        state.in_flight.insert(number, InFlight { range, since: self.env.now(), waits_for });
+        number
+    }
+
+    /// One request to a copy that the pair can do without. One that is not answered for long goes on by itself, but is counted,
+    /// so that it lands before anything else is brought there.
+    pub(super) async fn within<T: 'static>(
+        &self,
+        copy: usize,
+        request: impl Future<Output = EnvResult<T>> + 'static,
+    ) -> EnvResult<T> {
+        self.state.borrow_mut().unanswered[copy] += 1;
+        let this = self.this.clone();
+        let task = self.env.spawn(async move {
+            let answer = request.await;
+            if let Some(mirror) = this.upgrade() {
+                mirror.state.borrow_mut().unanswered[copy] -= 1;
+            }
+            answer
+        });
+        match self.env.timeout(MIRROR_STUCK, task).await {
+            Ok(answer) => answer.unwrap_or_else(|| Err(closed())),
+            Err(_) => Err(EnvError::new(EnvErrorKind::Medium, "it does not answer")),
+        }
     }
 
     async fn begin_when_free(&self, range: &Range<u64>, parts: &[Bytes], durable: bool) -> Begun {
@@ -268,7 +301,7 @@ impl Mirror {
     }
 
     /// What the copies answered; of one that is left behind meanwhile nothing is awaited.
-    pub(super) async fn answers(&self, asked: Vec<Asked>, number: Option<u64>) -> Vec<Answer> {
+    async fn answers(&self, asked: Vec<Asked>, number: u64) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(asked.len());
         for Asked { copy, life, mut task } in asked {
             let answer = loop {
@@ -282,9 +315,7 @@ impl Mirror {
                     () = changed => {}
                 }
             };
-            if let Some(number) = number {
-                self.state.borrow_mut().in_flight.entry(number).and_modify(|write| write.waits_for[copy] = false);
-            }
+            self.state.borrow_mut().in_flight.entry(number).and_modify(|write| write.waits_for[copy] = false);
             answers.push((copy, life, answer));
         }
         answers

@@ -23,6 +23,13 @@ pub(super) struct Look {
     pub disk: Option<Disk>,
 }
 
+impl Look {
+    /// For whoever has waited long enough.
+    pub fn silent(path: &str) -> Self {
+        Self { found: Found::Nothing(format!("{path} does not answer")), disk: None }
+    }
+}
+
 /// Makes a pair of two disks that hold nothing yet; both are members.
 pub(crate) async fn make(
     env: &Env,
@@ -199,17 +206,16 @@ pub(super) async fn look(env: &Env, path: &str, owner: &Owner, options: OpenDisk
 }
 
 /// What lies at `path`. A device that does not answer for so long is as good as none.
-pub(super) async fn look_within(patience: Duration, env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
+async fn look_within(patience: Duration, env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
     let task = {
         let (env, path, owner) = (env.clone(), path.to_owned(), owner.clone());
         // A task of its own: to close a disk takes as long as its last request.
         env.clone().spawn(async move { look_at(&env, &path, &owner, options).await })
     };
-    let silent = || Look { found: Found::Nothing(format!("{path} does not answer")), disk: None };
-    env.timeout(patience, task).await.ok().flatten().unwrap_or_else(silent)
+    env.timeout(patience, task).await.ok().flatten().unwrap_or_else(|| Look::silent(path))
 }
 
-async fn look_at(env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
+pub(super) async fn look_at(env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
     let nothing = |words: String| Look { found: Found::Nothing(words), disk: None };
     let options = match owner.part {
         Part::Data => options,

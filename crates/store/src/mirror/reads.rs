@@ -114,16 +114,24 @@ impl Mirror {
             (state.copies[from].disk.clone().ok_or_else(closed)?, state.copies[1 - from].disk.clone())
         };
         let Some(other) = other else { return Ok(Ok(())) };
-        let len = (range.end - range.start) as usize;
-        let bytes = source.read(range.start, len).await?;
-        if other.read(range.start, len).await.is_ok_and(|there| there[..] == bytes[..]) {
+        let (at, len) = (range.start, (range.end - range.start) as usize);
+        let bytes = source.read(at, len).await?;
+        let read = || {
+            let other = other.clone();
+            self.within(1 - from, async move { other.read(at, len).await })
+        };
+        if read().await.is_ok_and(|there| there[..] == bytes[..]) {
             return Ok(Ok(()));
         }
         let bytes = bytes.freeze();
         let written = async {
-            other.write(range.start, vec![bytes.clone()]).await?;
-            other.flush().await?;
-            let again = other.read(range.start, len).await?;
+            let (disk, parts) = (other.clone(), vec![bytes.clone()]);
+            self.within(1 - from, async move {
+                disk.write(at, parts).await?;
+                disk.flush().await
+            })
+            .await?;
+            let again = read().await?;
             let kept = again[..] == bytes[..];
             let words =
                 || EnvError::new(EnvErrorKind::Medium, format!("it does not keep what is written at {}", range.start));
@@ -142,14 +150,21 @@ impl Mirror {
             (state.copies[from].disk.clone().ok_or_else(closed)?, state.copies[1 - from].disk.clone())
         };
         let Some(other) = other else { return Ok(Err(closed())) };
-        let len = (range.end - range.start) as usize;
-        let mut bytes = match source.read(range.start, len).await {
+        let (first, len) = (range.start, (range.end - range.start) as usize);
+        let write = |bytes: AlignedBuf| {
+            let other = other.clone();
+            self.within(1 - from, async move { other.write(first, vec![bytes.freeze()]).await })
+        };
+        let mut bytes = match source.read(first, len).await {
             // Also what reads back the same: a device whose flush failed may show bytes that it will not have after a crash.
-            Ok(bytes) => return Ok(other.write(range.start, vec![bytes.freeze()]).await.map(|()| 0)),
+            Ok(bytes) => return Ok(write(bytes).await.map(|()| 0)),
             Err(error) if error.kind == EnvErrorKind::Medium => AlignedBuf::zeroed(len),
             Err(error) => return Err(error),
         };
-        let there = other.read(range.start, len).await;
+        let there = {
+            let other = other.clone();
+            self.within(1 - from, async move { other.read(first, len).await }).await
+        };
         let mut unreadable = 0;
         for (number, sector) in bytes.chunks_mut(SECTOR as usize).enumerate() {
             let at = range.start + number as u64 * SECTOR;
@@ -166,6 +181,6 @@ impl Mirror {
                 Err(error) => return Err(error),
             }
         }
-        Ok(other.write(range.start, vec![bytes.freeze()]).await.map(|()| unreadable))
+        Ok(write(bytes).await.map(|()| unreadable))
     }
 }

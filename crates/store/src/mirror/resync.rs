@@ -33,7 +33,7 @@ impl Mirror {
         let path = self.dirs.path(to, self.owner.part);
         self.env.log(&format!("{}: the copy in {path} is being brought up to date", self.name()));
         self.tell(&[1 - to]).await?;
-        if let Err(error) = self.write_label(to).await {
+        if let Err(error) = self.write_label_of_other(to).await {
             return self.lose_in_turn(to, life, &error.message).await;
         }
         drop(self.env.spawn(self.shared().resync(to, life)));
@@ -109,7 +109,10 @@ impl Mirror {
     async fn flush_copy(&self, to: usize, life: u64) -> bool {
         let disk = self.state.borrow().copies[to].disk.clone();
         let flushed = match disk {
-            Some(disk) => disk.flush().await.map_err(|error| error.message),
+            Some(disk) => {
+                let flushed = self.within(to, async move { disk.flush().await }).await;
+                flushed.map_err(|error| error.message)
+            }
             None => return false,
         };
         if let Err(words) = flushed {
@@ -136,7 +139,7 @@ impl Mirror {
         if self.tell(&[1 - to]).await.is_err() {
             return;
         }
-        if let Err(error) = self.write_label(to).await {
+        if let Err(error) = self.write_label_of_other(to).await {
             drop(self.lose_in_turn(to, life, &error.message).await);
             return;
         }

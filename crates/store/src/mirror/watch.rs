@@ -12,7 +12,7 @@ use super::{
     judge::Found,
     label::{Label, Standing},
     mirror::{Mirror, Role},
-    open::look_within,
+    open::{Look, look_at},
 };
 use crate::limits::{MIRROR_RETRY, MIRROR_STUCK, MIRROR_WATCH};
 
@@ -47,6 +47,22 @@ impl Mirror {
         (state.copies[copy].role, state.copies[copy].life)
     }
 
+    /// What lies at `path`. A device that does not answer is not asked again before it does: each look holds descriptors.
+    async fn look(&self, path: &str, options: OpenDisk) -> Look {
+        if !self.state.borrow_mut().looking.insert(path.to_owned()) {
+            return Look::silent(path);
+        }
+        let (this, env, owner, at) = (self.this.clone(), self.env.clone(), self.owner.clone(), path.to_owned());
+        let task = self.env.spawn(async move {
+            let look = look_at(&env, &at, &owner, options).await;
+            if let Some(mirror) = this.upgrade() {
+                mirror.state.borrow_mut().looking.remove(&at);
+            }
+            look
+        });
+        self.env.timeout(MIRROR_STUCK, task).await.ok().flatten().unwrap_or_else(|| Look::silent(path))
+    }
+
     /// Whoever waits for a device that answers nothing goes on with the other one.
     async fn leave_stuck(&self) {
         let now = self.env.now();
@@ -64,14 +80,7 @@ impl Mirror {
         }
         let path = self.dirs.path(copy, self.owner.part);
         let id = self.state.borrow().copies[copy].id;
-        let look = look_within(
-            MIRROR_STUCK,
-            &self.env,
-            &path,
-            &self.owner,
-            OpenDisk { read_only: true, ..OpenDisk::default() },
-        )
-        .await;
+        let look = self.look(&path, OpenDisk { read_only: true, ..OpenDisk::default() }).await;
         let words = match look.found {
             Found::Copy(label) if label.copy == id => return,
             Found::Copy(_) => format!("another copy lies at {path}"),
@@ -90,14 +99,7 @@ impl Mirror {
             return;
         };
         let path = crate::format::part_path(&self.env, &named, self.owner.part);
-        let look = look_within(
-            MIRROR_STUCK,
-            &self.env,
-            &path,
-            &self.owner,
-            OpenDisk { read_only: true, ..OpenDisk::default() },
-        )
-        .await;
+        let look = self.look(&path, OpenDisk { read_only: true, ..OpenDisk::default() }).await;
         if matches!(look.found, Found::Copy(label) if label.standing == Standing::New) {
             drop(self.lose(copy, life, &format!("{named} takes its place")).await);
         }
@@ -110,14 +112,7 @@ impl Mirror {
         }
         let dir = self.dirs.named_beside(1 - copy).unwrap_or_else(|| self.dirs.dir(copy));
         let path = crate::format::part_path(&self.env, &dir, self.owner.part);
-        let seen = look_within(
-            MIRROR_STUCK,
-            &self.env,
-            &path,
-            &self.owner,
-            OpenDisk { read_only: true, ..OpenDisk::default() },
-        )
-        .await;
+        let seen = self.look(&path, OpenDisk { read_only: true, ..OpenDisk::default() }).await;
         // What is missing is no news.
         let Found::Copy(label) = seen.found else { return Ok(()) };
         drop(seen.disk);
@@ -126,7 +121,7 @@ impl Mirror {
         }
         self.dirs.set_dir(copy, &dir);
         self.dirs.lock(copy).map_err(|error| error.message)?;
-        let opened = look_within(MIRROR_STUCK, &self.env, &path, &self.owner, OpenDisk::default()).await;
+        let opened = self.look(&path, OpenDisk::default()).await;
         let (Found::Copy(again), Some(disk)) = (opened.found, opened.disk) else { return Ok(()) };
         if again == label {
             self.give_identity(copy);

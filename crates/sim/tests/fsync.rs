@@ -1,0 +1,151 @@
+//! What fsync promises of a file that others have too: every loss is told, and every OST of the file is asked.
+
+use std::time::Duration;
+
+use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_env::sim::{NodeId, Sim};
+use forebay_proto::{Errno, FOR_EVER, Fid, message::ComponentSpec};
+use forebay_sim::{Cluster, ClusterOptions};
+
+const MIB: u64 = 1 << 20;
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// One stripe to 1 MiB, three behind it.
+fn composite() -> LayoutSpec {
+    let part = |end, stripe_count| ComponentSpec {
+        end,
+        stripe_count,
+        stripe_bytes: 64 << 10,
+        stripe_index: u32::MAX,
+        pool: String::new(),
+    };
+    LayoutSpec { components: vec![part(MIB, 1), part(FOR_EVER, 3)], ..LayoutSpec::inherit() }
+}
+
+struct Scene {
+    sim: Sim,
+    cluster: Cluster,
+    nodes: [NodeId; 3],
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        let sim = Sim::new(seed);
+        let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
+        cluster.boot_all();
+        let nodes = [sim.add_node("first"), sim.add_node("second"), sim.add_node("third")];
+        Self { sim, cluster, nodes }
+    }
+
+    async fn mount(&self, number: usize) -> Client {
+        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
+    }
+
+    /// The OSTs lose power while the first client is cut off, and do not wait for it: what they had not committed is lost.
+    async fn lose_what_is_not_committed(&self) {
+        let osts = || (1..self.cluster.servers.len()).map(|server| (server, self.cluster.servers[server].node));
+        for (server, node) in osts() {
+            self.sim.cut_both(self.nodes[0], node);
+            self.sim.power_cut(node);
+            self.cluster.boot(server);
+        }
+        self.sim.sleep(Duration::from_secs(30)).await;
+        osts().for_each(|(_, node)| self.sim.heal(self.nodes[0], node));
+        self.sim.sleep(Duration::from_secs(5)).await;
+    }
+}
+
+async fn open(client: &Client, fid: Fid) -> OpenFile {
+    client.open(&caller(), fid, OpenMode::READ_WRITE).await.expect("it opens")
+}
+
+async fn synced(client: &Client, file: &OpenFile) -> Result<(), Errno> {
+    client.fsync(file, false).await.map_err(|error| error.errno)
+}
+
+/// Its fsync tells of the loss; again, as long as targets are heard of that ended the session too; and then no more.
+async fn told(sim: &Sim, client: &Client, file: &OpenFile) {
+    let mut answers = Vec::new();
+    while answers.last() != Some(&Ok(())) {
+        answers.push(synced(client, file).await);
+        sim.sleep(Duration::from_secs(1)).await;
+        assert!(answers.len() < 6, "it never stops: {answers:?}");
+    }
+    assert_eq!(answers[0], Err(Errno::EIO));
+    assert_eq!(synced(client, file).await, Ok(()));
+}
+
+/// write |power, evicted| close(2) by a process that has the descriptor too, fsync; open, fsync | each fsync tells
+#[test]
+fn a_loss_is_told_to_fsync_whatever_a_close_was_told() {
+    let scene = Scene::new(3);
+    scene.sim.block_on(async {
+        let writer = scene.mount(0).await;
+        let made = writer.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, LayoutSpec::inherit()).await;
+        let file = made.expect("it is made").1;
+        let second = open(&writer, file.fid()).await;
+        assert_eq!(synced(&writer, &file).await, Ok(()));
+        writer.write(&file, 0, vec![1; 300_000]).await.expect("written");
+        scene.lose_what_is_not_committed().await;
+        // The child's exit, which nobody hears.
+        assert!(writer.flush(&file).await.is_err());
+        told(&scene.sim, &writer, &file).await;
+        // It had the file open, too.
+        told(&scene.sim, &writer, &second).await;
+        let third = open(&writer, file.fid()).await;
+        assert_eq!(synced(&writer, &third).await, Ok(()), "it has been told");
+    });
+}
+
+/// write |power, evicted| close, open, fsync | EIO
+#[test]
+fn a_loss_that_no_fsync_was_told_waits_for_the_next() {
+    let scene = Scene::new(4);
+    scene.sim.block_on(async {
+        let writer = scene.mount(0).await;
+        let made = writer.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, LayoutSpec::inherit()).await;
+        let file = made.expect("it is made").1;
+        let fid = file.fid();
+        assert_eq!(synced(&writer, &file).await, Ok(()));
+        writer.write(&file, 0, vec![1; 300_000]).await.expect("written");
+        scene.lose_what_is_not_committed().await;
+        let _ = writer.close(file).await;
+        scene.sim.sleep(Duration::from_secs(5)).await;
+        let file = open(&writer, fid).await;
+        told(&scene.sim, &writer, &file).await;
+        writer.close(file).await.expect("closed");
+        let file = open(&writer, fid).await;
+        assert_eq!(synced(&writer, &file).await, Ok(()), "it has been told");
+    });
+}
+
+/// another client puts the file on more OSTs; fsync |power| all that was written by then is there
+#[test]
+fn what_others_wrote_to_osts_that_are_new_is_durable_too() {
+    for seed in 0..5 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let made = first.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, composite()).await;
+            let file = made.expect("it is made").1;
+            first.write(&file, 0, vec![1; 100_000]).await.expect("written");
+            assert_eq!(synced(&first, &file).await, Ok(()));
+            let same = open(&second, file.fid()).await;
+            let bytes = 300_000;
+            second.write(&same, 5 * MIB, vec![2; bytes]).await.expect("written");
+            assert_eq!(synced(&first, &file).await, Ok(()));
+            scene.sim.power_cut(scene.nodes[1]);
+            for server in 0..scene.cluster.servers.len() {
+                scene.sim.power_cut(scene.cluster.servers[server].node);
+                scene.cluster.boot(server);
+            }
+            let third = scene.mount(2).await;
+            let read = open(&third, file.fid()).await;
+            let seen = third.read(&read, 5 * MIB, bytes).await.expect("it reads");
+            assert!(seen == vec![2; bytes], "seed {seed}: {} bytes, others than were written", seen.len());
+        });
+    }
+}
