@@ -40,6 +40,12 @@ fn a_handle_whose_close_was_executed_is_not_reclaimed() {
             });
             sim.sleep(Duration::from_secs(2)).await;
             assert!(!closed.get(), "the reply is on its way for ever");
+            let other = cluster.mount(sim.add_node("other"), CommitLevel::Data).await.expect("it mounts");
+            other.sync_all().await.expect("the close is committed");
+            if !unlinked {
+                let fid = other.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there").fid;
+                other.migrate_start(fid).await.expect("the MDT has closed it");
+            }
             sim.power_cut(mdt);
             cluster.boot(0);
             sim.heal(mdt, node);
@@ -50,11 +56,11 @@ fn a_handle_whose_close_was_executed_is_not_reclaimed() {
             });
             sim.sleep(Duration::from_secs(20)).await;
             assert!(closed.get() && done.get(), "closed: {}, answered: {}", closed.get(), done.get());
+            assert_eq!(client.stats().evictions, 0, "it gave its session up");
             if unlinked {
                 return;
             }
             // A handle that is left would be a writer that hinders others.
-            let other = cluster.mount(sim.add_node("other"), CommitLevel::Data).await.expect("it mounts");
             let fid = other.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there").fid;
             other.migrate_start(fid).await.expect("nobody writes to it");
         });
