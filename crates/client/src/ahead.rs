@@ -3,7 +3,7 @@
 //! Where a directory's names are leased to this client for changes, nobody else sees or changes them: whether a name can be
 //! made or taken away, and what the directory and the new inode will be like, is known here. So the program has its answer at
 //! once, and the requests of many programs go to the MDT together. What may depend on more than that (access control lists,
-//! default layouts, set-id bits, links with several names) is asked for first.
+//! set-id bits, links with several names) is asked for first.
 //!
 //! Invariant: a change that was answered is on its way: it has a slot of the session, and waits for no other client.
 //! Invariant: any other request that may concern the same inodes or names is sent after it was replied ([`Client::settle`]).

@@ -122,14 +122,16 @@ impl Client {
             return Err(Trouble::Bare(offset, length));
         }
         let requests = plan(&at.layout, offset, length as u64, self.inner.options.max_rpc_bytes.into());
+        // The size comes last: raised with one of several parts it would cover another that fails.
+        let carries = requests.len() == 1;
         let sends = requests.iter().map(|request| {
             let parts = data.gather(offset, &request.ranges);
             let (client, file, at, request) = (self.clone(), file.clone(), at.clone(), request.clone());
-            async move { client.write_object(&file, &at, request, parts, level).await }
+            async move { client.write_object(&file, &at, request, parts, level, carries).await }
         });
         let results = all(self.env(), sends).await;
         let written = replied(offset, length, &requests, &results);
-        let raised = raised.max(carried(at.layout.home(), &requests, &results));
+        let raised = if carries { raised.max(carried(at.layout.home(), &requests, &results)) } else { raised };
         if written == 0 && offset >= at.seen {
             full(offset, &requests, &results)?;
         }
@@ -145,7 +147,7 @@ impl Client {
         Ok(Written { bytes: written, full })
     }
 
-    /// One request. At the home it carries the size too.
+    /// One request. At the home it carries the size too, if it `carries` it: else what is known of it.
     async fn write_object(
         &self,
         file: &OpenFile,
@@ -153,10 +155,12 @@ impl Client {
         request: ObjectRange,
         parts: Vec<Bytes>,
         level: CommitLevel,
+        carries: bool,
     ) -> Result<(), Trouble> {
         let (file, write_id) = (file.state(), self.write_id());
         let is_home = request.ost == at.layout.home();
-        let file_bytes = if is_home { request.file_end().max(at.seen) } else { 0 };
+        let end = if carries { request.file_end() } else { 0 };
+        let file_bytes = if is_home { end.max(at.seen) } else { 0 };
         let message = WriteObject {
             object: at.object.clone(),
             offset: request.offset,

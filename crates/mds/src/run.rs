@@ -411,6 +411,8 @@ impl Mds {
         if let Some(fid) = effects.truncate.filter(|_| !ctx.is_replay()) {
             ctx.target().wait_committed(answer.transno).await?;
             self.start_truncate(fid);
+            // An OST may be away: nothing else that the mount asks for waits for it.
+            ctx.let_others_pass();
             self.wait_until(|memory| !memory.truncating.contains(&fid)).await;
         }
         Ok(())

@@ -240,9 +240,8 @@ impl<'a> Tx<'a> {
         let origin = &self.origin;
         let is_kept = self.memory.kept.has(origin.session, fid) || self.effects.granted.contains(&fid);
         let is_client = origin.session != SessionId(0) && !origin.is_replay;
-        let has_osts = self.memory.placement.at(origin.transno).is_some_and(|wheels| wheels.all().has_usable());
-        let is_plain = !dir.has_acl && dir.nlink > 0 && dir.dir().is_some_and(|dir| dir.default_layout.is_none());
-        if !is_client || !is_kept || !is_plain || !origin.has_room || !has_osts {
+        let is_plain = !dir.has_acl && dir.nlink > 0 && dir.is_dir();
+        if !is_client || !is_kept || !is_plain || !origin.has_room || !ops::create::takes_files(self, dir) {
             return 0;
         }
         if !self.memory.kept.is_names_free(origin.session, fid) {

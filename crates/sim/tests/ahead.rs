@@ -329,6 +329,35 @@ fn what_cannot_be_known_is_asked_for() {
     });
 }
 
+/// A directory says how its files are laid out: they are, and so are those of directories made in it.
+#[test]
+fn what_is_made_in_a_directory_with_a_layout_has_it() {
+    let scene = Scene::new(5);
+    scene.sim.block_on(async {
+        let maker = scene.mount(0).await;
+        let dir = scene.directory(&maker).await;
+        let two = LayoutSpec { stripe_count: 2, stripe_bytes: 128 << 10, ..LayoutSpec::inherit() };
+        maker.set_layout(&caller(), dir, two).await.expect("it is set");
+        make(&maker, dir, 0).await.expect("it is made");
+        let below = maker.mkdir(&caller(), dir, b"below", 0o755).await.expect("it is made").fid;
+        maker.settled(below).await;
+        for (number, dir) in [(1, dir), (2, below)] {
+            let (attr, coming) = begin(&maker, dir, number);
+            let names = maker.listxattr(attr.fid).await.expect("listed");
+            assert!(names.iter().any(|name| name.as_ref() == b"user.forebay.layout"), "{names:?}");
+            let layout = maker.get_layout(attr.fid).await.expect("told").0.expect("of a file");
+            let first = &layout.components[0];
+            assert_eq!((first.osts.len(), first.stripe_bytes), (2, 128 << 10));
+            let file = coming.file().await.expect("it is made");
+            let bytes: Vec<u8> = (0..300_000u32).map(|i| i as u8).collect();
+            maker.write(&file, 0, bytes.clone()).await.expect("written");
+            let looker = scene.mount(1).await;
+            let other = looker.open(&caller(), attr.fid, OpenMode::READ).await.expect("it opens");
+            assert!(looker.read(&other, 0, 300_000).await.expect("read")[..] == bytes[..]);
+        }
+    });
+}
+
 #[test]
 fn on_a_mount_that_commits_they_are_durable_when_they_return() {
     let scene = Scene::new(4);

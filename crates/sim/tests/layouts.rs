@@ -98,6 +98,50 @@ fn a_file_on_a_full_ost_grows_on_others_until_all_are_full() {
     }
 }
 
+/// write from a stripe on a full OST into one with room, fresh and behind a hole | all of it is there, and no byte more
+#[test]
+fn a_write_that_begins_on_a_full_ost_and_ends_on_another_goes_round() {
+    for seed in 0..8 {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let cluster = Cluster::format(&sim, small()).await;
+            cluster.boot_all();
+            let client = mount(&sim, &cluster, "client").await;
+            let two = LayoutSpec { stripe_count: 2, stripe_bytes: 64 << 10, stripe_index: 0, ..LayoutSpec::inherit() };
+            let file = create(&client, b"two", two).await;
+            let layout = client.get_layout(file.fid()).await.expect("it is told").0.expect("of a file");
+            let second = layout.components[0].osts[1];
+            for length in [STEP, 64 << 10, 4096] {
+                fill(&client, second, length).await;
+            }
+            // Its second stripe begins at 64 KiB, its third is on the first OST again.
+            let start = (64 << 10) + 1000 * seed;
+            let bytes: Vec<u8> = (0..(80 << 10)).map(|i| (i % 251) as u8).collect();
+            let written = client.write(&file, start, bytes.clone()).await;
+            assert_eq!(written, Ok(bytes.len()), "seed {seed}: another OST has room");
+            let end = start + bytes.len() as u64;
+            assert_eq!(client.getattr(file.fid(), Some(&file)).await.expect("told").size, end);
+            let read = client.read(&file, 0, 1 << 20).await.expect("it reads");
+            assert_eq!(read.len() as u64, end);
+            assert!(read[..start as usize].iter().all(|byte| *byte == 0) && read[start as usize..] == bytes[..]);
+        });
+    }
+}
+
+/// Writes to OST `ost` until a piece of `length` finds no room there and its file goes on elsewhere.
+async fn fill(client: &Client, ost: u32, length: usize) {
+    let name = format!("fill{length}").into_bytes();
+    let file = create(client, &name, LayoutSpec { stripe_index: ost, ..on_the_first() }).await;
+    for number in 0.. {
+        client.write(&file, (number * length) as u64, vec![9; length]).await.expect("another has room");
+        let layout = client.get_layout(file.fid()).await.expect("it is told").0.expect("of a file");
+        if layout.components.len() > 1 || !layout.components[0].osts.contains(&ost) {
+            break;
+        }
+    }
+    client.close(file).await.expect("closed");
+}
+
 /// append to the end of an OST, on | no record is torn, lost, or behind zeros
 #[test]
 fn appends_go_round_a_full_ost_without_leaving_zeros() {

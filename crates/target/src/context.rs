@@ -241,6 +241,14 @@ impl Context {
         Ok(applied)
     }
 
+    /// The change is committed, and its reply waits for other servers: later replies of the session need not wait for it.
+    pub fn let_others_pass(&self) {
+        let (core, transno) = (self.core(), self.applied());
+        assert!(transno <= core.store.last_committed(), "what may be lost yet holds up what was built on it");
+        self.inner.session.let_pass(transno);
+        core.flush(&self.inner.session);
+    }
+
     /// A place in the order of changes: the transno is fixed now, the change comes later, in turn.
     pub fn admit(&self) -> Ticket {
         Ticket::of_request(self.core().clone(), self.clone())

@@ -194,8 +194,9 @@ impl Core {
         };
         if ctx.applied() == Transno(0) {
             session.reopen(header.slot, header.sequence);
-            if let Some(reply) = session.put_behind(ctx.shows(), reply) {
-                self.send_reply(session, reply);
+            match session.put_behind(ctx.shows(), reply) {
+                Some(reply) => self.send_reply(session, reply),
+                None => self.flush(session),
             }
             return;
         }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: replies to modifying requests leave in transno order, each when its commit level is reached.
 //! Invariant: a reply that shows an own change leaves after the reply to that change.
+//! Except: a change that is committed, and waits for other servers before it is replied, holds up nobody. Nothing that is
+//! shown or replied meanwhile can be lost with it, and its own reply is kept in its row.
 
 use std::{
     cell::{Cell, RefCell},
@@ -71,6 +73,8 @@ pub struct Reply {
 struct Outgoing {
     transno: Transno,
     reply: Option<Reply>,
+    /// It is committed and its reply will take long: others do not wait for it.
+    may_be_passed: bool,
     /// Replies that show the change.
     behind: Vec<Reply>,
 }
@@ -182,7 +186,12 @@ impl Session {
 
     /// From now on, replies that show `transno` wait for its own.
     pub fn expect_reply(&self, transno: Transno) {
-        self.outgoing.borrow_mut().push_back(Outgoing { transno, reply: None, behind: Vec::new() });
+        self.outgoing.borrow_mut().push_back(Outgoing {
+            transno,
+            reply: None,
+            may_be_passed: false,
+            behind: Vec::new(),
+        });
     }
 
     fn is_outgoing(&self, transno: Transno) -> bool {
@@ -209,19 +218,34 @@ impl Session {
         }
     }
 
+    /// The change `transno` is committed, but its reply waits for others: those behind it do not.
+    pub fn let_pass(&self, transno: Transno) {
+        if let Some(entry) = self.outgoing.borrow_mut().iter_mut().find(|o| o.transno == transno) {
+            entry.may_be_passed = true;
+        }
+    }
+
     /// Takes the replies that may leave now, in order.
     pub fn leaving(&self, last_committed: Transno) -> Vec<Reply> {
         let mut outgoing = self.outgoing.borrow_mut();
-        let mut leaving = Vec::new();
-        while let Some(first) = outgoing.front()
-            && let Some(reply) = &first.reply
-            && (reply.level != CommitLevel::Commit
-                || first.transno <= last_committed
-                || planted(Bug::CommitLevelIgnored))
-        {
-            let first = outgoing.pop_front().expect("there is a front");
-            leaving.extend(first.reply);
-            leaving.extend(first.behind);
+        let (mut leaving, mut at) = (Vec::new(), 0);
+        while let Some(next) = outgoing.get_mut(at) {
+            match &next.reply {
+                Some(reply)
+                    if reply.level != CommitLevel::Commit
+                        || next.transno <= last_committed
+                        || planted(Bug::CommitLevelIgnored) =>
+                {
+                    let next = outgoing.remove(at).expect("it was looked at");
+                    leaving.extend(next.reply);
+                    leaving.extend(next.behind);
+                }
+                None if next.may_be_passed => {
+                    leaving.append(&mut next.behind);
+                    at += 1;
+                }
+                _ => break,
+            }
         }
         leaving
     }
@@ -295,6 +319,22 @@ mod tests {
         assert_eq!(sequences(&session.leaving(Transno(5))), [5, 6]);
         session.ready(Transno(7), reply(7, CommitLevel::Data));
         assert_eq!(sequences(&session.leaving(Transno(5))), [7]);
+    }
+
+    #[test]
+    fn a_committed_change_whose_reply_takes_long_holds_up_nobody() {
+        let session = session();
+        (5..8).for_each(|t| session.expect_reply(Transno(t)));
+        session.ready(Transno(6), reply(6, CommitLevel::Data));
+        assert!(session.put_behind(Transno(5), reply(100, CommitLevel::Data)).is_none());
+        assert!(session.leaving(Transno(5)).is_empty(), "it was not said that 5 may be passed");
+        session.let_pass(Transno(5));
+        assert_eq!(sequences(&session.leaving(Transno(5))), [100, 6]);
+        assert!(session.put_behind(Transno(5), reply(101, CommitLevel::Data)).is_none());
+        session.ready(Transno(7), reply(7, CommitLevel::Commit));
+        assert_eq!(sequences(&session.leaving(Transno(6))), [101], "7 is not committed");
+        session.ready(Transno(5), reply(5, CommitLevel::Data));
+        assert_eq!(sequences(&session.leaving(Transno(7))), [5, 7]);
     }
 
     #[test]

@@ -91,14 +91,24 @@ pub fn choose_layout(tx: &Tx<'_>, fid: Fid, dir: &Inode, asked: &LayoutSpec, gen
     let mut parts = placement::resolve(asked, inherited, default.stripe_bytes, default.stripe_count);
     let wheels = wheels(tx)?;
     placement::check(asked, wheels)?;
-    // It was answered when some OST had room: who writes to it hears that there is none now.
-    if tx.is_answered()
-        && !wheels.all().has_usable()
-        && let Some(part) = parts.first_mut()
-    {
-        part.stripe_index = wheels.all().any(fid).unwrap_or(u32::MAX);
+    let chosen = placement::choose(fid, &parts, wheels, generation);
+    if !tx.is_answered() || chosen.is_ok() {
+        return Ok(chosen?);
     }
+    // It was answered when there was room for it: who writes to it hears that there is none now.
+    let first = &mut parts[0];
+    let wheel = wheels.of(&first.pool).unwrap_or(wheels.all());
+    first.stripe_index = wheel.any(fid).or(wheels.all().any(fid)).unwrap_or(u32::MAX);
     Ok(placement::choose(fid, &parts, wheels, generation)?)
+}
+
+/// Whether a file that is made in `dir` as if nothing was asked for gets a layout, by what is known now.
+pub fn takes_files(tx: &Tx<'_>, dir: &Inode) -> bool {
+    let Some(wheels) = tx.memory.placement.at(tx.origin.transno) else { return false };
+    match dir.dir().and_then(|dir| dir.default_layout.as_ref()) {
+        Some(inherited) => placement::takes_files(inherited, wheels),
+        None => wheels.all().has_usable(),
+    }
 }
 
 /// What OSTs are chosen by at the transaction's transno.
@@ -112,8 +122,11 @@ pub fn wheels<'a>(tx: &Tx<'a>) -> Step<&'a placement::Wheels> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{World, root, user};
-    use forebay_proto::message::attr_flags;
+    use crate::{
+        ops,
+        testing::{World, root, user},
+    };
+    use forebay_proto::message::{SetLayout, attr_flags};
 
     #[test]
     fn a_new_file_has_an_inode_a_name_a_layout_and_a_handle() {
@@ -168,6 +181,29 @@ mod tests {
         world.has_room = false;
         let reply = world.run(|tx| apply(tx, &request));
         assert_eq!((reply.attr.mtime_ns, reply.layout.unwrap().osts().len()), (77, 1));
+    }
+
+    /// A directory whose files lie in a pool that fills up.
+    #[test]
+    fn a_file_that_was_answered_in_a_full_pool_is_made_on_one_of_it() {
+        let mut world = World::new();
+        let table = |weight| crate::placement::Table {
+            weights: [(0, 9), (1, weight)].into(),
+            pools: [("fast".to_owned(), [1].into())].into(),
+        };
+        world.memory.placement.push(forebay_proto::Transno(0), &table(9));
+        let dir = world.mkdir(Fid::ROOT, "d");
+        let layout = LayoutSpec { pool: "fast".to_owned(), ..LayoutSpec::inherit() };
+        world.run(|tx| ops::setlayout::apply(tx, &SetLayout { caller: root(), fid: dir, layout: layout.clone() }));
+        let takes = |world: &mut World| world.run(|tx| Ok(takes_files(tx, &tx.inode(dir)?)));
+        assert!(takes(&mut world));
+        world.memory.placement.push(forebay_proto::Transno(0), &table(0));
+        assert!(!takes(&mut world), "no lease is given here that would let a client answer");
+        let mut request = world.create(&root(), dir, "a", 1);
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOSPC);
+        request.at_ns = 77;
+        world.memory.kept.grant_names(forebay_proto::SessionId(1), dir);
+        assert_eq!(world.run(|tx| apply(tx, &request)).layout.unwrap().osts(), [1], "it stays in its pool");
     }
 
     #[test]

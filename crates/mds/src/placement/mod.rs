@@ -12,7 +12,7 @@ mod spec;
 mod table;
 mod wheel;
 
-pub use spec::{check, resolve};
+pub use spec::{check, resolve, takes_files};
 pub use table::{OstSpace, Table, check_pool_name, weigh};
 pub use wheel::Wheels;
 

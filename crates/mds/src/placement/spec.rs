@@ -36,6 +36,16 @@ pub fn resolve(
     }]
 }
 
+/// Whether the first component of `spec`, which was accepted once, gets an OST that takes new files.
+pub fn takes_files(spec: &LayoutSpec, wheels: &Wheels) -> bool {
+    let (pool, index) = match spec.components.first() {
+        Some(part) => (&part.pool, part.stripe_index),
+        None => (&spec.pool, spec.stripe_index),
+    };
+    let is_there = index == u32::MAX || wheels.all().has(index);
+    is_there && wheels.of(pool).unwrap_or(wheels.all()).has_usable()
+}
+
 /// Refuses (EINVAL) what no layout can follow, in words that tell which part of it and what would do.
 pub fn check(spec: &LayoutSpec, wheels: &Wheels) -> Result<(), ErrorReply> {
     check_part(spec.stripe_bytes, spec.stripe_count, spec.stripe_index, &spec.pool, wheels)?;

@@ -1,0 +1,81 @@
+//! A truncate that waits for an OST that is away holds up nothing else of its mount.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_env::sim::Sim;
+use forebay_proto::Fid;
+use forebay_sim::{Cluster, ClusterOptions};
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// A file of one stripe on OST `ost`.
+async fn create(client: &Client, name: &[u8], ost: u32) -> OpenFile {
+    let layout = LayoutSpec { stripe_count: 1, stripe_index: ost, ..LayoutSpec::inherit() };
+    let made = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
+    made.expect("it is made").1
+}
+
+/// All kinds of changes of names and attributes, each in its turn.
+async fn change_names(client: &Client, round: usize) {
+    let name = |what: &str| format!("{what}{round}").into_bytes();
+    let file = create(client, &name("f"), 1).await;
+    client.write(&file, 0, vec![5; 10_000]).await.expect("written");
+    client.close(file).await.expect("closed");
+    let dir = client.mkdir(&caller(), Fid::ROOT, &name("d"), 0o755).await.expect("made").fid;
+    client.rename(&caller(), (Fid::ROOT, &name("f")), (dir, b"moved"), 0).await.expect("renamed");
+    let mode = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
+    client.setattr(&caller(), dir, mode, None).await.expect("changed");
+    let attr = client.lookup(&caller(), dir, b"moved").await.expect("it is there");
+    assert_eq!((attr.size, client.getattr(dir, None).await.expect("told").mode & 0o777), (10_000, 0o700));
+    client.unlink(&caller(), dir, b"moved").await.expect("gone");
+    client.rmdir(&caller(), Fid::ROOT, &name("d")).await.expect("gone");
+}
+
+/// OST away |truncate, names, MDT crash, names| OST back | all that another asks for takes its usual time, nothing is lost
+#[test]
+fn names_do_not_wait_for_an_ost_that_a_truncate_waits_for() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+            cluster.boot_all();
+            let (node, mdt, ost) = (sim.add_node("client"), cluster.servers[0].node, cluster.servers[1].node);
+            let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            let file = create(&client, b"cut", 0).await;
+            client.write(&file, 0, vec![7; 100_000]).await.expect("written");
+            client.fsync(&file, false).await.expect("synced");
+            sim.power_cut(ost);
+            let cut = Rc::new(Cell::new(false));
+            let (cutting, ended, fid) = (client.clone(), cut.clone(), file.fid());
+            sim.env(node).spawn(async move {
+                let size = SetAttributes { size: Some(1000), ..SetAttributes::default() };
+                cutting.setattr(&caller(), fid, size, None).await.expect("cut");
+                ended.set(true);
+            });
+            sim.sleep(Duration::from_millis(seed * 20)).await;
+            let env = sim.env(node);
+            for round in 0..3 {
+                let before = env.now();
+                change_names(&client, round).await;
+                let took = env.now().since(before);
+                assert!(took < Duration::from_secs(1), "seed {seed}, round {round}: {took:?}");
+                assert!(!cut.get(), "an OST that is away has said yes");
+                if round == 1 {
+                    sim.power_cut(mdt);
+                    sim.sleep(Duration::from_millis(100)).await;
+                    cluster.boot(0);
+                    // Its start, and the window that it waits in for those that do not come.
+                    sim.sleep(Duration::from_secs(5)).await;
+                }
+            }
+            cluster.boot(1);
+            sim.sleep(Duration::from_secs(10)).await;
+            assert!(cut.get(), "seed {seed}: the truncate ends when the OST is back");
+            let read = client.read(&file, 0, 5000).await.expect("it reads");
+            assert_eq!((read.len(), client.stats().evictions), (1000, 0), "seed {seed}");
+        });
+    }
+}
