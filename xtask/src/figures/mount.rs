@@ -29,8 +29,9 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let ext4 = Ext4::make(plan)?;
     let mut cluster = Cluster::make(forebay, plan)?;
     let mounts = cluster.mount_more(3)?;
-    let block = plan.size("1GiB", "128MiB");
-    let segments = plan.size("5711", "714");
+    // As many bytes in both shapes: what a process writes first goes to memory that it has to get.
+    let block = plan.size("512MiB", "128MiB");
+    let segments = plan.size("11422", "2855");
     let own: Vec<&str> = vec!["-F", "-t", "1MiB", "-b", block];
     let shared: Vec<&str> = vec!["-t", ODD_BYTES, "-b", ODD_BYTES, "-s", segments];
     let mut raw = Rates::default();
