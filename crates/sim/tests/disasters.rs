@@ -15,7 +15,7 @@ use forebay_sim::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
-const SEEDS: std::ops::Range<u64> = 0..300;
+const SEEDS: std::ops::Range<u64> = 0..2000;
 
 fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let parse = |text: String| {
