@@ -280,6 +280,9 @@ impl Client {
         level: CommitLevel,
     ) -> Result<(), Trouble> {
         let epoch = at.object.truncate_epoch;
+        if level != CommitLevel::Commit && file.size.borrow().covers(epoch, end) {
+            return Ok(());
+        }
         file.size.borrow_mut().want(epoch, end);
         let _turn = file.raising.lock().await;
         let peer = self.inner.peers.ost(at.layout.home()).await?;

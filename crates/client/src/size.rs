@@ -50,7 +50,8 @@ impl KnownSize {
 
     /// Stripe 0's target has ended the session: this client's raises may be lost.
     pub fn forget_raises(&mut self) {
-        self.raised = 0;
+        // What wanted one has failed, or asks again.
+        (self.raised, self.wanted) = (0, 0);
     }
 
     /// A write of `epoch` ends at `end`: it wants the size to be raised that far.

@@ -1,8 +1,8 @@
 //! What a target does by itself: follows commits, notices a failed store, evicts silent sessions.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
-use crate::{TargetState, core::Core, service::Nobody};
+use crate::{TargetState, core::Core, limits, service::Nobody};
 
 /// Starts all of it; it ends with the target.
 pub(crate) fn start(core: &Rc<Core>) {
@@ -61,16 +61,33 @@ impl Core {
         }
     }
 
+    /// Sleeps; how much longer than that it took: the server was stopped (SIGSTOP, a machine that swaps), and nobody may be
+    /// blamed for that time. What came meanwhile is read before this returns.
+    pub(crate) async fn sleep_running(&self, duration: Duration) -> Duration {
+        let begun = self.env.now();
+        self.env.sleep(duration).await;
+        let stopped = self.env.now().since(begun).saturating_sub(duration);
+        if stopped < limits::STOPPED_AT_LEAST {
+            return Duration::ZERO;
+        }
+        self.log(&format!("this server stood still for {stopped:?}"));
+        let read = self.env.now();
+        self.env.sleep(limits::STOPPED_AT_LEAST).await;
+        stopped + self.env.now().since(read)
+    }
+
     /// Evicts sessions nothing was heard of for too long.
     async fn watch_sessions(&self) {
         let timeout = self.options.session_timeout;
         loop {
-            self.env.sleep(timeout / 4).await;
+            let stopped = self.sleep_running(timeout / 4).await;
             if self.state.get() != TargetState::Serving {
                 continue;
             }
             let now = self.env.now();
             for session in self.all_sessions() {
+                // What it sent while this server stood still is not read yet.
+                session.last_seen.set(session.last_seen.get() + stopped);
                 if now.since(session.last_seen.get()) >= timeout {
                     self.evict(&session, &format!("nothing was heard of it for {timeout:?}")).await;
                 }

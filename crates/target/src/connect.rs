@@ -198,6 +198,12 @@ impl Core {
             let key = rows::session_key(session.id).to_vec();
             let result = core.change_rows(std::slice::from_ref(&key), |txn| txn.put(&key, rows::value(&row))).await;
             match result {
+                Ok(_) if core.fenced.borrow().contains_key(&session.client) => {
+                    // The fence came meanwhile.
+                    core.remove_rows(&session).await;
+                    let error = ErrorReply::new(Errno::EVICTED, "the client was fenced; it has to start anew");
+                    core.refuse_connect(&connection, &header, &connect, &error);
+                }
                 Ok(point) => {
                     session.created.set(Some(point));
                     core.sessions.borrow_mut().insert(session.id, session.clone());
@@ -270,9 +276,19 @@ impl Core {
     }
 
     /// Closes what the session held, then removes its rows.
+    ///
+    /// That it was evicted is committed before anybody is given what it held: else another crash would bring it back beside them.
     pub(crate) async fn bury(&self, session: &Rc<Session>, evicted: bool) -> Option<CommitPoint> {
+        if !evicted {
+            self.service().session_ended(session.id, session.client, evicted).await;
+            return self.remove_rows(session).await;
+        }
+        let gone = self.remove_rows(session).await;
+        if let Some(point) = gone {
+            let _ = self.commit(point).await;
+        }
         self.service().session_ended(session.id, session.client, evicted).await;
-        self.remove_rows(session).await
+        gone
     }
 
     /// Removes the rows of an ended session. If that fails, the session is there after a restart, and is missed and evicted.
@@ -315,7 +331,8 @@ impl Core {
             ctx.apply(write)?
         };
         self.note_fence(client, answer.transno, oldest);
-        if let Some(session) = session {
+        // One that began since it was looked for, too.
+        if let Some(session) = self.session_of_client(client).or(session) {
             self.log(&format!("fenced client {client} ({})", session.description));
             self.forget(&session, "the client was fenced");
             let core = self.strong();

@@ -89,7 +89,7 @@ impl Core {
             Op::Disconnect if self.state.get() == TargetState::Serving => self.goodbye(connection, session, request),
             Op::ReplayDone => self.replay_done(&session, header.clone()),
             Op::ReclaimDone => self.reclaim_done(&session, header.clone()),
-            Op::Reclaim if self.may_reclaim() => self.execute(session, op, request),
+            Op::Reclaim if self.may_reclaim() => self.reclaim(session, request),
             _ if header.flags & frame_flags::REPLAY != 0 => self.replay(session, op, request),
             _ if self.state.get() != TargetState::Serving => {
                 let words = "the target recovers; replays and reclaims only";
@@ -141,6 +141,17 @@ impl Core {
         self.count(|c| c.requests += 1);
         let ctx = Context::new(self.target(), session, request.header);
         self.run(Box::pin(run_request(self.strong(), ctx, op, request.body, request.bulk, request.pass)));
+    }
+
+    fn reclaim(&self, session: Rc<Session>, request: Request) {
+        self.count(|c| c.requests += 1);
+        let ctx = Context::new(self.target(), session, request.header);
+        let core = self.strong();
+        self.reclaim_begins();
+        self.run(Box::pin(async move {
+            run_request(core.clone(), ctx, Op::Reclaim, request.body, request.bulk, request.pass).await;
+            core.reclaim_ended();
+        }));
     }
 
     /// What needs no waiting is finished before this returns: the task that read the request answers it. Only the rest

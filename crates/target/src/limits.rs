@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(2);
 /// Default of [`crate::TargetOptions::session_timeout`].
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
+/// A sleep that took so much too long was one of the whole server; as long it reads what came meanwhile.
+pub const STOPPED_AT_LEAST: Duration = Duration::from_millis(500);
 /// Default of [`crate::TargetOptions::bulk_bytes`].
 pub const BULK_BYTES: u64 = 256 << 20;
 /// Longest reply of a modifying request: it is kept as a row of the store's table, whose leaves have 16 KiB. (A layout of

@@ -7,14 +7,14 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
 };
 
 use bytes::Bytes;
 use forebay_env::{Bug, Time, planted};
 use forebay_proto::{
-    ClientId, SessionId, Transno, limits as proto_limits,
+    ClientId, ErrorReply, SessionId, Transno, limits as proto_limits,
     message::{CommitLevel, FrameKind},
 };
 use forebay_rpc::server::Connection;
@@ -93,6 +93,8 @@ pub struct Session {
     pub ended: Cell<bool>,
     /// Highest transno replayed in this incarnation.
     pub replayed: Cell<Transno>,
+    /// Replays that could not be executed.
+    pub failed: RefCell<BTreeMap<Transno, ErrorReply>>,
     /// What its client keeps in memory for us.
     pub pinned: Pinned,
     slots: RefCell<Vec<Slot>>,
@@ -111,6 +113,7 @@ impl Session {
             last_seen: Cell::new(now),
             ended: Cell::new(false),
             replayed: Cell::new(Transno(0)),
+            failed: RefCell::default(),
             pinned: Pinned::default(),
             slots: RefCell::default(),
             outgoing: RefCell::default(),

@@ -162,13 +162,13 @@ fn a_client_that_misses_the_window_is_evicted_and_told_what_it_lost() {
     world.power_cut();
     world.start_server();
     world.sim.block_on(async {
-        assert_eq!(a.add(1).await.unwrap().reply.file_offset, 1, "a's change was replayed");
+        assert_eq!(a.add(1).await.unwrap().reply.file_bytes, 1, "a's change was replayed");
         assert_eq!(a.get(2).await.unwrap(), 0, "b's is lost");
     });
     assert_eq!(*world.toy().ended.borrow(), [(b.id, true)]);
     world.sim.resume(b.node);
     world.sim.block_on(async {
-        assert_eq!(b.add(2).await.unwrap().reply.file_offset, 0, "a new session begins");
+        assert_eq!(b.add(2).await.unwrap().reply.file_bytes, 0, "a new session begins");
         let lost = b.lost.borrow();
         assert_eq!((lost.len(), &lost[0].fids[..]), (1, &[fid(2)][..]));
         assert!(lost[0].reason.contains("recovery window"), "{}", lost[0].reason);
@@ -195,7 +195,7 @@ fn a_server_that_stops_before_anybody_could_come_evicts_nobody() {
     world.start_server();
     world.sim.resume(a.node);
     world.sim.block_on(async {
-        assert_eq!(a.add(1).await.unwrap().reply.file_offset, 1);
+        assert_eq!(a.add(1).await.unwrap().reply.file_bytes, 1);
         assert!(a.lost.borrow().is_empty());
     });
 }
@@ -244,7 +244,7 @@ fn a_server_is_not_waited_for_in_its_former_life() {
         let late = env.timeout(Duration::from_secs(5), former.add(2)).await;
         assert!(!matches!(late, Ok(Ok(_))), "a life that is over acts no more");
     });
-    world.sim.block_on(async { assert_eq!(next.add(2).await.unwrap().reply.file_offset, 1) });
+    world.sim.block_on(async { assert_eq!(next.add(2).await.unwrap().reply.file_bytes, 1) });
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_client_that_was_away_too_long_is_evicted_and_its_late_requests_refused() {
         assert!(matches!(error, RpcError::Evicted(_)), "{error}");
         assert_eq!(error.errno(), Errno::EIO);
         assert_eq!(b.get(1).await.unwrap(), 2, "the late request had no effect");
-        assert_eq!(a.add(1).await.unwrap().reply.file_offset, 2);
+        assert_eq!(a.add(1).await.unwrap().reply.file_bytes, 2);
     });
 }
 
@@ -398,7 +398,7 @@ fn forged_replays_and_claims_are_refused_and_nobody_suffers() {
     use forebay_env::Env;
     use forebay_proto::{
         ClientId, Decode, Encode, Incarnation, SessionId, Transno,
-        message::{AppendReserve, Connect, ConnectReply, FrameHeader, FrameKind, Op, frame_flags},
+        message::{Connect, ConnectReply, FrameHeader, FrameKind, Op, RaiseSize, frame_flags},
     };
     use forebay_rpc::{Frame, FrameReader, limits::CONTROL_SLOT};
 
@@ -427,10 +427,10 @@ fn forged_replays_and_claims_are_refused_and_nobody_suffers() {
         let header = reader.header().await.unwrap();
         let reply = ConnectReply::from_bytes(&reader.content(header).await.unwrap().body).unwrap();
         for transno in replays {
-            let mut header = FrameHeader::new(FrameKind::Request, Op::AppendReserve as u16);
+            let mut header = FrameHeader::new(FrameKind::Request, Op::RaiseSize as u16);
             (header.flags, header.transno, header.sequence) = (frame_flags::REPLAY, *transno, 1);
             (header.session, header.incarnation) = (reply.session, reply.incarnation);
-            let request = AppendReserve { object: object(1), length: 1, attr_epoch: 0, here: false };
+            let request = RaiseSize { object: object(1), file_bytes: 1, attr_epoch: 0 };
             let frame = Frame::new(header, request.to_bytes().into(), vec![]);
             write.write_all(&[Bytes::copy_from_slice(&frame.header.to_bytes()), frame.body]).await.unwrap();
         }
@@ -457,7 +457,7 @@ fn forged_replays_and_claims_are_refused_and_nobody_suffers() {
     world.sim.block_on(async {
         let future = Transno::new(Incarnation(first.incarnation.0 + 5), 1);
         exchange(&env, id, first.session, Transno(0), &[forged, forged, future, Transno(u64::MAX)]).await;
-        let before = honest.add(1).await.unwrap().reply.file_offset;
+        let before = honest.add(1).await.unwrap().reply.file_bytes;
         assert!(before <= 2, "{before}");
     });
     assert_eq!(world.target().state(), TargetState::Serving);

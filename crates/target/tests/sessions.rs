@@ -20,7 +20,7 @@ fn a_call_is_executed_and_its_change_committed_later() {
         client.session.ready().await.unwrap();
         assert_eq!(client.session.state(), SessionState::Up);
         let called = client.add(1).await.unwrap();
-        assert_eq!((called.reply.file_offset, called.transno), (0, Transno::new(client.session.incarnation(), 1)));
+        assert_eq!((called.reply.file_bytes, called.transno), (0, Transno::new(client.session.incarnation(), 1)));
         assert!(client.session.pinned_bytes() > 0, "it is kept until it is committed");
         client.session.committed(called.transno).await.unwrap();
         assert_eq!(client.session.pinned_bytes(), 0);
@@ -180,7 +180,7 @@ fn nobody_there_is_told_by_ask_and_waited_for_by_a_call() {
         assert!(client.env.timeout(Duration::from_secs(30), client.add(1)).await.is_err(), "it waits");
     });
     world.start_server();
-    world.sim.block_on(async { assert_eq!(client.add(1).await.unwrap().reply.file_offset, 0, "given up before sent") });
+    world.sim.block_on(async { assert_eq!(client.add(1).await.unwrap().reply.file_bytes, 0, "given up before sent") });
 }
 
 #[test]

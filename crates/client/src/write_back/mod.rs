@@ -25,14 +25,8 @@ use forebay_proto::{
 use forebay_rpc::Call;
 
 use crate::{
-    Client, ClientResult, OpenFile,
-    errors::Trouble,
-    file::FileState,
-    leases::Holds,
-    limits,
-    payload::Payload,
-    sharing::Outside,
-    tasks::{all, try_all},
+    Client, ClientResult, OpenFile, errors::Trouble, file::FileState, leases::Holds, limits, payload::Payload,
+    sharing::Outside, tasks::try_all,
 };
 use parts::{Parts, Run};
 
@@ -350,21 +344,28 @@ impl Client {
         let length: usize = runs.iter().map(Run::len).sum();
         let runs = Rc::new(runs);
         if runs.len() == 1 || self.write_scattered(&by, &runs).await.is_err() {
-            // Each by itself: what of it there is room for, and where OSTs are missing.
-            let sends = (0..runs.len()).map(|index| {
-                let (client, by, runs) = (self.clone(), by.clone(), runs.clone());
-                async move {
-                    client.send_run(&by, &runs[index]).await;
-                    ClientResult::Ok(())
-                }
-            });
-            all(self.env(), sends).await;
+            self.send_each(&by, &runs).await;
         }
         file.kept.borrow_mut().sending.remove(&number);
         let here = &self.inner.write_back;
         here.bytes.set(here.bytes.get() - length as u64);
         file.arrived.notify_waiters();
         here.room.notify_waiters();
+    }
+
+    /// Each by itself: what of it there is room for, and where OSTs are missing. One after another: one that goes elsewhere as its
+    /// OST is full does so at the end of the file, and is not to find those behind it there already.
+    async fn send_each(&self, by: &OpenFile, runs: &[Run]) {
+        let Some((first, rest)) = runs.split_first() else { return };
+        self.send_run(by, first).await;
+        let rest = Rc::new(rest.to_vec());
+        // It may have been the only one for which OSTs were missing.
+        if rest.len() > 1 && self.write_scattered(by, &rest).await.is_ok() {
+            return;
+        }
+        for run in rest.iter() {
+            self.send_run(by, run).await;
+        }
     }
 
     async fn send_run(&self, by: &OpenFile, run: &Run) {

@@ -80,10 +80,13 @@ impl Client {
         }
         let home = at.layout.home();
         let requests = plan_scattered(&at.layout, runs, self.inner.options.max_rpc_bytes.into());
-        let carried = requests.iter().filter(|request| request.ost == home).map(|request| request.file_end).max();
+        // The size comes last: raised with one of several parts it would cover another that fails.
+        let carries = requests.len() == 1;
+        let carried = requests.iter().filter(|request| carries && request.ost == home).map(|request| request.file_end);
+        let carried = carried.max();
         let sends = requests.into_iter().map(|request| {
             let (client, file, at) = (self.clone(), file.clone(), at.clone());
-            async move { client.write_scattered_object(&file, &at, request).await }
+            async move { client.write_scattered_object(&file, &at, request, carries).await }
         });
         let results = all(self.env(), sends).await;
         if let Some(trouble) = worst(results.into_iter().filter_map(Result::err)) {
@@ -96,9 +99,16 @@ impl Client {
         Ok(())
     }
 
-    async fn write_scattered_object(&self, file: &OpenFile, at: &Snapshot, request: Scattered) -> Result<(), Trouble> {
+    async fn write_scattered_object(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        request: Scattered,
+        carries: bool,
+    ) -> Result<(), Trouble> {
         let write_id = self.write_id();
-        let file_bytes = if request.ost == at.layout.home() { request.file_end.max(at.seen) } else { 0 };
+        let end = if carries { request.file_end } else { 0 };
+        let file_bytes = if request.ost == at.layout.home() { end.max(at.seen) } else { 0 };
         let pieces = request.pieces.iter().zip(&request.parts);
         let sums = pieces.flat_map(|(piece, parts)| block_sums(at.object.fid, piece.offset, write_id, parts));
         let message = WritePieces {

@@ -97,8 +97,11 @@ pub fn choose_layout(tx: &Tx<'_>, fid: Fid, dir: &Inode, asked: &LayoutSpec, gen
     }
     // It was answered when there was room for it: who writes to it hears that there is none now.
     let first = &mut parts[0];
-    let wheel = wheels.of(&first.pool).unwrap_or(wheels.all());
-    first.stripe_index = wheel.any(fid).or(wheels.all().any(fid)).unwrap_or(u32::MAX);
+    match wheels.of(&first.pool).and_then(|pool| pool.any(fid)) {
+        Some(ost) => first.stripe_index = ost,
+        // The pool has been emptied, as it is before it is destroyed.
+        None => (first.pool, first.stripe_index) = (String::new(), wheels.all().any(fid).unwrap_or(u32::MAX)),
+    }
     Ok(placement::choose(fid, &parts, wheels, generation)?)
 }
 
@@ -204,6 +207,15 @@ mod tests {
         request.at_ns = 77;
         world.memory.kept.grant_names(forebay_proto::SessionId(1), dir);
         assert_eq!(world.run(|tx| apply(tx, &request)).layout.unwrap().osts(), [1], "it stays in its pool");
+        let emptied = crate::placement::Table {
+            weights: [(0, 9), (1, 9)].into(),
+            pools: [("fast".to_owned(), [].into())].into(),
+        };
+        world.memory.placement.push(forebay_proto::Transno(0), &emptied);
+        let mut request = world.create(&root(), dir, "b", 2);
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOSPC);
+        request.at_ns = 77;
+        assert_eq!(world.run(|tx| apply(tx, &request)).layout.unwrap().osts().len(), 1, "there is no pool to keep to");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::{Oss, limits};
 
 /// Runs a reservation. A writer that dies before it writes leaves zeros.
 ///
-/// A replay in transno order finds the size that the first execution found, and answers with the same offset.
+/// A client that has the reply replays it as a raise to the end of what it was given (crate `rpc`, session/replay.rs): the size
+/// that the first execution found may not be there again, if who was given the place before has no reply and is late, or gone.
 pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
     let row = oss.admissible(ctx, &request.object).await?;
     // Its room may have been set aside: then the write itself will tell.

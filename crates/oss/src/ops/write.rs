@@ -15,6 +15,9 @@ use forebay_target::{Answer, Context, Ticket, store_error};
 use super::change::{Change, is_superseded};
 use crate::{ObjectRow, Oss};
 
+/// More than what a piece takes beside its bytes (sums, extents).
+const REPLAY_SLACK_BYTES: u64 = 16 << 10;
+
 /// A write of one piece, as one of several.
 pub fn one_piece(request: WriteObject) -> WritePieces {
     let WriteObject { object, offset, length, write_id, sums, file_bytes, attr_epoch } = request;
@@ -29,6 +32,10 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     let mut aside = 0;
     for part in &parts {
         aside += oss.set_aside_in(fid, row.as_ref(), &part.range()).await?;
+    }
+    if ctx.is_replay() {
+        // There was room for it, before those that followed it: they wait beside it now.
+        aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
     let room = oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await.map_err(store_error)?;
     let ticket = ctx.admit();

@@ -8,7 +8,10 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use bytes::Bytes;
 use forebay_env::{Bug, planted};
-use forebay_proto::{Fid, Incarnation, Transno, message::FrameHeader};
+use forebay_proto::{
+    Decode, Encode, Fid, Incarnation, Transno,
+    message::{AppendReply, AppendReserve, FrameHeader, Op, RaiseSize},
+};
 
 use crate::pins::Pin;
 
@@ -23,6 +26,21 @@ pub(super) struct Entry {
     pub fid: Option<Fid>,
     /// The incarnation that executed it last.
     pub incarnation: Incarnation,
+}
+
+impl Entry {
+    /// What is to be replayed of a request that was replied with `reply`. A place at the end of a file is given once: what was given
+    /// before it may be missing when the file is made again, so its replay names the place, and does not ask for one.
+    pub fn of(op: Op, entry: Self, reply: &[u8]) -> Self {
+        let Op::AppendReserve = op else { return entry };
+        let read = (AppendReserve::from_bytes(&entry.body), AppendReply::from_bytes(reply));
+        let (Ok(AppendReserve { object, length, attr_epoch, .. }), Ok(AppendReply { file_offset })) = read else {
+            return entry;
+        };
+        let file_bytes = file_offset.saturating_add(length.into());
+        let header = FrameHeader { op: Op::RaiseSize as u16, ..entry.header };
+        Self { header, body: RaiseSize { object, file_bytes, attr_epoch }.to_bytes().into(), ..entry }
+    }
 }
 
 /// Replied, uncommitted requests in the order of their transnos.

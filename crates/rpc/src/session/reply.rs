@@ -96,7 +96,8 @@ impl Inner {
         if modified && !planted(Bug::NothingKeptForReplay) {
             let mut state = self.state.borrow_mut();
             let incarnation = state.incarnation;
-            state.replay.insert(transno, Entry { header, body, bulk, pin, fid, incarnation });
+            let entry = Entry { header, body, bulk, pin, fid, incarnation };
+            state.replay.insert(transno, Entry::of(op, entry, &received.body));
             drop(state);
             self.attention.notify_one();
         }

@@ -33,6 +33,8 @@ pub struct Recovery {
     members: BTreeMap<SessionId, Member>,
     /// Replays in execution; one that applies without a ticket runs alone.
     running: usize,
+    /// Reclaims in execution.
+    reclaiming: usize,
     alone: bool,
     progress: Time,
     /// Ended during recovery: the service hears of them afterwards.
@@ -43,7 +45,7 @@ pub struct Recovery {
     pub expected: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     #[default]
     Replaying,
@@ -59,6 +61,9 @@ struct Member {
     replay_done: bool,
     reclaim_done: bool,
     queue: BTreeMap<Transno, (Op, Request)>,
+    /// What it has got on by: the highest replay that came, and what it said it was through with. Who says it again does not.
+    highest: Transno,
+    said: Phase,
     /// The control request that is answered when the phase ends.
     waiting: Option<FrameHeader>,
 }
@@ -81,6 +86,11 @@ impl Recovery {
         }
     }
 
+    /// Nothing is executed: it waits for clients.
+    fn is_idle(&self) -> bool {
+        self.running == 0 && self.reclaiming == 0
+    }
+
     fn next(&self) -> Next<SessionId> {
         merge::next(self.members.iter().map(|(id, member)| Head {
             id: *id,
@@ -92,6 +102,15 @@ impl Recovery {
     fn take(&mut self, session: SessionId, transno: Transno) -> (Op, Request) {
         let member = self.members.get_mut(&session).expect("the merge chose it");
         member.queue.remove(&transno).expect("the merge chose it")
+    }
+
+    /// The session is ready for `phase`; if it had not said so before, it got on.
+    fn said(&mut self, session: SessionId, phase: Phase, now: Time) {
+        if let Some(member) = self.members.get_mut(&session)
+            && member.said < phase
+        {
+            (member.said, self.progress) = (phase, now);
+        }
     }
 
     fn take_waiting(&mut self) -> Vec<(SessionId, FrameHeader)> {
@@ -145,6 +164,11 @@ impl Core {
             let words = format!("a replay of {transno}, which no earlier incarnation gave");
             return self.reply_to_replay(&session, &request.header, Err(ErrorReply::new(Errno::EPROTO, words)));
         }
+        let failed = session.failed.borrow().get(&transno).cloned();
+        if let Some(error) = failed {
+            // Its client did not hear of it.
+            return self.reply_to_replay(&session, &request.header, Err(error));
+        }
         let known = transno <= self.store.recovery().last_transno || transno <= session.replayed.get();
         if known || planted(Bug::ReplaysSkipped) {
             // Its effect is here; its reply is needed by nobody.
@@ -156,9 +180,12 @@ impl Core {
         }
         {
             let mut recovery = self.recovery.borrow_mut();
-            recovery.progress = self.env.now();
             if let Some(member) = recovery.members.get_mut(&session.id) {
                 member.queue.insert(transno, (op, request));
+                if member.highest < transno {
+                    member.highest = transno;
+                    recovery.progress = self.env.now();
+                }
             }
         }
         self.pump();
@@ -168,7 +195,7 @@ impl Core {
     pub(crate) fn replay_done(&self, session: &Session, header: FrameHeader) {
         let at_once = {
             let mut recovery = self.recovery.borrow_mut();
-            recovery.progress = self.env.now();
+            recovery.said(session.id, Phase::Reclaiming, self.env.now());
             let replaying = recovery.phase == Phase::Replaying;
             match recovery.members.get_mut(&session.id).filter(|_| replaying) {
                 Some(member) => {
@@ -185,7 +212,7 @@ impl Core {
     pub(crate) fn reclaim_done(&self, session: &Session, header: FrameHeader) {
         let at_once = {
             let mut recovery = self.recovery.borrow_mut();
-            recovery.progress = self.env.now();
+            recovery.said(session.id, Phase::Over, self.env.now());
             let reclaiming = recovery.phase == Phase::Reclaiming;
             match recovery.members.get_mut(&session.id).filter(|_| reclaiming) {
                 Some(member) => {
@@ -266,6 +293,7 @@ impl Core {
         self.order.leave(transno);
         if let Err(error) = &result {
             self.log(&format!("replay of {} {transno} of session {} failed: {error}", op.name(), session.id));
+            session.failed.borrow_mut().insert(transno, error.clone());
         }
         session.replayed.set(session.replayed.get().max(transno));
         self.reply_to_replay(&session, &request.header, result.map(|answer| answer.body));
@@ -331,16 +359,18 @@ impl Core {
     /// Evicts who does not come within the window, and later who holds up the others without getting on.
     async fn watch_window(&self) {
         let window = self.options.recovery_window;
-        self.env.sleep(window).await;
+        self.sleep_running(window).await;
         // Who cannot come, as the server stops again (another of its targets did not start), is waited for by the next one.
         if self.closed.is_raised() {
             return;
         }
         self.evict_missing(|member, _| !member.joined, "it did not come back within the recovery window").await;
         while self.state.get() == TargetState::Recovering && !self.closed.is_raised() {
-            self.env.sleep(window / 4).await;
-            let idle = self.env.now().since(self.recovery.borrow().progress);
-            if idle >= window && self.recovery.borrow().running == 0 {
+            let stopped = self.sleep_running(window / 4).await;
+            let progress = self.recovery.borrow().progress + stopped;
+            self.recovery.borrow_mut().progress = progress;
+            let idle = self.env.now().since(progress);
+            if idle >= window && self.recovery.borrow().is_idle() {
                 let holds_up = |member: &Member, phase| match phase {
                     Phase::Replaying => !member.replay_done && member.queue.is_empty(),
                     _ => !member.reclaim_done,
@@ -349,6 +379,18 @@ impl Core {
                 self.recovery.borrow_mut().progress = self.env.now();
             }
         }
+    }
+
+    /// A Reclaim is executed: whoever sent it is waited for.
+    pub(crate) fn reclaim_begins(&self) {
+        self.recovery.borrow_mut().reclaiming += 1;
+    }
+
+    /// It was executed.
+    pub(crate) fn reclaim_ended(&self) {
+        let mut recovery = self.recovery.borrow_mut();
+        recovery.reclaiming -= 1;
+        recovery.progress = self.env.now();
     }
 
     async fn evict_missing(&self, which: impl Fn(&Member, Phase) -> bool, reason: &str) {
@@ -371,15 +413,25 @@ impl Core {
     }
 
     async fn evict_members(&self, missing: Vec<SessionId>, reason: &str) {
-        for session in missing.into_iter().filter_map(|id| self.session(id)) {
+        let missing: Vec<Rc<Session>> = missing.into_iter().filter_map(|id| self.session(id)).collect();
+        let mut gone = None;
+        for session in &missing {
             self.log(&format!("evicted session {} ({}): {reason}", session.id, session.description));
             self.count(|c| c.evictions += 1);
-            self.forget(&session, reason);
-            // Before any later replay: a member until its rows are gone, it holds up the merge.
-            self.remove_rows(&session).await;
+            self.forget(session, reason);
+            gone = self.remove_rows(session).await.or(gone);
+        }
+        // Before any later replay, and before anybody is answered: else another crash would bring it back, and what it had
+        // before what others were told without it. Members until then, they hold up the merge.
+        if let Some(point) = gone {
+            let _ = self.commit(point).await;
+        }
+        {
             let mut recovery = self.recovery.borrow_mut();
-            recovery.members.remove(&session.id);
-            recovery.evicted.push(session);
+            for session in missing {
+                recovery.members.remove(&session.id);
+                recovery.evicted.push(session);
+            }
         }
         self.pump();
     }

@@ -1,6 +1,6 @@
 //! A target with a service small enough to be its own oracle: counters that requests add to.
 //!
-//! `AppendReserve` adds to a counter and replies with what it was before; so the replies of a counter, whoever got them,
+//! `RaiseSize` adds to a counter here and replies with what it was before; so the replies of a counter, whoever got them,
 //! must be `0, 1, 2, ..` without a gap or a repetition if every request adds 1 and is executed exactly once.
 
 #![allow(dead_code)]
@@ -20,8 +20,7 @@ use forebay_env::{
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, Incarnation, SessionId, TargetId, Uuid, WriteId, crc,
     message::{
-        AppendReply, AppendReserve, ClusterMap, CommitLevel, Empty, GetObject, ObjectRef, ObjectReply, Op, WriteObject,
-        WriteReply,
+        ClusterMap, CommitLevel, Empty, GetObject, ObjectRef, ObjectReply, Op, RaiseSize, WriteObject, WriteReply,
     },
 };
 use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions};
@@ -59,8 +58,8 @@ fn add(txn: &mut Txn, fid: Fid, amount: u64) -> Result<u64, ErrorReply> {
 }
 
 impl Toy {
-    async fn append(&self, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
-        let (fid, amount) = (request.object.fid, u64::from(request.length));
+    async fn add(&self, ctx: &Context, request: RaiseSize) -> Result<Answer, ErrorReply> {
+        let (fid, amount) = (request.object.fid, request.file_bytes);
         let key = counter_key(fid);
         if self.tickets {
             let ticket = ctx.admit();
@@ -70,7 +69,7 @@ impl Toy {
             ctx.prefetch(&[&key]).await?;
             return ticket.apply(|txn| {
                 ctx.touch(&[&key]);
-                Ok(AppendReply { file_offset: add(txn, fid, amount)? })
+                Ok(object_reply(add(txn, fid, amount)?))
             });
         }
         self.dawdle().await;
@@ -83,7 +82,7 @@ impl Toy {
         }
         ctx.apply(|txn, _| {
             ctx.touch(&[&key]);
-            Ok(AppendReply { file_offset: add(txn, fid, amount)? })
+            Ok(object_reply(add(txn, fid, amount)?))
         })
     }
 
@@ -141,7 +140,7 @@ fn object_reply(value: u64) -> ObjectReply {
 impl Service for Toy {
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply> {
         match op {
-            Op::AppendReserve => self.append(&ctx, AppendReserve::from_bytes(&body)?).await,
+            Op::RaiseSize => self.add(&ctx, RaiseSize::from_bytes(&body)?).await,
             Op::Write => self.write(&ctx, WriteObject::from_bytes(&body)?, bulk).await,
             Op::GetObject => self.get(&ctx, GetObject::from_bytes(&body)?).await,
             Op::Reclaim => Ok(Answer::read(&Empty {})),
@@ -150,7 +149,7 @@ impl Service for Toy {
     }
 
     fn admits(&self, op: Op) -> bool {
-        self.tickets && matches!(op, Op::AppendReserve | Op::Write)
+        self.tickets && matches!(op, Op::RaiseSize | Op::Write)
     }
 
     async fn recovered(self: Rc<Self>) {
@@ -303,12 +302,12 @@ impl Client {
         Self { env: env.clone(), node, id, session, lost, commits_often: false, writes: Rc::default() }
     }
 
-    pub async fn add(&self, counter: u32) -> Result<Called<AppendReply>, RpcError> {
+    pub async fn add(&self, counter: u32) -> Result<Called<ObjectReply>, RpcError> {
         self.add_with(counter, Call::default()).await
     }
 
-    pub async fn add_with(&self, counter: u32, call: Call) -> Result<Called<AppendReply>, RpcError> {
-        let request = AppendReserve { object: object(counter), length: 1, attr_epoch: 0, here: false };
+    pub async fn add_with(&self, counter: u32, call: Call) -> Result<Called<ObjectReply>, RpcError> {
+        let request = RaiseSize { object: object(counter), file_bytes: 1, attr_epoch: 0 };
         self.session.call(&request, Call { fid: Some(fid(counter)), ..call }).await
     }
 
@@ -402,7 +401,7 @@ pub fn adders(
                 let level = if client.commits_often && i % 3 == 2 { CommitLevel::Commit } else { CommitLevel::Data };
                 let called =
                     client.add_with(counter, Call::level(level)).await.expect("a call waits, it does not fail");
-                seen.note(counter, called.reply.file_offset);
+                seen.note(counter, called.reply.file_bytes);
             }
         })
     };

@@ -1,0 +1,153 @@
+//! What comes back after a crash while one of those who were there is late, gone, or was told nothing.
+
+use std::time::Duration;
+
+use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_env::sim::{NodeId, Sim};
+use forebay_proto::Fid;
+use forebay_sim::{Cluster, ClusterOptions};
+
+const MIB: usize = 1 << 20;
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+struct Scene {
+    sim: Sim,
+    cluster: Cluster,
+    nodes: [NodeId; 2],
+}
+
+impl Scene {
+    fn new(seed: u64, options: ClusterOptions) -> Self {
+        let sim = Sim::new(seed);
+        let cluster = sim.block_on(Cluster::format(&sim, options));
+        cluster.boot_all();
+        let nodes = [sim.add_node("first"), sim.add_node("second")];
+        Self { sim, cluster, nodes }
+    }
+
+    async fn mount(&self, number: usize) -> Client {
+        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
+    }
+
+    fn power_cycle(&self, server: usize) {
+        self.sim.power_cut(self.cluster.servers[server].node);
+        self.cluster.boot(server);
+    }
+}
+
+/// The file `name` with one stripe on OST0000, made or opened.
+async fn open(client: &Client, name: &[u8]) -> OpenFile {
+    let layout = LayoutSpec { stripe_count: 1, stripe_index: 0, ..LayoutSpec::inherit() };
+    let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
+    opened.expect("it opens").1
+}
+
+/// reserve (its reply is lost), append of another |power| the first is gone | what the other has appended is not written over
+#[test]
+fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let (log, other) = (open(&first, b"log").await, open(&second, b"log").await);
+            first.append(&log, vec![1; 3000]).await.expect("appended");
+            first.fsync(&log, false).await.expect("synced");
+            let ost = scene.cluster.servers[1].node;
+            scene.sim.cut(ost, scene.nodes[0]);
+            let appending = first.clone();
+            drop(scene.sim.env(scene.nodes[0]).spawn(async move { drop(appending.append(&log, vec![2; 3000]).await) }));
+            scene.sim.sleep(Duration::from_millis(5)).await;
+            let at = second.append(&other, vec![3; 3000]).await.expect("appended");
+            assert_eq!(at, 6000, "seed {seed}: a place was given before");
+            scene.sim.cut_both(scene.nodes[0], ost);
+            scene.power_cycle(1);
+            let next = second.append(&other, vec![4; 3000]).await.expect("appended");
+            let bytes = second.read(&other, 0, MIB).await.expect("it reads");
+            assert!(bytes[6000..9000].iter().all(|byte| *byte == 3), "seed {seed}: written over, at {next}");
+            assert!(bytes[next as usize..].iter().all(|byte| *byte == 4) && bytes.len() == next as usize + 3000);
+        });
+    }
+}
+
+/// a nearly full OST, overwrites |power| | all of them are executed again
+#[test]
+fn overwrites_of_a_nearly_full_ost_are_replayed() {
+    for seed in 0..4 {
+        let options = ClusterOptions { ost_bytes: 24 << 20, ..ClusterOptions::default() };
+        let scene = Scene::new(seed, options);
+        scene.sim.block_on(async {
+            let client = scene.mount(0).await;
+            let (file, spare, filler) =
+                (open(&client, b"file").await, open(&client, b"spare").await, open(&client, b"filler").await);
+            client.write(&file, 0, vec![1; MIB]).await.expect("written");
+            client.write(&spare, 0, vec![1; MIB + MIB / 2]).await.expect("written");
+            for number in 0.. {
+                client.write(&filler, number << 16, vec![9; 64 << 10]).await.expect("others have room");
+                let layout = client.get_layout(filler.fid()).await.expect("told").0.expect("of a file");
+                if layout.components.len() > 1 {
+                    break;
+                }
+            }
+            client.unlink(&caller(), Fid::ROOT, b"spare").await.expect("gone");
+            client.close(spare).await.expect("closed");
+            client.sync_all().await.expect("synced");
+            scene.sim.sleep(Duration::from_secs(20)).await;
+            for round in 2..12u8 {
+                client.write(&file, 0, vec![round; MIB]).await.expect("there is room");
+            }
+            scene.power_cycle(1);
+            let read = client.read(&file, 0, MIB).await.expect("it reads");
+            assert!(read.iter().all(|byte| *byte == 11), "seed {seed}: {} is there", read[0]);
+            client.fsync(&file, false).await.expect("nothing is lost");
+        });
+    }
+}
+
+/// A misses a recovery, B goes on |power| A comes in time | A is not there any more, and what B was told is so
+#[test]
+fn who_was_evicted_does_not_come_back_by_another_crash() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let mdt = scene.cluster.servers[0].node;
+            first.sync_all().await.expect("synced");
+            second.sync_all().await.expect("synced");
+            scene.sim.cut_both(scene.nodes[0], mdt);
+            scene.power_cycle(0);
+            // Answered as soon as the window is over, and not committed.
+            let open = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+            let layout = LayoutSpec::inherit();
+            second.create(&caller(), Fid::ROOT, b"x", 0o600, open, layout).await.expect("made");
+            scene.sim.heal(scene.nodes[0], mdt);
+            scene.power_cycle(0);
+            scene.sim.sleep(Duration::from_secs(60)).await;
+            first.lookup(&caller(), Fid::ROOT, b"x").await.expect("it is there");
+            assert_eq!((first.stats().evictions, second.stats().evictions), (1, 0), "seed {seed}");
+        });
+    }
+}
+
+/// a server stands still for longer than it waits for clients | nobody is evicted for that
+#[test]
+fn a_server_that_was_stopped_blames_nobody() {
+    for (seed, server) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let client = scene.mount(0).await;
+            let file = open(&client, b"file").await;
+            client.write(&file, 0, vec![1; MIB]).await.expect("written");
+            let node = scene.cluster.servers[server].node;
+            scene.sim.pause(node);
+            scene.sim.sleep(Duration::from_secs(200)).await;
+            scene.sim.resume(node);
+            client.write(&file, 0, vec![2; MIB]).await.expect("written");
+            client.fsync(&file, false).await.expect("synced");
+            client.unlink(&caller(), Fid::ROOT, b"file").await.expect("gone");
+            assert_eq!(client.stats().evictions, 0, "seed {seed}");
+        });
+    }
+}
