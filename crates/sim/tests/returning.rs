@@ -7,6 +7,7 @@ use forebay_env::sim::{NodeId, Sim};
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
+const STRIPE: usize = 64 << 10;
 const MIB: usize = 1 << 20;
 
 fn caller() -> Caller {
@@ -38,9 +39,10 @@ impl Scene {
     }
 }
 
-/// The file `name` with one stripe on OST0000, made or opened.
-async fn open(client: &Client, name: &[u8]) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 1, stripe_index: 0, ..LayoutSpec::inherit() };
+/// The file `name` with `stripes` of 64 KiB from OST0000 on, made or opened.
+async fn open(client: &Client, name: &[u8], stripes: u32) -> OpenFile {
+    let (stripe_bytes, stripe_index) = (STRIPE as u32, 0);
+    let layout = LayoutSpec { stripe_count: stripes, stripe_bytes, stripe_index, ..LayoutSpec::inherit() };
     let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
     opened.expect("it opens").1
 }
@@ -52,8 +54,8 @@ fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
         let scene = Scene::new(seed, ClusterOptions::default());
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
-            let (log, other) = (open(&first, b"log").await, open(&second, b"log").await);
-            first.append(&log, vec![1; 3000]).await.expect("appended");
+            let (log, other) = (open(&first, b"log", 2).await, open(&second, b"log", 2).await);
+            first.append(&log, vec![1; STRIPE]).await.expect("appended");
             first.fsync(&log, false).await.expect("synced");
             let ost = scene.cluster.servers[1].node;
             scene.sim.cut(ost, scene.nodes[0]);
@@ -61,12 +63,13 @@ fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
             drop(scene.sim.env(scene.nodes[0]).spawn(async move { drop(appending.append(&log, vec![2; 3000]).await) }));
             scene.sim.sleep(Duration::from_millis(5)).await;
             let at = second.append(&other, vec![3; 3000]).await.expect("appended");
-            assert_eq!(at, 6000, "seed {seed}: a place was given before");
+            assert_eq!(at as usize, STRIPE + 3000, "seed {seed}: a place was given before");
             scene.sim.cut_both(scene.nodes[0], ost);
             scene.power_cycle(1);
             let next = second.append(&other, vec![4; 3000]).await.expect("appended");
             let bytes = second.read(&other, 0, MIB).await.expect("it reads");
-            assert!(bytes[6000..9000].iter().all(|byte| *byte == 3), "seed {seed}: written over, at {next}");
+            let there = bytes[at as usize..][..3000].iter().all(|byte| *byte == 3);
+            assert!(there, "seed {seed}: the append at {at} was written over by one at {next}");
             assert!(bytes[next as usize..].iter().all(|byte| *byte == 4) && bytes.len() == next as usize + 3000);
         });
     }
@@ -80,12 +83,12 @@ fn overwrites_of_a_nearly_full_ost_are_replayed() {
         let scene = Scene::new(seed, options);
         scene.sim.block_on(async {
             let client = scene.mount(0).await;
-            let (file, spare, filler) =
-                (open(&client, b"file").await, open(&client, b"spare").await, open(&client, b"filler").await);
-            client.write(&file, 0, vec![1; MIB]).await.expect("written");
-            client.write(&spare, 0, vec![1; MIB + MIB / 2]).await.expect("written");
+            let (file, spare) = (open(&client, b"file", 1).await, open(&client, b"spare", 1).await);
+            let filler = open(&client, b"filler", 1).await;
+            client.write(&file, 0, vec![1; STRIPE]).await.expect("written");
+            client.write(&spare, 0, vec![1; 2 * STRIPE]).await.expect("written");
             for number in 0.. {
-                client.write(&filler, number << 16, vec![9; 64 << 10]).await.expect("others have room");
+                client.write(&filler, number * STRIPE as u64, vec![9; STRIPE]).await.expect("others have room");
                 let layout = client.get_layout(filler.fid()).await.expect("told").0.expect("of a file");
                 if layout.components.len() > 1 {
                     break;
@@ -96,7 +99,7 @@ fn overwrites_of_a_nearly_full_ost_are_replayed() {
             client.sync_all().await.expect("synced");
             scene.sim.sleep(Duration::from_secs(20)).await;
             for round in 2..12u8 {
-                client.write(&file, 0, vec![round; MIB]).await.expect("there is room");
+                client.write(&file, 0, vec![round; STRIPE]).await.expect("there is room");
             }
             scene.power_cycle(1);
             let read = client.read(&file, 0, MIB).await.expect("it reads");
@@ -138,16 +141,22 @@ fn a_server_that_was_stopped_blames_nobody() {
         let scene = Scene::new(seed, ClusterOptions::default());
         scene.sim.block_on(async {
             let client = scene.mount(0).await;
-            let file = open(&client, b"file").await;
+            let file = open(&client, b"file", 1).await;
             client.write(&file, 0, vec![1; MIB]).await.expect("written");
             let node = scene.cluster.servers[server].node;
-            scene.sim.pause(node);
-            scene.sim.sleep(Duration::from_secs(200)).await;
-            scene.sim.resume(node);
-            client.write(&file, 0, vec![2; MIB]).await.expect("written");
-            client.fsync(&file, false).await.expect("synced");
-            client.unlink(&caller(), Fid::ROOT, b"file").await.expect("gone");
-            assert_eq!(client.stats().evictions, 0, "seed {seed}");
+            for starts_anew in [false, true] {
+                if starts_anew {
+                    scene.power_cycle(server);
+                    scene.sim.sleep(Duration::from_micros(500 * seed)).await;
+                }
+                scene.sim.pause(node);
+                scene.sim.sleep(Duration::from_secs(200)).await;
+                scene.sim.resume(node);
+                client.write(&file, 0, vec![2; MIB]).await.expect("written");
+                client.fsync(&file, false).await.expect("synced");
+                client.mkdir(&caller(), Fid::ROOT, format!("{starts_anew}").as_bytes(), 0o755).await.expect("made");
+                assert_eq!(client.stats().evictions, 0, "seed {seed}, started anew: {starts_anew}");
+            }
         });
     }
 }
