@@ -135,6 +135,8 @@ fn who_was_evicted_does_not_come_back_by_another_crash() {
 }
 
 /// a server stands still for longer than it waits for clients | nobody is evicted for that
+///
+/// Less than it seems: a simulated server reads what came before it looks at its clock, as a real one need not.
 #[test]
 fn a_server_that_was_stopped_blames_nobody() {
     for (seed, server) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
