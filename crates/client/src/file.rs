@@ -315,9 +315,10 @@ impl Inner {
         }
     }
 
-    /// A target has ended the session: what it had not committed is lost.
+    /// A target has ended the session, and what it had not committed is lost; or it could not do a replay.
     pub fn lost(self: &Rc<Self>, target: forebay_proto::TargetId, lost: &Lost) {
-        self.env.log(&format!("client: {target} ended the session ({}); {} requests lost", lost.reason, lost.requests));
+        let what = if lost.ended { "ended the session" } else { "lost a change" };
+        self.env.log(&format!("client: {target} {what} ({}); {} requests lost", lost.reason, lost.requests));
         self.lost_requests.set(self.lost_requests.get() + lost.requests);
         for fid in &lost.fids {
             match self.file(*fid) {
@@ -328,9 +329,12 @@ impl Inner {
         match target.kind {
             forebay_proto::TargetKind::Mdt => {
                 self.lose_leases();
-                self.leases.lose_data();
-                self.lose_locks();
-                self.reopen_all();
+                // Handles and locks are brought back where the session goes on.
+                if lost.ended {
+                    self.leases.lose_data();
+                    self.lose_locks();
+                    self.reopen_all();
+                }
             }
             forebay_proto::TargetKind::Ost => {
                 let first = |file: &Rc<FileState>| file.layout().home() == target.index;

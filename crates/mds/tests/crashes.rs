@@ -133,6 +133,7 @@ fn what_was_built_on_anothers_uncommitted_directory_is_committed_before_its_repl
     let (a, b) = (world.client("a"), world.client("b"));
     let fid = world.sim.block_on(async {
         let dir = a.mkdir(Fid::ROOT, "d").await.unwrap();
+        a.give_back(dir).await;
         b.create(dir, "f").await.unwrap().0
     });
     world.sim.crash(a.node);
@@ -140,6 +141,32 @@ fn what_was_built_on_anothers_uncommitted_directory_is_committed_before_its_repl
     world.start_mds();
     world.sim.block_on(async { assert_eq!(b.getattr(fid).await.unwrap().fid, fid) });
     assert_eq!((b.lost.get(), b.mdt.stats().replays), (0, 0));
+}
+
+/// unlinks by two, rmdir by one of them |power, the other is gone| nothing of the first is lost
+#[test]
+fn a_directory_that_another_helped_to_empty_is_removed_when_that_is_committed() {
+    let setup = Setup { commit_interval: Duration::from_secs(2), window: millis(500), ..Setup::default() };
+    let world = World::new(3, setup);
+    let (a, b) = (world.client("a"), world.client("b"));
+    let dir = world.sim.block_on(async {
+        let dir = a.mkdir(Fid::ROOT, "d").await.unwrap();
+        a.mknod(dir, "f1").await.unwrap();
+        a.mknod(dir, "f2").await.unwrap();
+        dir
+    });
+    world.sim.run_for(Duration::from_secs(10));
+    world.sim.block_on(async {
+        a.unlink(dir, "f1").await.unwrap();
+        a.give_back(dir).await;
+        b.unlink(dir, "f2").await.unwrap();
+        b.rmdir(Fid::ROOT, "d").await.unwrap();
+    });
+    world.sim.crash(a.node);
+    world.power_cut_mds();
+    world.start_mds();
+    world.sim.block_on(async { assert_eq!(b.lookup(Fid::ROOT, "d").await.err(), Some(Errno::ENOENT)) });
+    assert_eq!((b.lost.get(), a.mdt.stats().evictions), (0, 0));
 }
 
 /// unlink of an open file |power| its opener is back, then closes

@@ -1,6 +1,7 @@
 //! The bound of what a client keeps in memory for replay.
 //!
-//! Invariant: pins are granted first come, first served; beyond the bound only a single request larger than all of it.
+//! Invariants: beyond the bound there is only a single request larger than all of it; no session holds more than
+//! three quarters of what the others leave, so that targets that never commit always leave room for those that do.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,8 +19,10 @@ pub(crate) trait Holder {
 
 /// Bytes of modifying requests that may be in flight or replied-but-uncommitted, over all sessions that share it.
 ///
-/// A call waits (first come, first served) while the budget is used up; sessions that hold pins are made to ask for a
-/// commit from half of it on. One request larger than the whole budget passes alone.
+/// Each session has a share of it. With `k` targets that commit nothing, `1/(1+3k)` of the budget is left to the others.
+/// A call waits (first come, first served among those whose shares allow it) while there is no room; sessions that hold a
+/// good part are made to ask for a commit from half of the budget on. One request larger than the whole budget passes
+/// alone.
 #[derive(Clone)]
 pub struct PinBudget {
     inner: Rc<Inner>,
@@ -28,13 +31,31 @@ pub struct PinBudget {
 struct Inner {
     limit_bytes: u64,
     used_bytes: Cell<u64>,
-    waiting: RefCell<VecDeque<(u64, oneshot::Sender<Pin>)>>,
-    holders: RefCell<Vec<Weak<dyn Holder>>>,
+    waiting: RefCell<VecDeque<Waiter>>,
+    shares: RefCell<Vec<Weak<Part>>>,
+}
+
+struct Waiter {
+    part: Rc<Part>,
+    bytes: u64,
+    grant: oneshot::Sender<Pin>,
+}
+
+/// A session's part of a budget.
+pub(crate) struct PinShare {
+    budget: Rc<Inner>,
+    part: Rc<Part>,
+}
+
+struct Part {
+    held_bytes: Cell<u64>,
+    holder: RefCell<Option<Weak<dyn Holder>>>,
 }
 
 /// Bytes taken from a budget, given back when dropped.
 pub(crate) struct Pin {
     budget: Rc<Inner>,
+    part: Rc<Part>,
     bytes: u64,
 }
 
@@ -45,7 +66,7 @@ impl PinBudget {
             limit_bytes: bytes,
             used_bytes: Cell::new(0),
             waiting: RefCell::default(),
-            holders: RefCell::default(),
+            shares: RefCell::default(),
         };
         Self { inner: Rc::new(inner) }
     }
@@ -55,51 +76,59 @@ impl PinBudget {
         self.inner.used_bytes.get()
     }
 
-    /// True from half of the budget on, and while anybody waits.
-    pub(crate) fn is_short(&self) -> bool {
-        self.inner.used_bytes.get() > self.inner.limit_bytes / 2 || !self.inner.waiting.borrow().is_empty()
+    /// A share for one session.
+    pub(crate) fn share(&self) -> PinShare {
+        let part = Rc::new(Part { held_bytes: Cell::new(0), holder: RefCell::default() });
+        let mut shares = self.inner.shares.borrow_mut();
+        shares.retain(|share| share.strong_count() > 0);
+        shares.push(Rc::downgrade(&part));
+        PinShare { budget: self.inner.clone(), part }
+    }
+}
+
+impl PinShare {
+    /// Lets `holder` hear when the budget runs short and this share is a good part of it.
+    pub fn set_holder(&self, holder: Weak<dyn Holder>) {
+        *self.part.holder.borrow_mut() = Some(holder);
     }
 
-    /// Lets `holder` hear when the budget runs short.
-    pub(crate) fn register(&self, holder: Weak<dyn Holder>) {
-        let mut holders = self.inner.holders.borrow_mut();
-        holders.retain(|h| h.strong_count() > 0);
-        holders.push(holder);
+    /// True if a commit here would help: this share or the budget runs short, or somebody waits for what it holds.
+    pub fn is_short(&self) -> bool {
+        self.budget.is_short(&self.part)
     }
 
     /// Takes `bytes`, waiting for others to give theirs back.
-    pub(crate) async fn acquire(&self, bytes: u64) -> Pin {
-        if let Some(pin) = self.inner.try_take(bytes) {
-            if self.is_short() {
-                self.relieve();
-            }
+    pub async fn acquire(&self, bytes: u64) -> Pin {
+        if let Some(pin) = self.try_acquire(bytes) {
             return pin;
         }
         let (grant, granted) = oneshot::channel();
-        self.inner.waiting.borrow_mut().push_back((bytes, grant));
-        self.relieve();
+        self.budget.waiting.borrow_mut().push_back(Waiter { part: self.part.clone(), bytes, grant });
+        self.budget.relieve();
         granted.await.expect("a waiter's grant is dropped only with its budget")
     }
 
     /// The same, if it takes no waiting.
-    pub(crate) fn try_acquire(&self, bytes: u64) -> Option<Pin> {
-        let pin = self.inner.try_take(bytes)?;
+    pub fn try_acquire(&self, bytes: u64) -> Option<Pin> {
+        let pin = self.budget.try_take(&self.part, bytes)?;
         if self.is_short() {
-            self.relieve();
+            self.budget.relieve();
         }
         Some(pin)
-    }
-
-    fn relieve(&self) {
-        let holders: Vec<_> = self.inner.holders.borrow().iter().filter_map(Weak::upgrade).collect();
-        holders.iter().for_each(|h| h.relieve());
     }
 }
 
 impl Inner {
-    fn try_take(self: &Rc<Self>, bytes: u64) -> Option<Pin> {
-        let clear = self.waiting.borrow().is_empty();
-        (clear && self.fits(bytes)).then(|| self.take(bytes))
+    /// What the part may hold: three quarters of what the others leave.
+    fn allowance(&self, part: &Part) -> u64 {
+        let others = self.used_bytes.get() - part.held_bytes.get();
+        self.limit_bytes.saturating_sub(others) / 4 * 3
+    }
+
+    /// True if its share is no reason to wait.
+    fn allows(&self, part: &Part, bytes: u64) -> bool {
+        let held = part.held_bytes.get();
+        held == 0 || held + bytes <= self.allowance(part)
     }
 
     fn fits(&self, bytes: u64) -> bool {
@@ -107,25 +136,53 @@ impl Inner {
         used == 0 || used + bytes <= self.limit_bytes
     }
 
-    fn take(self: &Rc<Self>, bytes: u64) -> Pin {
+    fn is_short(&self, part: &Rc<Part>) -> bool {
+        let held = part.held_bytes.get();
+        if held == 0 {
+            return false;
+        }
+        let good_part = held > self.allowance(part) / 8;
+        let waits = |waiter: &Waiter| Rc::ptr_eq(&waiter.part, part) || self.allows(&waiter.part, waiter.bytes);
+        (good_part && self.used_bytes.get() > self.limit_bytes / 2) || self.waiting.borrow().iter().any(waits)
+    }
+
+    fn relieve(&self) {
+        let parts: Vec<Rc<Part>> = self.shares.borrow().iter().filter_map(Weak::upgrade).collect();
+        for part in parts.iter().filter(|part| self.is_short(part)) {
+            let holder = part.holder.borrow().as_ref().and_then(Weak::upgrade);
+            if let Some(holder) = holder {
+                holder.relieve();
+            }
+        }
+    }
+
+    fn try_take(self: &Rc<Self>, part: &Rc<Part>, bytes: u64) -> Option<Pin> {
+        // Who came before goes first, but for those who wait for their own share.
+        let mut waiting = self.waiting.borrow().iter().any(|w| !w.grant.is_closed() && self.goes_before(w, part));
+        waiting |= !self.allows(part, bytes) || !self.fits(bytes);
+        (!waiting).then(|| self.take(part, bytes))
+    }
+
+    fn goes_before(&self, waiter: &Waiter, part: &Rc<Part>) -> bool {
+        Rc::ptr_eq(&waiter.part, part) || self.allows(&waiter.part, waiter.bytes)
+    }
+
+    fn take(self: &Rc<Self>, part: &Rc<Part>, bytes: u64) -> Pin {
         self.used_bytes.set(self.used_bytes.get() + bytes);
-        Pin { budget: self.clone(), bytes }
+        part.held_bytes.set(part.held_bytes.get() + bytes);
+        Pin { budget: self.clone(), part: part.clone(), bytes }
     }
 
     /// Serves those who wait, in their order. A grant nobody takes any more comes back as a dropped pin.
     fn serve(self: &Rc<Self>) {
         loop {
             let mut waiting = self.waiting.borrow_mut();
-            while waiting.front().is_some_and(|(_, grant)| grant.is_closed()) {
-                waiting.pop_front();
-            }
-            let Some((bytes, _)) = waiting.front() else { return };
-            if !self.fits(*bytes) {
-                return;
-            }
-            let (bytes, grant) = waiting.pop_front().expect("there is a front");
+            waiting.retain(|waiter| !waiter.grant.is_closed());
+            let next = waiting.iter().position(|waiter| self.allows(&waiter.part, waiter.bytes));
+            let Some(next) = next.filter(|next| self.fits(waiting[*next].bytes)) else { return };
+            let waiter = waiting.remove(next).expect("it was found there");
             drop(waiting);
-            drop(grant.send(self.take(bytes)));
+            drop(waiter.grant.send(self.take(&waiter.part, waiter.bytes)));
         }
     }
 }
@@ -139,8 +196,8 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         self.budget.used_bytes.set(self.budget.used_bytes.get() - self.bytes);
-        let budget = self.budget.clone();
-        budget.serve();
+        self.part.held_bytes.set(self.part.held_bytes.get() - self.bytes);
+        self.budget.serve();
     }
 }
 
@@ -165,17 +222,26 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    fn take(share: &PinShare, bytes: u64) -> Pin {
+        match poll(pin!(share.acquire(bytes))) {
+            Poll::Ready(pin) => pin,
+            Poll::Pending => panic!("{bytes} are free"),
+        }
+    }
+
     #[test]
     fn waiters_are_served_in_order_and_holders_asked_to_commit() {
         let budget = PinBudget::new(100);
+        let share = budget.share();
         let holder = Rc::new(Count(Cell::new(0)));
         let weak: Weak<dyn Holder> = Rc::downgrade(&(holder.clone() as Rc<dyn Holder>));
-        budget.register(weak);
-        let Poll::Ready(first) = poll(pin!(budget.acquire(80))) else { panic!("the budget is free") };
-        let mut second = pin!(budget.acquire(60));
-        let mut third = pin!(budget.acquire(10));
+        share.set_holder(weak);
+        let first = take(&share, 70);
+        assert_eq!(holder.0.get(), 1, "more than half is used");
+        let mut second = pin!(share.acquire(60));
+        let mut third = pin!(share.acquire(10));
         assert!(poll(second.as_mut()).is_pending() && poll(third.as_mut()).is_pending());
-        assert_eq!((budget.used_bytes(), holder.0.get()), (80, 3));
+        assert_eq!((budget.used_bytes(), holder.0.get()), (70, 3));
         drop(first);
         assert!(poll(second.as_mut()).is_ready() && poll(third.as_mut()).is_ready());
     }
@@ -183,11 +249,12 @@ mod tests {
     #[test]
     fn a_waiter_that_gave_up_does_not_block_the_next() {
         let budget = PinBudget::new(100);
-        let Poll::Ready(first) = poll(pin!(budget.acquire(100))) else { panic!("the budget is free") };
+        let share = budget.share();
+        let first = take(&share, 100);
         let mut last = {
-            let mut gives_up = Box::pin(budget.acquire(100));
+            let mut gives_up = Box::pin(share.acquire(100));
             assert!(poll(gives_up.as_mut()).is_pending());
-            let mut last = Box::pin(budget.acquire(1));
+            let mut last = Box::pin(share.acquire(1));
             assert!(poll(last.as_mut()).is_pending());
             last
         };
@@ -199,6 +266,41 @@ mod tests {
     #[test]
     fn a_request_larger_than_the_budget_passes_alone() {
         let budget = PinBudget::new(10);
-        assert!(poll(pin!(budget.acquire(1000))).is_ready());
+        assert!(poll(pin!(budget.share().acquire(1000))).is_ready());
+    }
+
+    /// Fills a share until it has to wait; what it holds.
+    fn fill(share: &PinShare) -> Vec<Pin> {
+        std::iter::from_fn(|| share.try_acquire(1)).collect()
+    }
+
+    #[test]
+    fn who_never_commits_leaves_room_for_the_others() {
+        let budget = PinBudget::new(1000);
+        let [first, second, well] = [budget.share(), budget.share(), budget.share()];
+        let (held, also_held) = (fill(&first), fill(&second));
+        let mut waits = [pin!(first.acquire(1)), pin!(second.acquire(1))];
+        assert!(waits.iter_mut().all(|waits| poll(waits.as_mut()).is_pending()));
+        assert_eq!((held.len(), also_held.len()), (750, 186));
+        for _ in 0..100 {
+            assert!(take(&well, 30).bytes() == 30, "those who wait for their own share hold up nobody");
+        }
+        drop((held, also_held));
+        assert!(waits.iter_mut().all(|waits| poll(waits.as_mut()).is_ready()));
+        assert_eq!(fill(&well).len(), 750);
+    }
+
+    #[test]
+    fn only_who_holds_a_good_part_is_asked_to_commit() {
+        let budget = PinBudget::new(1000);
+        let [stuck, well] = [budget.share(), budget.share()];
+        let _held = fill(&stuck);
+        let mut waits = pin!(stuck.acquire(1));
+        assert!(poll(waits.as_mut()).is_pending());
+        let small = take(&well, 10);
+        assert!(stuck.is_short() && !well.is_short());
+        let _more = take(&well, 100);
+        assert!(well.is_short());
+        drop(small);
     }
 }

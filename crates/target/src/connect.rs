@@ -275,10 +275,21 @@ impl Core {
         true
     }
 
-    /// Closes what the session held, then removes its rows.
+    /// Closes what the session held, and removes its rows.
+    ///
+    /// That it was evicted is committed before anybody is given what it held: else another crash would bring it back beside them.
     pub(crate) async fn bury(&self, session: &Rc<Session>, evicted: bool) -> Option<CommitPoint> {
+        if !evicted {
+            self.service().session_ended(session.id, session.client, evicted).await;
+            return self.remove_rows(session).await;
+        }
+        let gone = self.remove_rows(session).await;
+        if let Some(point) = gone {
+            let _ = self.commit(point).await;
+        }
         self.service().session_ended(session.id, session.client, evicted).await;
-        self.remove_rows(session).await
+        self.leave_recovery(session.id);
+        gone
     }
 
     /// Removes the rows of an ended session. If that fails, the session is there after a restart, and is missed and evicted.

@@ -5,6 +5,7 @@ mod toy;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_env::sim::DiskModel;
 use forebay_proto::{
     Errno,
     message::{CommitLevel, Fence},
@@ -245,6 +246,77 @@ fn a_server_is_not_waited_for_in_its_former_life() {
         assert!(!matches!(late, Ok(Ok(_))), "a life that is over acts no more");
     });
     world.sim.block_on(async { assert_eq!(next.add(2).await.unwrap().reply.file_bytes, 1) });
+}
+
+/// adds |power| replays, |resets| replays again
+#[test]
+fn connections_that_break_during_the_replays_lose_none() {
+    for seed in 0..16 {
+        let setup = Setup {
+            tickets: seed % 2 == 1,
+            dawdle: millis(30),
+            commit_interval: Duration::from_secs(3600),
+            window: Duration::from_secs(20),
+            ..Setup::default()
+        };
+        let world = World::new(seed, setup);
+        let (a, seen) = (world.client("a"), Seen::default());
+        finish(&world, adders(&a, 1, 9, 8, 20, &seen), "before the crash");
+        for _ in 0..2 {
+            world.power_cut();
+            world.start_server();
+            for _ in 0..10 {
+                world.sim.run_for(millis(20 + world.sim.random_below(150)));
+                world.sim.reset_connections(world.server, a.node);
+            }
+            world.sim.run_for(Duration::from_secs(10));
+            assert_eq!(world.target().state(), TargetState::Serving, "seed {seed}");
+            assert!(a.lost.borrow().is_empty(), "seed {seed}: {:?}", a.lost.borrow());
+            let sums = world.sim.block_on(async { (a.get(1).await.unwrap(), a.get(9).await.unwrap()) });
+            assert_eq!(sums, (120, 40), "seed {seed}");
+        }
+    }
+}
+
+/// adds |power| replays of the server's former life wait for those of a |it is started anew, a comes
+#[test]
+fn a_former_life_is_evicted_while_its_replays_wait() {
+    let mut lost = 0;
+    for seed in 0..12 {
+        let setup = Setup {
+            tickets: seed % 2 == 1,
+            commit_interval: Duration::from_secs(3600),
+            window: Duration::from_secs(30),
+            ..Setup::default()
+        };
+        let world = World::new(seed, setup);
+        let (a, former) = (world.client("a"), world.life(3));
+        world.sim.block_on(async {
+            for _ in 0..3 {
+                a.add(1).await.unwrap();
+                former.add(2).await.unwrap();
+            }
+        });
+        world.sim.pause(a.node);
+        world.power_cut();
+        let slow = DiskModel { latency_flush: millis(300), ..DiskModel::default() };
+        for disk in world.sim.disks(world.server) {
+            world.sim.set_disk_model(world.server, &disk, slow);
+        }
+        world.start_server();
+        world.sim.run_for(Duration::from_secs(5));
+        world.sim.resume(a.node);
+        world.sim.run_for(millis(seed * 40));
+        let next = world.life(4);
+        world.sim.run_for(Duration::from_secs(5));
+        assert_eq!(world.target().state(), TargetState::Serving, "seed {seed}: {}", world.target().status_json());
+        world.sim.block_on(async {
+            assert_eq!(a.get(1).await.unwrap(), 3, "seed {seed}: who was there loses nothing");
+            lost += 3 - next.get(2).await.unwrap();
+        });
+        assert!(a.lost.borrow().is_empty() && world.toy().ended.borrow().contains(&(former.id, true)), "seed {seed}");
+    }
+    assert!(lost > 0, "each time the former life had replayed all before it was evicted");
 }
 
 #[test]

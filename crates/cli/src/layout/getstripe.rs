@@ -35,6 +35,9 @@ pub struct GetstripeArgs {
     /// Only the number of components
     #[arg(long = "component-count")]
     component_count: bool,
+    /// Only the index of its MDT (there is one)
+    #[arg(short = 'm', long = "mdt-index", alias = "mdt")]
+    mdt: bool,
     /// Only the FID
     #[arg(short = 'F', long)]
     fid: bool,
@@ -168,6 +171,7 @@ impl GetstripeArgs {
             self.generation.then(generation),
             self.component_count.then(|| parts.len().max(1).to_string()),
             matches!(self.component_id, Some(None)).then(ids),
+            self.mdt.then(|| "0".into()),
             self.fid.then(|| plain(&layout["fid"])),
         ];
         fields.into_iter().flatten().collect()
@@ -306,6 +310,7 @@ mod tests {
         assert_eq!(args("-g -L").fields(&file()), ["raid0", "2"]);
         assert!(args("").fields(&file()).is_empty());
         assert_eq!(args("-I -F").fields(&file()), ["1 2", "[0x0:0x1]"]);
+        assert_eq!(args("-m -c").fields(&file()), ["2", "0"]);
         assert!(lies_on(&file(), &[7, 0]) && !lies_on(&file(), &[1, 2]));
     }
 

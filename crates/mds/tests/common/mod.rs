@@ -18,9 +18,9 @@ use forebay_mds::{Mds, MdsOptions};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, FidSequence, Reader, TargetId, Uuid,
     message::{
-        Attr, Caller, Close, Create, Destroy, DirEntry, Empty, GetAttr, GetObject, LayoutSpec, LeaseSequence, Link,
-        ListObjects, ListObjectsReply, Lookup, Make, ObjectRef, ObjectReply, Op, Open, OpenHandle, Operation,
-        OstStatFsReply, RaiseSize, ReadDir, Reclaim, Rename, Rmdir, TruncateObject, Unlink, open_flags,
+        Attr, AwaitRecalls, Caller, Close, Create, Destroy, DirEntry, Empty, GetAttr, GetObject, LayoutSpec,
+        LeaseSequence, Link, ListObjects, ListObjectsReply, Lookup, Make, ObjectRef, ObjectReply, Op, Open, OpenHandle,
+        Operation, OstStatFsReply, RaiseSize, ReadDir, Reclaim, Rename, Rmdir, TruncateObject, Unlink, open_flags,
     },
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
@@ -388,6 +388,12 @@ impl Client {
         self.ask(&Make { caller, parent, name, fid, mode: 0o040_755, rdev: 0, symlink: Bytes::new(), at_ns: 0 })
             .await?;
         Ok(fid)
+    }
+
+    /// Gives back what is leased of `fid`, so that others need not ask for it.
+    pub async fn give_back(&self, fid: Fid) {
+        let back = AwaitRecalls { acknowledged: 0, returned: vec![fid], flushed: Vec::new() };
+        let _ = self.env.timeout(Duration::from_millis(10), self.mdt.ask(&back)).await;
     }
 
     pub async fn unlink(&self, parent: Fid, name: &str) -> Result2<()> {

@@ -31,7 +31,7 @@ pub(super) async fn call<O: Operation>(
         Class::Modify if pinned.is_some() => pinned,
         Class::Modify => {
             let bytes = (body.len() + bulk_bytes) as u64 + limits::PIN_OVERHEAD_BYTES;
-            Some(inner.options.pins.acquire(bytes).await)
+            Some(inner.pins.acquire(bytes).await)
         }
         _ => None,
     };

@@ -27,7 +27,7 @@ use crate::{
     frame::{Frame, Outbox},
     latch::Latch,
     limits,
-    pins::Holder,
+    pins::{Holder, PinShare},
 };
 
 pub(super) type LostHook = Rc<dyn Fn(Lost)>;
@@ -38,6 +38,8 @@ pub(super) type ReclaimHook = Rc<dyn Fn() -> Reclaim>;
 pub(super) struct Inner {
     pub env: Env,
     pub options: SessionOptions,
+    /// Our share of the pins.
+    pub pins: PinShare,
     pub slots: Rc<Slots>,
     pub state: RefCell<State>,
     pub lost: RefCell<Option<LostHook>>,
@@ -133,6 +135,7 @@ impl Inner {
         };
         Rc::new_cyclic(|this| Self {
             env: env.clone(),
+            pins: options.pins.share(),
             options,
             slots: Rc::default(),
             state: RefCell::new(state),
@@ -149,7 +152,7 @@ impl Inner {
     /// Lets the pin budget know whom to ask for commits.
     pub fn register(self: &Rc<Self>) {
         let weak: Weak<Self> = Rc::downgrade(self);
-        self.options.pins.register(weak);
+        self.pins.set_holder(weak);
     }
 
     pub fn log(&self, line: &str) {
@@ -273,12 +276,12 @@ impl Inner {
     }
 
     /// Calls the hook of [`super::ClientSession::set_lost`].
-    pub fn report_lost(&self, reason: &str, mut fids: Vec<Fid>, requests: u64) {
+    pub fn report_lost(&self, reason: &str, mut fids: Vec<Fid>, requests: u64, ended: bool) {
         fids.sort_unstable();
         fids.dedup();
         let hook = self.lost.borrow().clone();
         if let Some(hook) = hook.filter(|_| !planted(Bug::LossNotTold)) {
-            hook(Lost { reason: reason.to_owned(), fids, requests });
+            hook(Lost { reason: reason.to_owned(), fids, requests, ended });
         }
     }
 

@@ -74,7 +74,7 @@ pub struct Called<R> {
     pub bulk: Bytes,
 }
 
-/// What an eviction cost.
+/// What an eviction cost, or a replay that could not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Why, in the target's words.
@@ -83,6 +83,8 @@ pub struct Lost {
     pub fids: Vec<Fid>,
     /// Lost requests, also those without a fid.
     pub requests: u64,
+    /// The session is over, and with it all that the target knew of it.
+    pub ended: bool,
 }
 
 /// Where a session stands.
@@ -171,7 +173,7 @@ impl ClientSession {
     /// none to spare.
     pub fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let slot = self.inner().slots.reserve()?;
-        let pin = self.inner().options.pins.try_acquire(bytes as u64 + crate::limits::PIN_OVERHEAD_BYTES)?;
+        let pin = self.inner().pins.try_acquire(bytes as u64 + crate::limits::PIN_OVERHEAD_BYTES)?;
         Some(Reservation(slot, pin))
     }
 
@@ -255,8 +257,8 @@ impl ClientSession {
         *self.inner().restarted.borrow_mut() = Some(Rc::new(hook));
     }
 
-    /// Called once at each eviction, before the affected calls fail: fail the next call on these files with EIO, and
-    /// forget all handles the target knew.
+    /// Called once at each eviction, before the affected calls fail: fail the next call on these files with EIO, and, if the
+    /// session has ended, forget all handles the target knew. Also for each replay that failed.
     pub fn set_lost(&self, hook: impl Fn(Lost) + 'static) {
         *self.inner().lost.borrow_mut() = Some(Rc::new(hook));
     }

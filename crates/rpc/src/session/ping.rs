@@ -54,7 +54,7 @@ impl Inner {
             }
         } else if ping {
             self.ping(now);
-        } else if self.options.pins.is_short() && self.is_up() {
+        } else if self.pins.is_short() && self.is_up() {
             self.commit_soon();
         }
     }

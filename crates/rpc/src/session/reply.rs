@@ -76,7 +76,7 @@ impl Inner {
         // After the reply was put into the replay list: it may be committed already.
         self.note_committed(last_committed);
         // A waiter's change may have been applied after the commit that the last ping asked for.
-        if self.options.pins.is_short() || !self.state.borrow().commit_waiters.is_empty() {
+        if self.pins.is_short() || !self.state.borrow().commit_waiters.is_empty() {
             self.commit_soon();
         }
         verdict
@@ -168,7 +168,7 @@ impl Inner {
         };
         let failing = self.sent_changes();
         let fids = entries.iter().filter_map(|(_, e)| e.fid).chain(failing.iter().filter_map(|p| p.fid)).collect();
-        self.report_lost(reason, fids, (entries.len() + failing.len()) as u64);
+        self.report_lost(reason, fids, (entries.len() + failing.len()) as u64, true);
         self.release(entries, &Err(error.clone()));
         for pending in failing {
             let _ = pending.waiter.send(Err(error.clone()));

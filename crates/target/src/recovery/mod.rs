@@ -7,7 +7,11 @@
 
 pub mod merge;
 
-use std::{collections::BTreeMap, rc::Rc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use forebay_env::{Bug, Time, planted};
@@ -61,6 +65,8 @@ struct Member {
     replay_done: bool,
     reclaim_done: bool,
     queue: BTreeMap<Transno, (Op, Request)>,
+    /// Replays in execution.
+    running: BTreeSet<Transno>,
     /// What it has got on by: the highest replay that came, and what it said it was through with. Who says it again does not.
     highest: Transno,
     said: Phase,
@@ -101,7 +107,16 @@ impl Recovery {
 
     fn take(&mut self, session: SessionId, transno: Transno) -> (Op, Request) {
         let member = self.members.get_mut(&session).expect("the merge chose it");
+        member.running.insert(transno);
         member.queue.remove(&transno).expect("the merge chose it")
+    }
+
+    /// A replay was executed, or refused.
+    fn ran(&mut self, session: SessionId, transno: Transno) {
+        (self.running, self.alone) = (self.running - 1, false);
+        if let Some(member) = self.members.get_mut(&session) {
+            member.running.remove(&transno);
+        }
     }
 
     /// The session is ready for `phase`; if it had not said so before, it got on.
@@ -163,6 +178,11 @@ impl Core {
         if transno.incarnation() >= self.incarnation() {
             let words = format!("a replay of {transno}, which no earlier incarnation gave");
             return self.reply_to_replay(&session, &request.header, Err(ErrorReply::new(Errno::EPROTO, words)));
+        }
+        let running = self.recovery.borrow().members.get(&session.id).is_some_and(|m| m.running.contains(&transno));
+        if running {
+            // Its connection broke meanwhile; the reply goes to the one it has then.
+            return;
         }
         let failed = session.failed.borrow().get(&transno).cloned();
         if let Some(error) = failed {
@@ -258,16 +278,16 @@ impl Core {
             if !room || recovery.phase != Phase::Replaying || (!beside && recovery.running > 0) {
                 return false;
             }
+            // One that has been evicted goes once that is committed, and its replays with it.
+            let Some(session) = self.session(id) else { return false };
             (recovery.running, recovery.alone) = (recovery.running + 1, !beside);
             let (op, request) = recovery.take(id, transno);
-            let session = self.session(id).expect("members are sessions");
             (session, transno, op, request)
         };
         if transno <= self.order.last_joined() {
             let words = format!("a replay of {transno} after {}: it is not this session's", self.order.last_joined());
             self.reply_to_replay(&session, &request.header, Err(ErrorReply::new(Errno::EPROTO, words)));
-            let mut recovery = self.recovery.borrow_mut();
-            (recovery.running, recovery.alone) = (recovery.running - 1, false);
+            self.recovery.borrow_mut().ran(session.id, transno);
             return true;
         }
         // Joined here, in the order of the merge; left when all of the replay is done.
@@ -299,7 +319,7 @@ impl Core {
         self.reply_to_replay(&session, &request.header, result.map(|answer| answer.body));
         {
             let mut recovery = self.recovery.borrow_mut();
-            (recovery.running, recovery.alone) = (recovery.running - 1, false);
+            recovery.ran(session.id, transno);
             recovery.replayed += 1;
             recovery.progress = self.env.now();
         }
@@ -409,6 +429,14 @@ impl Core {
         self.evict_members(members, reason).await;
         for session in others.into_iter().filter_map(|id| self.session(id)) {
             self.evict(&session, reason).await;
+        }
+    }
+
+    /// A session is over that may have been waited for.
+    pub(crate) fn leave_recovery(&self, session: SessionId) {
+        let was_member = self.recovery.borrow_mut().members.remove(&session).is_some();
+        if was_member {
+            self.pump();
         }
     }
 
