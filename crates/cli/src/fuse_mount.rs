@@ -31,6 +31,8 @@ pub struct Place {
     pub cluster: Option<Uuid>,
     /// As `df` shows it.
     pub source: String,
+    /// Begin a session of our own once it is mounted.
+    pub background: bool,
 }
 
 /// Mounts, says so on stdout in one line, serves the kernel until the mount is taken away or `stop` is true; then makes
@@ -47,6 +49,9 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     fuse.allow_other = options.allow_other || crate::posix::is_root();
     let mut mounted =
         forebay_fuse::mount(env, &client, mnt, &fuse).await.map_err(|error| CliError::failed(error.message))?;
+    if place.background {
+        crate::posix::begin_session();
+    }
     println!("{source} is mounted at {mnt}");
     let notes = Notes::of(Path::new(mnt));
     loop {

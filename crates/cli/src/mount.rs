@@ -47,6 +47,9 @@ pub struct MountArgs {
     /// Stay in the foreground
     #[arg(short = 'f', long)]
     pub foreground: bool,
+    /// Begin a session of its own once it is mounted
+    #[arg(long, hide = true)]
+    pub background: bool,
 }
 
 /// Mounts; returns when the mount is ready.
@@ -64,7 +67,7 @@ pub fn run(args: &MountArgs) -> CliResult {
         ClusterArg::Addresses(_) => args.cluster.clone(),
     };
     if args.foreground {
-        return serve(&cluster, &source, &mnt, options);
+        return serve(&cluster, &source, &mnt, options, args.background);
     }
     let log_dir = match &cluster {
         ClusterArg::Described(cluster) => cluster.log_dir(),
@@ -86,14 +89,18 @@ pub fn ensure(cluster: &Cluster, mnt: &Path) -> CliResult {
 }
 
 fn start(cluster: &str, mnt: &Path, options: &[String], log_dir: &Path) -> CliResult {
-    let mut args = vec!["mount".to_owned(), "-f".to_owned()];
+    let mut args = vec!["mount".to_owned(), "-f".to_owned(), "--background".to_owned()];
     if !options.is_empty() {
         args.extend(["-o".to_owned(), options.join(",")]);
     }
     args.extend(["--".to_owned(), cluster.to_owned(), utf8(mnt)?]);
     let (name, run_dir) = (mounts::name_of(mnt), mounts::run_dir());
     let called = format!("the mount at {}", mnt.display());
-    Background { name: &name, called, args, run_dir: &run_dir, log_dir }.start()?.wait_ready().map(drop)
+    // Who mounts for an automounter belongs to its group: others that look at the place wait for the mount.
+    Background { name: &name, called, args, own_session: false, run_dir: &run_dir, log_dir }
+        .start()?
+        .wait_ready()
+        .map(drop)
 }
 
 /// The arguments with which mount(8) calls its helpers (`mount.forebay SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]
@@ -161,7 +168,7 @@ pub fn resolve_point(mnt: &Path) -> CliResult<PathBuf> {
 }
 
 /// Is the mount until it is taken away, or a signal comes.
-fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options) -> CliResult {
+fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, background: bool) -> CliResult {
     if !Path::new("/dev/fuse").exists() {
         return Err(CliError::failed("there is no /dev/fuse: load the kernel's fuse module (`modprobe fuse`) as root"));
     }
@@ -170,7 +177,7 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options) -> Cl
     let pid_file = mounts::pid_file(mnt);
     pid_file.write(std::process::id())?;
     let (mnt_text, place) =
-        (utf8(mnt)?, Place { mgs: cluster.mgs(), cluster: cluster.uuid(), source: source.to_owned() });
+        (utf8(mnt)?, Place { mgs: cluster.mgs(), cluster: cluster.uuid(), source: source.to_owned(), background });
     let result =
         real::run(|env: Env| async move { crate::fuse_mount::serve(&env, place, &mnt_text, options, stop).await });
     pid_file.remove_own();

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use forebay_proto::crc;
 use serde_json::Value;
 
 use crate::{
@@ -10,6 +11,9 @@ use crate::{
     posix::{self, Unmount},
     processes::PidFile,
 };
+
+/// What is kept of a mount point's path in the name of a file, which 255 bytes are the limit of.
+const NAME_BYTES: usize = 180;
 
 /// Where pids of mounts are kept: of this machine's root, or of this user.
 pub fn run_dir() -> PathBuf {
@@ -22,10 +26,15 @@ pub fn run_dir() -> PathBuf {
     }
 }
 
-/// The name of the process of the mount at `mnt`: the path, with `-` for `/`.
+/// The name of the process of the mount at `mnt`: the path, with `-` for `/`; of a long path its end, and a sum of all of it.
 pub fn name_of(mnt: &Path) -> String {
-    let escaped = mnt.to_string_lossy().replace('-', "--").replace('/', "-");
-    format!("mount{escaped}")
+    let path = mnt.to_string_lossy();
+    let escaped = path.replace('%', "%25").replace('-', "%2d").replace('/', "-");
+    if escaped.len() <= NAME_BYTES {
+        return format!("mount{escaped}");
+    }
+    let cut = (escaped.len() - NAME_BYTES..).find(|at| escaped.is_char_boundary(*at)).unwrap_or(escaped.len());
+    format!("mount%{:016x}{}", crc::crc64(path.as_bytes()), &escaped[cut..])
 }
 
 /// Where its pid is kept.
@@ -81,15 +90,20 @@ pub fn foreign(mnt: &Path) -> Option<String> {
 /// The last of several mounts at one place is the one that is seen.
 fn foreign_in(table: &str, wanted: &str, is_noted: impl Fn(&str) -> bool) -> Option<String> {
     let seen = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted))?;
-    let kind = seen.split_once(" - ")?.1.split(' ').next()?;
+    let kind = kind_in(seen, wanted)?;
     our_mounts(seen, is_noted).next().is_none().then(|| kind.to_owned())
 }
 
-/// True if the kernel has a mount at `mnt`, alive or dead.
+/// True if the kernel has a mount at `mnt`, alive or dead. What an automounter has there waits for one.
 pub fn is_mounted(mnt: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let wanted = mnt.to_string_lossy();
-    mount_points(&table).any(|point| point == wanted)
+    kind_in(&table, &mnt.to_string_lossy()).is_some_and(|kind| kind != "autofs")
+}
+
+/// The type of what is seen at a mount point: the last of several mounts.
+fn kind_in<'a>(table: &'a str, wanted: &str) -> Option<&'a str> {
+    let seen = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted))?;
+    seen.split_once(" - ")?.1.split(' ').next()
 }
 
 /// Where the cluster made by `up` in `dir` is mounted on this machine, as far as its mounts were made by that name.
@@ -196,7 +210,11 @@ mod tests {
 
     #[test]
     fn different_places_have_different_names() {
-        let names = ["/a/b", "/a-b", "/a--b", "/a/-b"].map(|place| name_of(Path::new(place)));
+        let long = "/x".repeat(1000);
+        let longs = [format!("/a{long}"), format!("/b{long}")];
+        let places = ["/a/b", "/a-b", "/a--b", "/a/-b", "/a-/b", "/a%2db", &longs[0], &longs[1]];
+        let names = places.map(|place| name_of(Path::new(place)));
+        assert!(names.iter().all(|name| name.len() < 240));
         for (i, name) in names.iter().enumerate() {
             assert!(!name.contains('/') && !names[..i].contains(name), "{names:?}");
         }

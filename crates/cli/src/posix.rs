@@ -183,13 +183,21 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) })
 }
 
-/// Lets `command` begin a session of its own: it outlives us, gets none of our terminal's signals, and holds nothing open
-/// that whoever called us had open (a lock, a pipe somebody waits for).
-pub fn in_own_session(command: &mut Command) -> &mut Command {
+/// Begins a session of its own: this process outlives who called it, and gets none of its terminal's signals.
+pub fn begin_session() {
+    // SAFETY: no memory is involved. Who leads a group already has been started on its own.
+    unsafe { libc::setsid() };
+}
+
+/// Lets `command` hold nothing open that whoever called us had open (a lock, a pipe somebody waits for); `own_session`: and begin
+/// a session of its own.
+pub fn in_background(command: &mut Command, own_session: bool) -> &mut Command {
     // SAFETY: between fork and exec only setsid, close_range and sigprocmask run; all are async-signal-safe.
     unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
+        command.pre_exec(move || {
+            if own_session {
+                libc::setsid();
+            }
             // Linux before 5.11 does not know it: then they stay open, as they always did.
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
             unblock_all_signals();

@@ -40,6 +40,8 @@ pub struct Background<'a> {
     pub called: String,
     /// Arguments of this program.
     pub args: Vec<String>,
+    /// In a session of its own from the beginning; else it begins one itself.
+    pub own_session: bool,
     /// Where `NAME.pid` goes.
     pub run_dir: &'a Path,
     /// Where `NAME.log` goes.
@@ -47,7 +49,7 @@ pub struct Background<'a> {
 }
 
 impl Background<'_> {
-    /// Starts it in a session of its own; call [`Starting::wait_ready`] next.
+    /// Starts it; call [`Starting::wait_ready`] next.
     pub fn start(&self) -> CliResult<Starting> {
         for dir in [self.run_dir, self.log_dir] {
             std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))?;
@@ -59,8 +61,9 @@ impl Background<'_> {
         // It holds no file system of its caller's in use; its arguments are absolute.
         command.current_dir("/");
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut child =
-            posix::in_own_session(&mut command).spawn().doing(|| format!("cannot start {}", self.called))?;
+        let mut child = posix::in_background(&mut command, self.own_session)
+            .spawn()
+            .doing(|| format!("cannot start {}", self.called))?;
         let pid_file = PidFile::of(self.run_dir, self.name);
         if let Err(error) = pid_file.write(child.id()) {
             // Nobody would find it again.

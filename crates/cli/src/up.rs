@@ -416,8 +416,15 @@ pub fn start_server(
     for target in targets {
         args.push(format::utf8(&target.dir)?);
     }
-    Background { name, called: called(name, targets), args, run_dir: &cluster.run_dir(), log_dir: &cluster.log_dir() }
-        .start()
+    Background {
+        name,
+        called: called(name, targets),
+        args,
+        own_session: true,
+        run_dir: &cluster.run_dir(),
+        log_dir: &cluster.log_dir(),
+    }
+    .start()
 }
 
 fn called(name: &str, targets: &[cluster::Target]) -> String {

@@ -110,6 +110,18 @@ fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a
         assert!(fcntl(&two, ofd, none, 1, 1).is_ok() && first.join().expect("it ends"), "who waited first gets it");
     });
 
+    // Who turns a shared flock into an exclusive one lets go of it first, as flock(2) has it: nobody waits for ever.
+    let (one, two) = (open(&mounts.first.join("i")), open(&mounts.second.join("i")));
+    assert!(flock(&one, libc::LOCK_SH) && flock(&two, libc::LOCK_SH));
+    assert!(!flock(&one, libc::LOCK_EX | libc::LOCK_NB), "the other has a shared one");
+    assert!(flock(&two, libc::LOCK_EX | libc::LOCK_NB), "the first let go of its own");
+    assert!(flock(&two, libc::LOCK_SH) && flock(&one, libc::LOCK_SH));
+    std::thread::scope(|scope| {
+        let upgrade = |file| move || flock(file, libc::LOCK_EX) && flock(file, libc::LOCK_UN);
+        let both = [scope.spawn(upgrade(&one)), scope.spawn(upgrade(&two))];
+        assert!(both.into_iter().all(|one| one.join().expect("it ends")));
+    });
+
     // flock(1) waits; a signal ends it, and so does the lock's end.
     let waiter = |command: &[&str]| {
         let mut flock = Command::new("flock");
@@ -172,6 +184,20 @@ fn holes_are_told_by_lseek_and_by_the_blocks_of_stat() {
     ] {
         assert_eq!(seek(&file, offset, whence), expected, "{offset} {whence}");
     }
+    // What a mapping changed in a hole is data, though only the kernel has it.
+    let mapped = open(&mounts.first.join("mapped"));
+    mapped.set_len(1 << 20).expect("it grows");
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a mapping of a file that has these bytes, of which one is written.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), 1 << 20, protection, libc::MAP_SHARED, mapped.as_raw_fd(), 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    unsafe { at.cast::<u8>().add(500_000).write_volatile(1) };
+    let data = seek(&open(&mounts.first.join("mapped")), 0, libc::SEEK_DATA);
+    assert!((0..=500_000).contains(&data), "{data}");
+    unsafe { libc::munmap(at, 1 << 20) };
+    drop(mapped);
+    // The kernel tells of the last close, but close(2) does not wait for it.
+    assert!(soon(|| seek(&open(&mounts.first.join("mapped")), 0, libc::SEEK_DATA) > 400_000), "holes are told again");
     drop(file);
     let blocks = |mnt: &Path| fs::metadata(mnt.join("f")).expect("it is there").blocks();
     let expected = 100_000_u64.div_ceil(512);

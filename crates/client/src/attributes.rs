@@ -4,8 +4,8 @@ use bytes::Bytes;
 use forebay_proto::{
     Fid, Layout, Transno,
     message::{
-        EntryReply, GetAttr, GetObject, GetXattr, ListXattr, ObjectRef, ObjectReply, Operation, RemoveXattr, SetAttr,
-        SetXattr, attr_flags, set_attr,
+        EntryReply, GetAttr, GetObject, GetXattr, ListXattr, NEVER, ObjectRef, ObjectReply, Operation, RemoveXattr,
+        SetAttr, SetXattr, attr_flags, set_attr,
     },
 };
 use forebay_rpc::{Call, RpcError};
@@ -75,14 +75,16 @@ pub(crate) fn size_is_on_osts(attr: &Attr) -> bool {
 ///
 /// Within one truncate epoch (the OSTs have checked it) a size only grows, so the larger one is right: stripe 0's
 /// target may never have heard of the size the MDT has, nor the MDT of the latest. Times count if their attribute
-/// epoch is current.
+/// epoch is current; then they replace one that somebody gave.
 fn merge(mut attr: Attr, objects: &[ObjectReply]) -> Attr {
-    for object in objects.iter().filter(|object| object.exists) {
-        attr.size = attr.size.max(object.file_bytes);
-        if object.attr_epoch >= attr.attr_epoch {
-            attr.mtime_ns = attr.mtime_ns.max(object.mtime_ns);
-            attr.ctime_ns = attr.ctime_ns.max(object.mtime_ns);
-        }
+    let is_current = |object: &&ObjectReply| object.attr_epoch >= attr.attr_epoch && object.mtime_ns != NEVER;
+    let there = objects.iter().filter(|object| object.exists);
+    let written = there.clone().filter(is_current).map(|object| object.mtime_ns).max();
+    attr.size = there.map(|object| object.file_bytes).fold(attr.size, u64::max);
+    if let Some(mtime_ns) = written {
+        let is_given = attr.flags & attr_flags::MTIME_SET != 0;
+        attr.mtime_ns = if is_given { mtime_ns } else { attr.mtime_ns.max(mtime_ns) };
+        attr.ctime_ns = attr.ctime_ns.max(mtime_ns);
     }
     attr
 }
@@ -191,7 +193,7 @@ impl Client {
         if size.epoch() != attr.truncate_epoch || file.losses() > 0 {
             return None;
         }
-        let (attr_epoch, mtime_ns) = file.told().unwrap_or((attr.attr_epoch, i64::MIN));
+        let (attr_epoch, mtime_ns) = file.told().unwrap_or((attr.attr_epoch, NEVER));
         let (object_bytes, used_bytes, truncate_epoch) = (0, 0, size.epoch());
         let file_bytes = size.seen();
         Some(ObjectReply { exists: true, file_bytes, object_bytes, used_bytes, mtime_ns, attr_epoch, truncate_epoch })
@@ -270,6 +272,14 @@ mod tests {
     fn write_times_from_before_a_utimens_do_not_count() {
         let merged = merge(attr(10, 5, 2), &[object(3000, 7, 1)]);
         assert_eq!((merged.size, merged.mtime_ns), (3000, 5));
+    }
+
+    #[test]
+    fn a_write_after_a_utimens_replaces_its_time_and_a_truncate_does_not() {
+        let given = Attr { flags: attr_flags::SIZE_ON_OST | attr_flags::MTIME_SET, ..attr(10, 500, 2) };
+        let merged = merge(given.clone(), &[object(3000, 7, 2), object(0, 9, 2), object(0, 900, 1)]);
+        assert_eq!((merged.size, merged.mtime_ns, merged.ctime_ns), (3000, 9, 500));
+        assert_eq!(merge(given, &[object(3000, NEVER, 2)]).mtime_ns, 500);
     }
 
     #[test]

@@ -87,6 +87,10 @@ impl Client {
             // First: if the MDT restarts, what is let go of must not be brought back.
             self.inner.remember_lock(fid, &lock);
         }
+        if self.inner.is_conversion(fid, &lock) {
+            // It may go at the MDT, whatever comes of this. So it must not be brought back either.
+            self.inner.remember_lock(fid, &LockSpec { mode: lock_mode::NONE, ..lock.clone() });
+        }
         loop {
             let before = (session.incarnation(), session.stats().evictions);
             let LockReply { granted, .. } =
@@ -110,6 +114,10 @@ impl Inner {
     fn locks_of(&self, fid: Fid) -> Vec<LockSpec> {
         let locks = self.locks.borrow();
         locks.get(&fid).into_iter().flat_map(|list| list.iter()).map(|((), lock)| lock.clone()).collect()
+    }
+
+    fn is_conversion(&self, fid: Fid, lock: &LockSpec) -> bool {
+        self.locks.borrow().get(&fid).is_some_and(|list| list.is_conversion((), lock))
     }
 
     fn remember_lock(&self, fid: Fid, lock: &LockSpec) {

@@ -23,6 +23,9 @@ pub struct DirPage {
     pub end: bool,
 }
 
+/// `RENAME_EXCHANGE` of renameat2(2).
+const EXCHANGE: u32 = 2;
+
 impl Client {
     /// Attributes of the entry `name`; `.` and `..` too.
     pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> ClientResult<Attr> {
@@ -254,6 +257,9 @@ impl Client {
         // What the names lead to now is looked up when somebody wants to know.
         changes.iter().for_each(|(change, parent, name)| leases.name_changed(*change, *parent, name, None));
         let called = result?;
+        if let ([_, gone], false) = (&called.reply.fids[..], flags & EXCHANGE != 0) {
+            leases.gave_names_back(*gone);
+        }
         self.touch_all(&called);
         for dir in &called.reply.parents {
             leases.directory_changed(changes[0].0, dir, called.transno);

@@ -26,8 +26,13 @@ impl Server {
         handle: Option<FileHandle>,
         changes: SetAttributes,
     ) -> ClientResult<Attributes> {
-        let open = self.if_open(handle).await;
-        let attr = self.exact(&self.client.setattr(&decided(), self.fid(ino), changes, open.as_ref()).await?).await?;
+        let (open, fid) = (self.if_open(handle).await, self.fid(ino));
+        let sets_ids = changes.mode.is_some_and(|mode| convert::without_set_ids(mode) != mode);
+        let changed = self.client.setattr(&decided(), fid, changes, open.as_ref()).await?;
+        if sets_ids {
+            self.got_set_ids(fid);
+        }
+        let attr = self.exact(&changed).await?;
         Ok(Attributes { attr, valid_for: Duration::ZERO })
     }
 

@@ -21,7 +21,12 @@ impl Server {
         let file = self.client.open(&decided(), self.fid(ino), mode).await?;
         let handle = self.add_file(file);
         if mode.truncate && !asker.is_root() && self.file(handle)?.has_set_ids.replace(false) {
-            self.drop_set_ids(ino).await?;
+            let dropped = self.drop_set_ids(ino).await;
+            if dropped.is_err() {
+                // The kernel will not release what it was not given.
+                self.release(handle).await?;
+            }
+            dropped?;
         }
         Ok((handle, DATA_FLAGS))
     }
@@ -42,9 +47,8 @@ impl Server {
         open_flags: i32,
     ) -> ClientResult<u32> {
         let open = self.file(handle)?;
-        if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && open.has_set_ids.get() {
-            self.drop_set_ids(ino).await?;
-            open.has_set_ids.set(false);
+        if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && open.has_set_ids.replace(false) {
+            self.drop_set_ids(ino).await.inspect_err(|_| open.has_set_ids.set(true))?;
         }
         let capabilities = open.got_capability.get();
         if capabilities > 0 {

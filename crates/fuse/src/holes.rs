@@ -1,6 +1,6 @@
 //! Holes as programs ask for them: lseek(2) and `st_blocks`.
 
-use forebay_client::{Attr, ClientResult, mode};
+use forebay_client::{Attr, ClientResult, OpenFile, mode};
 use forebay_proto::Errno;
 use fuser::{FileAttr, FileHandle};
 
@@ -14,12 +14,26 @@ impl Server {
     pub async fn lseek(&self, handle: FileHandle, offset: i64, whence: i32) -> ClientResult<i64> {
         let file = self.file(handle)?.file().await?;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        if self.may_have_changed_pages(file.fid()) {
+            return self.lseek_without_holes(&file, offset, whence).await;
+        }
         let found = match whence {
             libc::SEEK_DATA => self.client.seek_data(&file, offset).await?,
             libc::SEEK_HOLE => self.client.seek_hole(&file, offset).await?,
             _ => return Err(Errno::EINVAL.into()),
         };
         Ok(found as i64)
+    }
+
+    /// What a mapping changed may be in the kernel alone, which does not write it back before it asks: then all of the file is data.
+    async fn lseek_without_holes(&self, file: &OpenFile, offset: u64, whence: i32) -> ClientResult<i64> {
+        let size = self.client.getattr(file.fid(), Some(file)).await?.size;
+        match whence {
+            libc::SEEK_DATA | libc::SEEK_HOLE if offset >= size => Err(Errno::ENXIO.into()),
+            libc::SEEK_DATA => Ok(offset as i64),
+            libc::SEEK_HOLE => Ok(size as i64),
+            _ => Err(Errno::EINVAL.into()),
+        }
     }
 
     /// Attributes for stat(2): `st_blocks` is what the file takes.

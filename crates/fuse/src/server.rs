@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     rc::Rc,
     time::Duration,
 };
@@ -28,6 +28,8 @@ pub(crate) struct Server {
     /// Inodes the kernel was told of with attributes, and has not shown to have: until when it may believe those.
     new: RefCell<BTreeMap<u64, Time>>,
     files: RefCell<BTreeMap<u64, Rc<Open>>>,
+    /// Open files of which the kernel has pages: what mappings changed in them is not here yet.
+    paged: RefCell<BTreeSet<u64>>,
     directories: RefCell<BTreeMap<u64, Rc<Directory>>>,
     next_directory: Cell<u64>,
 }
@@ -35,7 +37,7 @@ pub(crate) struct Server {
 /// An open file of the kernel's.
 pub(crate) struct Open {
     coming: Coming,
-    /// It had set-id bits when it was opened: the first write by an ordinary user drops them.
+    /// It had set-id bits when it was opened, or got them since: the next write by an ordinary user drops them.
     pub has_set_ids: Cell<bool>,
     /// How often it may have got capabilities since a write dropped them; the next by anybody does.
     pub got_capability: Cell<u32>,
@@ -61,6 +63,7 @@ impl Server {
             notifier,
             new: RefCell::default(),
             files: RefCell::default(),
+            paged: RefCell::default(),
             directories: RefCell::default(),
             next_directory: Cell::new(1),
         }
@@ -141,9 +144,19 @@ impl Server {
 
     /// Handles of it that are open drop its capabilities again with their next write.
     pub fn got_capability(&self, fid: Fid) {
+        self.open_handles(fid, |open| open.got_capability.set(open.got_capability.get() + 1));
+    }
+
+    /// Handles of it that are open drop its set-id bits with the next write by an ordinary user.
+    pub fn got_set_ids(&self, fid: Fid) {
+        self.open_handles(fid, |open| open.has_set_ids.set(true));
+    }
+
+    /// All handles that are, or may turn out to be, of the file.
+    fn open_handles(&self, fid: Fid, each: impl Fn(&Open)) {
         for open in self.files.borrow().values() {
             if open.arrived().is_none_or(|file| file.is_ok_and(|file| file.fid() == fid)) {
-                open.got_capability.set(open.got_capability.get() + 1);
+                each(open);
             }
         }
     }
@@ -153,7 +166,28 @@ impl Server {
     }
 
     pub fn take_file(&self, handle: FileHandle) -> ClientResult<Rc<Open>> {
-        Ok(self.files.borrow_mut().remove(&handle.0).ok_or(Errno::EBADF)?)
+        let taken = self.files.borrow_mut().remove(&handle.0).ok_or(Errno::EBADF)?;
+        if !self.paged.borrow().is_empty() {
+            // With the last handle the kernel has written its pages back.
+            self.paged.borrow_mut().retain(|ino| self.is_open(self.fid(*ino), |_| true));
+        }
+        Ok(taken)
+    }
+
+    /// The kernel has pages of an open file.
+    pub fn has_pages(&self, ino: u64) {
+        self.paged.borrow_mut().insert(ino);
+    }
+
+    /// A mapping may have changed pages that the kernel has not written back.
+    pub fn may_have_changed_pages(&self, fid: Fid) -> bool {
+        self.paged.borrow().contains(&fid.low) && self.is_open(fid, |file| file.mode().write)
+    }
+
+    fn is_open(&self, fid: Fid, how: impl Fn(&OpenFile) -> bool) -> bool {
+        let files = self.files.borrow();
+        let is_it = |open: &Rc<Open>| matches!(open.arrived(), Some(Ok(file)) if file.fid() == fid && how(&file));
+        files.values().any(is_it)
     }
 
     pub fn add_directory(&self, directory: Directory) -> FileHandle {

@@ -260,15 +260,21 @@ impl Filesystem for Transport {
     fn read(
         &self,
         _: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.serve(reply, async move |server: &Server| server.read(fh, offset, size).await);
+        self.serve(reply, async move |server: &Server| {
+            // The kernel reads pages for itself, what programs read for them.
+            if lock_owner.is_none() {
+                server.has_pages(ino.0);
+            }
+            server.read(fh, offset, size).await
+        });
     }
 
     fn write(

@@ -57,6 +57,11 @@ impl Locks {
         }
     }
 
+    /// See [`LockList::is_conversion`].
+    fn is_conversion(&self, session: SessionId, fid: Fid, wanted: &LockSpec) -> bool {
+        self.files.get(&fid).is_some_and(|list| list.is_conversion(session, wanted))
+    }
+
     /// The session has a lock.
     fn has_any(&self, session: SessionId) -> bool {
         self.files.values().flat_map(LockList::iter).any(|(of, _)| of == session)
@@ -155,9 +160,15 @@ impl Mds {
             return Err(ErrorReply::new(Errno::EVICTED, "the session was ended"));
         }
         let obstacle = self.obstacle(session, request.fid, &request.lock);
+        let converts = self.memory.borrow().locks.is_conversion(session, request.fid, &request.lock);
+        if obstacle.is_some() && converts {
+            let gone = LockSpec { mode: lock_mode::NONE, ..request.lock.clone() };
+            self.memory.borrow_mut().locks.set(session, request.fid, &gone);
+            self.memory_changed();
+        }
         if obstacle.is_none() {
             let mut memory = self.memory.borrow_mut();
-            if request.lock.mode != lock_mode::NONE && !memory.locks.has_room(request.fid) {
+            if request.lock.mode != lock_mode::NONE && !converts && !memory.locks.has_room(request.fid) {
                 return Err(ErrorReply::new(Errno::ENOLCK, "there are too many locks of this file, or of all files"));
             }
             memory.locks.set(session, request.fid, &request.lock);

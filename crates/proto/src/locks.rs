@@ -5,7 +5,7 @@
 //! Invariant: ranges of one owner and kind do not overlap.
 //! Invariant: locks of different sessions, kinds or owners are never merged.
 
-use crate::message::{LockSpec, lock_mode};
+use crate::message::{LockSpec, lock_kind, lock_mode};
 
 /// Locks of one file. `W`: whose they are beside their owner's number (a session; `()` where there is one only).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,14 @@ impl<W: Copy + Eq> LockList<W> {
         lock
     }
 
+    /// True if `wanted` turns a flock(2) lock of its owner into one of another mode. Such a lock is let go of first: what comes
+    /// of it does not depend on it, or two that have a shared one would wait for each other for ever.
+    pub fn is_conversion(&self, whose: W, wanted: &LockSpec) -> bool {
+        let own = |(of, lock): (W, &LockSpec)| of == whose && (lock.kind, lock.owner) == (wanted.kind, wanted.owner);
+        let is_set = wanted.kind == lock_kind::FLOCK && wanted.mode != lock_mode::NONE;
+        is_set && self.iter().any(|held| own(held) && held.1.mode != wanted.mode)
+    }
+
     /// Lets go of all locks that are `which`; true if there was one.
     pub fn remove(&mut self, which: impl Fn(W, &LockSpec) -> bool) -> bool {
         let before = self.held.len();
@@ -109,7 +117,6 @@ fn overlap(a: &LockSpec, b: &LockSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::lock_kind;
     use lock_mode::{EXCLUSIVE, NONE, SHARED};
 
     fn lock(owner: u64, mode: u32, start: u64, end: u64) -> LockSpec {
@@ -147,6 +154,18 @@ mod tests {
         assert_eq!(list.in_the_way(2, &flock), None);
         list.set(1, &LockSpec { owner: 1, mode: NONE, ..flock });
         assert_eq!(list.len(), 1);
+    }
+
+    #[test]
+    fn only_flock_converts_by_letting_go() {
+        let mut list = LockList::default();
+        let flock = |owner, mode| LockSpec { kind: lock_kind::FLOCK, ..lock(owner, mode, 0, 99) };
+        list.set(1, &flock(1, SHARED));
+        list.set(1, &lock(1, SHARED, 0, 99));
+        assert!(list.is_conversion(1, &flock(1, EXCLUSIVE)));
+        assert!(!list.is_conversion(1, &flock(1, SHARED)) && !list.is_conversion(1, &flock(1, NONE)));
+        assert!(!list.is_conversion(1, &flock(2, EXCLUSIVE)) && !list.is_conversion(2, &flock(1, EXCLUSIVE)));
+        assert!(!list.is_conversion(1, &lock(1, EXCLUSIVE, 0, 99)));
     }
 
     #[test]

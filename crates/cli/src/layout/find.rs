@@ -441,7 +441,16 @@ impl<W: Write> Walk<'_, W> {
             Ok(entries) => entries,
             Err(error) => return self.fail(dir, &error.to_string()),
         };
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        let (mut paths, mut failed) = (Vec::new(), None);
+        for entry in entries {
+            match entry {
+                Ok(entry) => paths.push(entry.path()),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            self.fail(dir, &format!("not all of it could be listed: {error}"))?;
+        }
         paths.sort();
         paths.iter().try_for_each(|path| self.visit(path, depth + 1))
     }

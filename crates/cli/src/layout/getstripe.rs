@@ -92,17 +92,26 @@ pub fn run(args: &GetstripeArgs) -> CliResult {
 }
 
 fn show_entries(dir: &Path, args: &GetstripeArgs) -> CliResult {
-    let entries = std::fs::read_dir(dir).doing(|| format!("cannot list {}", dir.display()))?;
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let paths = std::fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = paths.doing(|| format!("cannot list {}", dir.display()))?;
     paths.sort();
     for path in paths {
-        let kind = path.symlink_metadata().doing(|| format!("cannot look at {}", path.display()))?.file_type();
-        if kind.is_file() || (args.recursive && kind.is_dir()) {
-            show(&path, args)?;
+        let shown = show_entry(&path, args);
+        // What somebody has removed meanwhile is no error.
+        if path.symlink_metadata().is_ok() {
+            shown?;
         }
-        if args.recursive && kind.is_dir() {
-            show_entries(&path, args)?;
-        }
+    }
+    Ok(())
+}
+
+fn show_entry(path: &Path, args: &GetstripeArgs) -> CliResult {
+    let kind = path.symlink_metadata().doing(|| format!("cannot look at {}", path.display()))?.file_type();
+    if kind.is_file() || (args.recursive && kind.is_dir()) {
+        show(path, args)?;
+    }
+    if args.recursive && kind.is_dir() {
+        show_entries(path, args)?;
     }
     Ok(())
 }

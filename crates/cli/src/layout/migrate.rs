@@ -18,7 +18,7 @@ use std::{
 
 use clap::Args;
 
-use super::{LAYOUT, choices, flags::LayoutFlags, without_mount};
+use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, without_mount};
 use crate::{
     error::{CliError, CliResult, Doing},
     posix,
@@ -57,13 +57,18 @@ pub struct MigrateArgs {
 /// Moves them.
 pub fn run(args: &MigrateArgs) -> CliResult {
     let layout = args.layout.or_like(args.copy.as_deref())?;
-    let text = layout.text()?;
+    layout.text()?;
     let sizes: Vec<u64> = args.paths.iter().map(|path| path.metadata().map_or(0, |meta| meta.len())).collect();
     let bar = progress::bar("moving", sizes.iter().sum(), Counts::Bytes);
     for path in &args.paths {
-        layout.check(&choices(path)?)?;
-        let wanted = (!layout.is_empty()).then_some(text.as_str());
-        move_file(path, wanted, args.retries, &bar)?;
+        // Without any flag the copy gets what is made there.
+        let wanted = match layout.is_empty() || args.copy.is_some() {
+            true => layout.clone(),
+            false => layout.or_inherited(&layout_of(parent_of(path))?),
+        };
+        wanted.check(&choices(path)?)?;
+        let text = wanted.text()?;
+        move_file(path, (!wanted.is_empty()).then_some(text.as_str()), args.retries, &bar)?;
         if args.verbose {
             println!("{}", path.display());
         }
@@ -105,7 +110,7 @@ fn try_move(path: &Path, layout: Option<&str>, bar: &Bar) -> io::Result<()> {
     let from = File::open(path)?;
     let version = posix::get_xattr(path, MIGRATE)?;
     let version = String::from_utf8_lossy(&version).into_owned();
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = parent_of(path);
     let copy = OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(dir)?;
     if copy.metadata()?.dev() != from.metadata()?.dev() {
         return Err(io::Error::from_raw_os_error(libc::EXDEV));

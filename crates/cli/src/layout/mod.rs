@@ -41,13 +41,14 @@ pub fn without_mount(error: &std::io::Error) -> String {
     }
 }
 
+/// The directory that a path names something in.
+pub fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// What layouts can name on the mount that `path`, or the directory it is to be made in, lies on.
 pub fn choices(path: &Path) -> CliResult<Choices> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let at = if path.symlink_metadata().is_ok() { path } else { parent };
+    let at = if path.symlink_metadata().is_ok() { path } else { parent_of(path) };
     let text = posix::get_xattr(at, POOLS)
         .map_err(|error| CliError::failed(format!("cannot look at {}: {}", at.display(), without_mount(&error))))?;
     let told: Value = serde_json::from_slice(&text)

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::{LAYOUT, choices, flags::LayoutFlags, without_mount};
+use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, without_mount};
 use crate::{
     error::{CliError, CliResult},
     posix,
@@ -32,14 +32,17 @@ pub struct SetstripeArgs {
 /// Sets it.
 pub fn run(args: &SetstripeArgs) -> CliResult {
     let layout = args.layout.or_like(args.copy.as_deref())?;
-    let text = layout.text()?;
+    layout.text()?;
     if args.delete && !layout.is_empty() {
         return Err(CliError::usage("-d forgets a directory's layout: leave the other flags out"));
     }
     for path in &args.paths {
         args.refuse_pointless(path)?;
+        // What is left open for a directory stays open, for a file it is the directory's.
+        let inherits = !path.is_dir() && args.copy.is_none();
+        let layout = if inherits { layout.or_inherited(&layout_of(parent_of(path))?) } else { layout.clone() };
         layout.check(&choices(path)?)?;
-        apply(path, &text)?;
+        apply(path, &layout.text()?)?;
     }
     Ok(())
 }

@@ -47,7 +47,8 @@ impl Tx<'_> {
             }
             true => attr_flags::SIZE_ON_OST,
         };
-        inode.attr(fid, flags)
+        let time_set = if flags != 0 && inode.mtime_set { attr_flags::MTIME_SET } else { 0 };
+        inode.attr(fid, flags | time_set)
     }
 
     /// An inode as most replies show it.

@@ -171,6 +171,9 @@ fn replace(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, mut to: Si
     if !planted(Bug::ReplacedKeepsLink) {
         tx.drop_link(to.fid, &mut to.inode)?;
     }
+    if to.inode.is_dir() {
+        tx.effects.removed = Some(to.fid);
+    }
     // The victim's name goes and the moved one comes: the target directory counts as many names as before.
     put_dirs(
         tx,

@@ -3,7 +3,7 @@
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     ErrorReply, Fid,
-    message::{Empty, TruncateObject},
+    message::{Empty, NEVER, TruncateObject},
 };
 use forebay_target::{Answer, Context, store_error};
 
@@ -82,5 +82,7 @@ fn cut(row: &mut ObjectRow, request: &TruncateObject) {
         row.file_bytes = request.file_bytes;
     }
     // The truncate's own time is in the inode; write times of before it do not count any more.
-    row.attr_epoch = row.attr_epoch.max(request.attr_epoch);
+    if row.attr_epoch < request.attr_epoch {
+        (row.attr_epoch, row.mtime_ns) = (request.attr_epoch, NEVER);
+    }
 }

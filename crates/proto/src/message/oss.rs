@@ -122,6 +122,9 @@ wire_struct! {
     }
 }
 
+/// [`ObjectReply::mtime_ns`] of an object that was not written in its attribute epoch.
+pub const NEVER: i64 = i64::MIN;
+
 wire_struct! {
     /// An object as it is.
     pub struct ObjectReply {
@@ -133,7 +136,7 @@ wire_struct! {
         pub object_bytes: u64,
         /// Bytes of the device it uses.
         pub used_bytes: u64,
-        /// Time of its last write.
+        /// Time of its last write, or [`NEVER`].
         pub mtime_ns: i64,
         /// Attribute epoch that time belongs to.
         pub attr_epoch: u64,
