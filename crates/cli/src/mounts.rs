@@ -12,6 +12,9 @@ use crate::{
     processes::PidFile,
 };
 
+/// What an automounter has at a place until something is mounted there.
+const AUTOFS: &str = "autofs";
+
 /// What is kept of a mount point's path in the name of a file, which 255 bytes are the limit of.
 const NAME_BYTES: usize = 180;
 
@@ -91,13 +94,13 @@ pub fn foreign(mnt: &Path) -> Option<String> {
 fn foreign_in(table: &str, wanted: &str, is_noted: impl Fn(&str) -> bool) -> Option<String> {
     let seen = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted))?;
     let kind = kind_in(seen, wanted)?;
-    our_mounts(seen, is_noted).next().is_none().then(|| kind.to_owned())
+    (kind != AUTOFS && our_mounts(seen, is_noted).next().is_none()).then(|| kind.to_owned())
 }
 
 /// True if the kernel has a mount at `mnt`, alive or dead. What an automounter has there waits for one.
 pub fn is_mounted(mnt: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    kind_in(&table, &mnt.to_string_lossy()).is_some_and(|kind| kind != "autofs")
+    kind_in(&table, &mnt.to_string_lossy()).is_some_and(|kind| kind != AUTOFS)
 }
 
 /// The type of what is seen at a mount point: the last of several mounts.
@@ -206,6 +209,9 @@ mod tests {
         assert_eq!(foreign(&[theirs, ours].concat()), None);
         assert_eq!(foreign("38 35 0:5 / /mnt rw - fuse sshfs rw\n"), Some("fuse".into()));
         assert_eq!(foreign(""), None);
+        let automounter = "30 29 0:2 / /mnt rw - autofs systemd-1 rw\n";
+        assert_eq!((foreign(automounter), foreign(&[automounter, ours].concat())), (None, None));
+        assert_eq!(kind_in(&[automounter, ours].concat(), "/mnt"), Some("fuse.forebay"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl Server {
         let mode = convert::open_mode(flags);
         let file = self.client.open(&decided(), self.fid(ino), mode).await?;
         let handle = self.add_file(file);
-        if mode.truncate && !asker.is_root() && self.file(handle)?.has_set_ids.replace(false) {
+        if mode.truncate && !asker.is_root() && self.file(handle)?.got_set_ids.replace(0) > 0 {
             let dropped = self.drop_set_ids(ino).await;
             if dropped.is_err() {
                 // The kernel will not release what it was not given.
@@ -47,8 +47,11 @@ impl Server {
         open_flags: i32,
     ) -> ClientResult<u32> {
         let open = self.file(handle)?;
-        if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && open.has_set_ids.replace(false) {
-            self.drop_set_ids(ino).await.inspect_err(|_| open.has_set_ids.set(true))?;
+        let set_ids = open.got_set_ids.get();
+        if set_ids > 0 && kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            self.drop_set_ids(ino).await?;
+            // Unless somebody set them again meanwhile.
+            open.got_set_ids.set(open.got_set_ids.get() - set_ids.min(open.got_set_ids.get()));
         }
         let capabilities = open.got_capability.get();
         if capabilities > 0 {

@@ -37,8 +37,8 @@ pub(crate) struct Server {
 /// An open file of the kernel's.
 pub(crate) struct Open {
     coming: Coming,
-    /// It had set-id bits when it was opened, or got them since: the next write by an ordinary user drops them.
-    pub has_set_ids: Cell<bool>,
+    /// How often it got set-id bits, from when it was opened on, since a write by an ordinary user dropped them; the next does.
+    pub got_set_ids: Cell<u32>,
     /// How often it may have got capabilities since a write dropped them; the next by anybody does.
     pub got_capability: Cell<u32>,
 }
@@ -137,7 +137,7 @@ impl Server {
         let handle = coming.handle();
         let has_set_ids = convert::without_set_ids(coming.permissions()) != coming.permissions();
         let got_capability = Cell::new(u32::from(coming.has_xattrs()));
-        let open = Open { coming, has_set_ids: Cell::new(has_set_ids), got_capability };
+        let open = Open { coming, got_set_ids: Cell::new(u32::from(has_set_ids)), got_capability };
         self.files.borrow_mut().insert(handle, Rc::new(open));
         FileHandle(handle)
     }
@@ -149,7 +149,7 @@ impl Server {
 
     /// Handles of it that are open drop its set-id bits with the next write by an ordinary user.
     pub fn got_set_ids(&self, fid: Fid) {
-        self.open_handles(fid, |open| open.has_set_ids.set(true));
+        self.open_handles(fid, |open| open.got_set_ids.set(open.got_set_ids.get() + 1));
     }
 
     /// All handles that are, or may turn out to be, of the file.

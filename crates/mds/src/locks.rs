@@ -188,6 +188,10 @@ impl Mds {
         if let Some(holder) = memory.locks.in_the_way(session, fid, lock) {
             return Some(Obstacle::Holder(holder.clone()));
         }
+        // Nobody who is gone can have had what its owner has to itself.
+        if memory.locks.files.get(&fid).is_some_and(|list| list.is_owned(session, lock)) {
+            return None;
+        }
         let target = self.target().ok()?;
         memory.opens.has_lost_writer(fid, |session| target.has_session(session)).then_some(Obstacle::Ending)
     }

@@ -79,6 +79,13 @@ impl<W: Copy + Eq> LockList<W> {
         lock
     }
 
+    /// True if its owner has all of what `wanted` asks for to itself.
+    pub fn is_owned(&self, whose: W, wanted: &LockSpec) -> bool {
+        let own = |(of, lock): (W, &LockSpec)| of == whose && (lock.kind, lock.owner) == (wanted.kind, wanted.owner);
+        let covers = |lock: &LockSpec| lock.start <= wanted.start && wanted.end <= lock.end;
+        self.iter().any(|held| own(held) && held.1.mode == lock_mode::EXCLUSIVE && covers(held.1))
+    }
+
     /// True if `wanted` turns a flock(2) lock of its owner into one of another mode. Such a lock is let go of first: what comes
     /// of it does not depend on it, or two that have a shared one would wait for each other for ever.
     pub fn is_conversion(&self, whose: W, wanted: &LockSpec) -> bool {
@@ -165,7 +172,9 @@ mod tests {
         assert!(list.is_conversion(1, &flock(1, EXCLUSIVE)));
         assert!(!list.is_conversion(1, &flock(1, SHARED)) && !list.is_conversion(1, &flock(1, NONE)));
         assert!(!list.is_conversion(1, &flock(2, EXCLUSIVE)) && !list.is_conversion(2, &flock(1, EXCLUSIVE)));
-        assert!(!list.is_conversion(1, &lock(1, EXCLUSIVE, 0, 99)));
+        assert!(!list.is_conversion(1, &lock(1, EXCLUSIVE, 0, 99)) && !list.is_owned(1, &flock(1, SHARED)));
+        list.set(1, &flock(1, EXCLUSIVE));
+        assert!(list.is_owned(1, &flock(1, SHARED)) && !list.is_owned(2, &flock(1, SHARED)));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The bound of what a client keeps in memory for replay.
 //!
-//! Invariants: beyond the bound there is only a single request larger than all of it; no session holds more than
-//! three quarters of what the others leave, so that targets that never commit always leave room for those that do.
+//! Invariant: a session that holds pins takes no more than three quarters of what the others leave; one that holds none may always
+//! take one request. So targets that never commit hold up nobody else, and what is kept exceeds the bound by at most a
+//! request of each session.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,10 +20,8 @@ pub(crate) trait Holder {
 
 /// Bytes of modifying requests that may be in flight or replied-but-uncommitted, over all sessions that share it.
 ///
-/// Each session has a share of it. With `k` targets that commit nothing, `1/(1+3k)` of the budget is left to the others.
-/// A call waits (first come, first served among those whose shares allow it) while there is no room; sessions that hold a
-/// good part are made to ask for a commit from half of the budget on. One request larger than the whole budget passes
-/// alone.
+/// Each session has a share of it, and waits for its own only: first come, first served. Sessions that hold a good part of theirs
+/// are made to ask for a commit from half of the budget on.
 #[derive(Clone)]
 pub struct PinBudget {
     inner: Rc<Inner>,
@@ -92,12 +91,12 @@ impl PinShare {
         *self.part.holder.borrow_mut() = Some(holder);
     }
 
-    /// True if a commit here would help: this share or the budget runs short, or somebody waits for what it holds.
+    /// True if a commit here would help: the budget runs short and this share is a good part of it, or somebody waits for it.
     pub fn is_short(&self) -> bool {
         self.budget.is_short(&self.part)
     }
 
-    /// Takes `bytes`, waiting for others to give theirs back.
+    /// Takes `bytes`, waiting for those who came before, and for room in the share.
     pub async fn acquire(&self, bytes: u64) -> Pin {
         if let Some(pin) = self.try_acquire(bytes) {
             return pin;
@@ -125,25 +124,21 @@ impl Inner {
         self.limit_bytes.saturating_sub(others) / 4 * 3
     }
 
-    /// True if its share is no reason to wait.
+    /// True if the part may take so much now.
     fn allows(&self, part: &Part, bytes: u64) -> bool {
         let held = part.held_bytes.get();
         held == 0 || held + bytes <= self.allowance(part)
     }
 
-    fn fits(&self, bytes: u64) -> bool {
-        let used = self.used_bytes.get();
-        used == 0 || used + bytes <= self.limit_bytes
-    }
-
     fn is_short(&self, part: &Rc<Part>) -> bool {
         let held = part.held_bytes.get();
-        if held == 0 {
-            return false;
-        }
         let good_part = held > self.allowance(part) / 8;
-        let waits = |waiter: &Waiter| Rc::ptr_eq(&waiter.part, part) || self.allows(&waiter.part, waiter.bytes);
-        (good_part && self.used_bytes.get() > self.limit_bytes / 2) || self.waiting.borrow().iter().any(waits)
+        held > 0 && (good_part && self.used_bytes.get() > self.limit_bytes / 2 || self.has_waiter(part))
+    }
+
+    fn has_waiter(&self, part: &Rc<Part>) -> bool {
+        let waiting = self.waiting.borrow();
+        waiting.iter().any(|waiter| Rc::ptr_eq(&waiter.part, part) && !waiter.grant.is_closed())
     }
 
     fn relieve(&self) {
@@ -157,14 +152,7 @@ impl Inner {
     }
 
     fn try_take(self: &Rc<Self>, part: &Rc<Part>, bytes: u64) -> Option<Pin> {
-        // Who came before goes first, but for those who wait for their own share.
-        let mut waiting = self.waiting.borrow().iter().any(|w| !w.grant.is_closed() && self.goes_before(w, part));
-        waiting |= !self.allows(part, bytes) || !self.fits(bytes);
-        (!waiting).then(|| self.take(part, bytes))
-    }
-
-    fn goes_before(&self, waiter: &Waiter, part: &Rc<Part>) -> bool {
-        Rc::ptr_eq(&waiter.part, part) || self.allows(&waiter.part, waiter.bytes)
+        (self.allows(part, bytes) && !self.has_waiter(part)).then(|| self.take(part, bytes))
     }
 
     fn take(self: &Rc<Self>, part: &Rc<Part>, bytes: u64) -> Pin {
@@ -173,14 +161,21 @@ impl Inner {
         Pin { budget: self.clone(), part: part.clone(), bytes }
     }
 
-    /// Serves those who wait, in their order. A grant nobody takes any more comes back as a dropped pin.
+    /// Serves those who wait, those of each share in their order. A grant nobody takes any more comes back as a dropped pin.
     fn serve(self: &Rc<Self>) {
         loop {
             let mut waiting = self.waiting.borrow_mut();
             waiting.retain(|waiter| !waiter.grant.is_closed());
-            let next = waiting.iter().position(|waiter| self.allows(&waiter.part, waiter.bytes));
-            let Some(next) = next.filter(|next| self.fits(waiting[*next].bytes)) else { return };
-            let waiter = waiting.remove(next).expect("it was found there");
+            let mut passed: Vec<&Rc<Part>> = Vec::new();
+            let next = waiting.iter().position(|waiter| {
+                let is_first = !passed.iter().any(|part| Rc::ptr_eq(part, &waiter.part));
+                let goes = is_first && self.allows(&waiter.part, waiter.bytes);
+                if is_first && !goes {
+                    passed.push(&waiter.part);
+                }
+                goes
+            });
+            let Some(waiter) = next.and_then(|next| waiting.remove(next)) else { return };
             drop(waiting);
             drop(waiter.grant.send(self.take(&waiter.part, waiter.bytes)));
         }
@@ -264,9 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_larger_than_the_budget_passes_alone() {
+    fn one_request_of_each_session_always_passes() {
         let budget = PinBudget::new(10);
-        assert!(poll(pin!(budget.share().acquire(1000))).is_ready());
+        let [stuck, well] = [budget.share(), budget.share()];
+        let _held = [take(&stuck, 7), take(&well, 1000)];
+        let mut large = pin!(well.acquire(1000));
+        assert!(poll(large.as_mut()).is_pending() && take(&budget.share(), 5).bytes() == 5);
+        drop(_held);
+        assert!(poll(large.as_mut()).is_ready());
     }
 
     /// Fills a share until it has to wait; what it holds.

@@ -163,8 +163,8 @@ impl LayoutFlags {
         }
     }
 
-    /// What a file in a directory gets: these, and what they leave open from the directory's layout.
-    pub fn or_inherited(&self, dir: &Value) -> Self {
+    /// What a file in a directory gets: these, and what they leave open from the directory's layout, as far as that goes with them.
+    pub fn or_inherited(&self, dir: &Value, choices: &Choices) -> Self {
         let is_composite = dir["components"].as_array().is_some_and(|parts| !parts.is_empty());
         if is_composite && self.is_empty() {
             return Self::of(dir);
@@ -175,24 +175,29 @@ impl LayoutFlags {
         let mut flags: Vec<Flag> =
             self.0.iter().filter(|flag| !matches!(flag, Flag::Count(0) | Flag::Size(0))).cloned().collect();
         let has = |flags: &[Flag], which: fn(&Flag) -> bool| flags.iter().any(which);
-        let count = dir["stripe_count"].as_i64().filter(|count| *count != 0);
-        if let Some(count) = count.filter(|_| !has(&flags, |flag| matches!(flag, Flag::Count(_)))) {
-            flags.push(Flag::Count(count));
-        }
         let size = dir["stripe_size"].as_u64().filter(|size| *size != 0);
         if let Some(size) = size.filter(|_| !has(&flags, |flag| matches!(flag, Flag::Size(_)))) {
             flags.push(Flag::Size(size));
         }
-        // An OST of the directory's need not be in another pool.
-        let (has_pool, has_index) =
-            (has(&flags, |flag| matches!(flag, Flag::Pool(_))), has(&flags, |flag| matches!(flag, Flag::Index(_))));
+        let members = |pool: &str| {
+            let named = choices.pools.iter().find(|(name, _)| name == pool);
+            named.map_or(choices.osts.as_slice(), |(_, members)| members)
+        };
+        let own_index = flags.iter().find_map(|flag| if let Flag::Index(index) = flag { Some(*index) } else { None });
+        let has_pool = has(&flags, |flag| matches!(flag, Flag::Pool(_)));
+        // An OST of the directory's need not be in another pool, nor one that was asked for in the directory's.
         let index = dir["stripe_index"].as_i64().filter(|index| *index >= 0);
-        if let Some(index) = index.filter(|_| !has_pool && !has_index) {
+        if let Some(index) = index.filter(|_| !has_pool && own_index.is_none()) {
             flags.push(Flag::Index(index));
         }
-        let pool = dir["pool"].as_str().filter(|pool| !pool.is_empty());
-        if let Some(pool) = pool.filter(|_| !has_pool) {
-            flags.push(Flag::Pool(pool.to_owned()));
+        let holds = |pool: &&str| own_index.is_none_or(|index| index < 0 || members(pool).contains(&(index as u64)));
+        let pool = dir["pool"].as_str().filter(|pool| !pool.is_empty() && !has_pool).filter(holds);
+        flags.extend(pool.map(|pool| Flag::Pool(pool.to_owned())));
+        let pool = flags.iter().find_map(|flag| if let Flag::Pool(pool) = flag { Some(pool.as_str()) } else { None });
+        let most = members(pool.unwrap_or("none")).len() as i64;
+        let count = dir["stripe_count"].as_i64().filter(|count| *count != 0);
+        if let Some(count) = count.filter(|_| !has(&flags, |flag| matches!(flag, Flag::Count(_)))) {
+            flags.push(Flag::Count(if count > most { -1 } else { count }));
         }
         Self(flags)
     }
@@ -397,14 +402,17 @@ mod tests {
     fn a_file_inherits_what_is_left_open() {
         let dir =
             json!({"stripe_count": 4, "stripe_size": 1 << 22, "stripe_index": 2, "pool": "fast", "components": []});
-        let text = |line, dir: &Value| flags(line).or_inherited(dir).text().expect("flags");
-        assert_eq!(text("", &dir), "-c 4 -S 4194304 -i 2 -p fast");
-        assert_eq!(text("-c 2", &dir), "-c 2 -S 4194304 -i 2 -p fast");
-        assert_eq!(text("-c 0 -S 2M -i -1", &dir), "-c 4 -S 2097152 -i -1 -p fast");
+        let text = |line, dir: &Value| flags(line).or_inherited(dir, &choices()).text().expect("flags");
+        assert_eq!(text("", &dir), "-c 2 -S 4194304 -i 2 -p fast");
+        assert_eq!(text("-c 1", &dir), "-c 1 -S 4194304 -i 2 -p fast");
+        assert_eq!(text("-c 0 -S 2M -i -1", &dir), "-c 2 -S 2097152 -i -1 -p fast");
+        assert_eq!(text("-i 3", &dir), "-c 2 -S 4194304 -i 3", "the pool has no such OST");
         assert_eq!(text("-p none -c -1", &dir), "-c -1 -S 4194304 -i -1");
         assert_eq!(text("-E 1M -c 1 -E -1", &dir), "-E 1048576 -c 1 -S 0 -i -1 -E -1 -c 1 -S 0 -i -1");
         let plain = json!({"stripe_count": 0, "stripe_size": 0, "stripe_index": -1, "pool": "", "components": []});
         assert_eq!(text("-c 3", &plain), "-c 3 -S 0 -i -1");
+        let wide = json!({"stripe_count": 4, "stripe_size": 0, "stripe_index": -1, "pool": "", "components": []});
+        assert_eq!(text("-p fast", &wide), "-c -1 -S 0 -i -1 -p fast", "the pool has no four");
         let part = |start: u64, end: i64| json!({"start": start, "end": end, "stripe_count": 1, "stripe_size": 65536, "stripe_index": -1, "pool": "", "osts": []});
         let composite = json!({"stripe_count": 1, "components": [part(0, 1 << 20), part(1 << 20, -1)]});
         assert_eq!(text("-c 3", &composite), "-c 3 -S 0 -i -1");

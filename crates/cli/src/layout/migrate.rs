@@ -64,7 +64,7 @@ pub fn run(args: &MigrateArgs) -> CliResult {
         // Without any flag the copy gets what is made there.
         let wanted = match layout.is_empty() || args.copy.is_some() {
             true => layout.clone(),
-            false => layout.or_inherited(&layout_of(parent_of(path))?),
+            false => layout.or_inherited(&layout_of(parent_of(path))?, &choices(path)?),
         };
         wanted.check(&choices(path)?)?;
         let text = wanted.text()?;

@@ -40,7 +40,8 @@ pub fn run(args: &SetstripeArgs) -> CliResult {
         args.refuse_pointless(path)?;
         // What is left open for a directory stays open, for a file it is the directory's.
         let inherits = !path.is_dir() && args.copy.is_none();
-        let layout = if inherits { layout.or_inherited(&layout_of(parent_of(path))?) } else { layout.clone() };
+        let layout =
+            if inherits { layout.or_inherited(&layout_of(parent_of(path))?, &choices(path)?) } else { layout.clone() };
         layout.check(&choices(path)?)?;
         apply(path, &layout.text()?)?;
     }

@@ -12,7 +12,7 @@ use std::{
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     ClientId, ErrorReply, Fid, Layout, SessionId,
-    message::{Fence, GetObject, NEVER, ObjectRef, open_flags},
+    message::{Fence, GetObject, ObjectRef, open_flags},
 };
 
 use crate::{Mds, keys, opens::OpenChange, ops::close};
@@ -139,9 +139,7 @@ impl Mds {
             if !reply.exists {
                 continue;
             }
-            if reply.mtime_ns != NEVER {
-                glimpse.times.push((reply.attr_epoch, reply.mtime_ns));
-            }
+            glimpse.times.push((reply.attr_epoch, reply.mtime_ns));
             if ost == layout.home() {
                 glimpse.size = Some((reply.truncate_epoch, reply.file_bytes));
             }

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno,
-    message::{Close, Closed, lease_flags, open_flags},
+    message::{Close, Closed, NEVER, lease_flags, open_flags},
 };
 
 use crate::{halt::Step, inode::Inode, keys, keys::Key, tx::Tx};
@@ -45,7 +45,7 @@ pub fn learn(inode: &mut Inode, size: Option<u64>, mtime_ns: Option<i64>) {
     if let Some(size) = size {
         inode.size = inode.size.max(size);
     }
-    if let Some(mtime_ns) = mtime_ns {
+    if let Some(mtime_ns) = mtime_ns.filter(|ns| *ns != NEVER) {
         inode.mtime_ns = if inode.mtime_set { mtime_ns } else { inode.mtime_ns.max(mtime_ns) };
         inode.mtime_set = false;
         inode.ctime_ns = inode.ctime_ns.max(mtime_ns);
