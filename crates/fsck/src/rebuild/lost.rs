@@ -20,7 +20,8 @@ pub(crate) struct Lost {
     pub(crate) why: String,
 }
 
-/// None: it has one, or something that looks like one (another target's, another generation's), or no identity to tell.
+/// None: it has one, or something that looks like one (another target's, another generation's), or what cannot be read, or no
+/// identity to tell.
 pub(crate) async fn lost(env: &Env, dir: &str) -> FsckResult<Option<Lost>> {
     let identity_file = read_identity(env, dir)?;
     let Ok(identity) = Identity::decode(&identity_file) else { return Ok(None) };
@@ -44,7 +45,8 @@ async fn why(env: &Env, path: &str, identity: &Identity) -> FsckResult<Option<St
     let mut seen = Vec::new();
     for slot in 0..2 {
         let words = match disk.read(slot * SECTOR, SECTOR as usize).await {
-            Err(error) if error.kind == EnvErrorKind::Medium => error.message,
+            // It may be there, and readable again when its device is well.
+            Err(error) if error.kind == EnvErrorKind::Medium => return Ok(None),
             // Shorter than the anchors.
             Err(error) if error.kind == EnvErrorKind::InvalidInput => "it is cut short".to_owned(),
             read => match anchor::decode(&read?, slot) {

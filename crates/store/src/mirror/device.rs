@@ -46,9 +46,12 @@ impl Device {
         }
     }
 
-    /// As [`Disk::read`]. What one copy cannot read comes from the other, and is mended.
+    /// As [`Disk::read`]. What one copy cannot read comes from the other, and sectors that cannot be read are mended.
     pub(crate) async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
-        self.read_checked(offset, len, |_| true).await
+        match self {
+            Self::Plain(disk) => disk.read(offset, len).await,
+            Self::Mirrored(mirror) => mirror.read_checked(offset, len, None).await,
+        }
     }
 
     /// Bytes that are `good`, from whichever copy has them; the others are mended. If none has, those of one all the same:
@@ -61,7 +64,7 @@ impl Device {
     ) -> EnvResult<AlignedBuf> {
         match self {
             Self::Plain(disk) => disk.read(offset, len).await,
-            Self::Mirrored(mirror) => mirror.read_checked(offset, len, &good).await,
+            Self::Mirrored(mirror) => mirror.read_checked(offset, len, Some(&good)).await,
         }
     }
 

@@ -11,19 +11,22 @@ use super::mirror::{Mirror, Role, closed};
 use crate::limits::{MIRROR_BAD_PLACES, MIRROR_STUCK, SECTOR};
 
 impl Mirror {
-    /// See [`super::Device::read_checked`].
+    /// See [`super::Device::read_checked`]. Without `good` nobody can tell whether the bytes are right: then only sectors that
+    /// cannot be read are mended, as what the other copy has in the rest may be the better one.
     pub(crate) async fn read_checked(
         &self,
         offset: u64,
         len: usize,
-        good: &dyn Fn(&[u8]) -> bool,
+        good: Option<&dyn Fn(&[u8]) -> bool>,
     ) -> EnvResult<AlignedBuf> {
         let mut worse = None;
         for copy in self.members() {
             match self.read_copy(copy, offset, len).await {
-                Ok(bytes) if good(&bytes) => {
-                    if worse.is_some() {
+                Ok(bytes) if good.is_none_or(|good| good(&bytes)) => {
+                    if worse.is_some() && good.is_some() {
                         self.mend_place(offset..offset + len as u64, copy).await?;
+                    } else if worse.is_some() {
+                        self.mend_unreadable(offset..offset + len as u64, copy).await?;
                     }
                     return Ok(bytes);
                 }
@@ -61,6 +64,18 @@ impl Mirror {
             places.len() > MIRROR_BAD_PLACES
         };
         if many { self.lose(1 - from, life, &words).await } else { Ok(()) }
+    }
+
+    /// Mends those sectors that the other copy cannot read.
+    async fn mend_unreadable(&self, range: Range<u64>, from: usize) -> EnvResult<()> {
+        for at in range.step_by(SECTOR as usize) {
+            match self.read_copy(1 - from, at, SECTOR as usize).await {
+                Err(error) if error.kind == EnvErrorKind::Medium => self.mend_place(at..at + SECTOR, from).await?,
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of one copy. One that does not answer for long is left behind, if the other one can go on.
