@@ -10,15 +10,13 @@ use forebay_env::{AlignedBuf, EnvError, EnvErrorKind, EnvResult};
 use super::mirror::{Mirror, Role, closed};
 use crate::limits::{MIRROR_BAD_PLACES, MIRROR_STUCK, SECTOR};
 
+/// Tells right bytes from wrong ones.
+type Good<'a> = &'a dyn Fn(&[u8]) -> bool;
+
 impl Mirror {
     /// See [`super::Device::read_checked`]. Without `good` nobody can tell whether the bytes are right: then only sectors that
     /// cannot be read are mended, as what the other copy has in the rest may be the better one.
-    pub(crate) async fn read_checked(
-        &self,
-        offset: u64,
-        len: usize,
-        good: Option<&dyn Fn(&[u8]) -> bool>,
-    ) -> EnvResult<AlignedBuf> {
+    pub(crate) async fn read_checked(&self, offset: u64, len: usize, good: Option<Good<'_>>) -> EnvResult<AlignedBuf> {
         let mut worse = None;
         for copy in self.members() {
             match self.read_copy(copy, offset, len).await {
