@@ -197,7 +197,7 @@ fn holes_are_told_by_lseek_and_by_the_blocks_of_stat() {
     let data = seek(&looker, 0, libc::SEEK_DATA);
     assert!((0..=500_000).contains(&data), "{data}");
     unsafe { libc::munmap(at, 1 << 20) };
-    drop(mapped);
+    drop((mapped, looker));
     // The kernel tells of the last close, but close(2) does not wait for it.
     assert!(soon(|| seek(&open(&mounts.first.join("mapped")), 0, libc::SEEK_DATA) > 400_000), "holes are told again");
     drop(file);

@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn a_file_inherits_what_is_left_open() {
         let dir =
-            json!({"stripe_count": 4, "stripe_size": 1 << 22, "stripe_index": 2, "pool": "fast", "components": []});
+            json!({"stripe_count": 2, "stripe_size": 1 << 22, "stripe_index": 2, "pool": "fast", "components": []});
         let text = |line, dir: &Value| flags(line).or_inherited(dir, &choices()).text().expect("flags");
         assert_eq!(text("", &dir), "-c 2 -S 4194304 -i 2 -p fast");
         assert_eq!(text("-c 1", &dir), "-c 1 -S 4194304 -i 2 -p fast");
