@@ -15,7 +15,7 @@ const OBJECTS: u64 = 24;
 const OBJECT_BYTES: u64 = 768 << 10;
 const PAGE: u64 = 4096;
 
-/// random overwrites of 4 to 512 KiB by four at once, 85 % full |the cleaner, with rows to be loaded| every byte is the last written
+/// random overwrites of 4 to 512 KiB by four at once, more than half full |the cleaner, with rows to be loaded| every byte is the last written
 #[test]
 fn what_the_cleaner_moves_stays_what_was_written() {
     for seed in 0..6 {
