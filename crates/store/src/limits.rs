@@ -44,6 +44,8 @@ pub const FRUITLESS_AHEAD: u32 = 16;
 pub const COMPACT_GAP_BYTES: u64 = 512 << 10;
 /// The least that is worth emptying a slab for when slabs for checkpoints are short: one part in so many.
 pub const LEAST_GAIN_PART: u64 = 32;
+/// A slab that the cleaner could not empty is tried again after this long: what made it fail may be over.
+pub const STUCK_FOR: Duration = Duration::from_secs(30);
 /// Slabs the cleaner empties side by side: enough to keep a device busy.
 pub const VICTIMS_AT_ONCE: usize = 4;
 /// Free slabs beyond those of checkpoints that callers leave to the cleaner, on a device of many slabs: room to work in.

@@ -83,6 +83,31 @@ fn a_device_half_dead_is_never_full() {
 }
 
 #[test]
+fn a_device_that_could_not_be_read_for_a_while_is_cleaned_afterwards() {
+    let (sim, node, env) = simulated(4);
+    sim.block_on(async {
+        let store = fresh(&env, &small(), &quick()).await;
+        let (bytes, objects) = (store.space().total_bytes, store.space().total_bytes / 2 / (8 << 10));
+        for sequence in 1..200u64 {
+            write(&store, fid(sim.random_below(objects)), 0, 8 << 10, sequence).await.unwrap();
+        }
+        store.sync().await.unwrap();
+        sim.disk_fault(node, DISKS[0], Fault::ReadEio { range: 0..2 * bytes });
+        let mut sequence = 200;
+        while sequence < 5000 && write(&store, fid(sim.random_below(objects)), 0, 8 << 10, sequence).await.is_ok() {
+            sequence += 1;
+        }
+        assert!(sequence < 5000, "nothing could be cleaned");
+        sim.clear_disk_faults(node, DISKS[0]);
+        env.sleep(std::time::Duration::from_secs(70)).await;
+        for sequence in 5000..5500u64 {
+            write(&store, fid(sim.random_below(objects)), 0, 8 << 10, sequence).await.unwrap();
+        }
+        store.sync().await.unwrap();
+    });
+}
+
+#[test]
 fn a_write_error_retires_its_slab_for_good_and_the_bytes_go_elsewhere() {
     let (sim, node, env) = simulated(3);
     sim.block_on(async {

@@ -99,7 +99,12 @@ impl Core {
                     let deaths = self.alloc.borrow().deaths();
                     self.promises.set_hopeless(Some(deaths));
                     self.writer_gives_up_if_stranded();
-                    self.rest(wake).await;
+                    if stuck.is_empty() {
+                        self.rest(wake).await;
+                    } else {
+                        let _woken = self.env.timeout(limits::STUCK_FOR, self.rest(wake)).await;
+                        self.cleaner_rests.set(false);
+                    }
                 }
                 Err(error) if error.kind == StoreErrorKind::Full => {
                     self.writer.fail_user(&error);
@@ -178,7 +183,7 @@ impl Core {
             let left =
                 self.alloc.borrow().slab(victim.slab).is_some_and(|slab| slab.epoch == victim.epoch && slab.live() > 0);
             if left || !whole {
-                stuck.add(*victim);
+                stuck.add(*victim, self.env.now());
             } else {
                 self.stats.borrow_mut().slabs_cleaned += 1;
             }

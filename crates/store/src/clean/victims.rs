@@ -1,6 +1,8 @@
 //! Which slabs are worth emptying, and when.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
+
+use forebay_env::Time;
 
 use crate::{
     core::Core,
@@ -15,13 +17,23 @@ pub(super) struct Victim {
     pub epoch: u64,
 }
 
-/// Slabs the cleaner cannot empty, with the opening they failed in; damaged data waits there for repair.
+/// Slabs the cleaner cannot empty, with the opening they failed in, and until when it leaves them alone: damaged data waits
+/// there for repair, but a device may also have been ill for a moment.
 #[derive(Default)]
-pub(super) struct Stuck(BTreeSet<Victim>);
+pub(super) struct Stuck(BTreeMap<Victim, Time>);
 
 impl Stuck {
-    pub(super) fn add(&mut self, victim: Victim) {
-        self.0.insert(victim);
+    pub(super) fn add(&mut self, victim: Victim, now: Time) {
+        self.0.retain(|_, until| *until > now);
+        self.0.insert(victim, now + limits::STUCK_FOR);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn holds(&self, victim: Victim, now: Time) -> bool {
+        self.0.get(&victim).is_some_and(|until| *until > now)
     }
 }
 
@@ -41,8 +53,8 @@ pub(super) enum Need {
 impl Core {
     /// `ahead_done_at`: the count of calls when working ahead came to nothing; until there are more, it would again.
     pub(super) fn cleaning_need(&self, stuck: &Stuck, ahead_done_at: Option<u64>) -> Need {
-        let alloc = self.alloc.borrow();
-        let bad = |(number, slab): (u32, &Slab)| is_bad_with_data(slab) && !stuck.0.contains(&victim(number, slab));
+        let (alloc, now) = (self.alloc.borrow(), self.env.now());
+        let bad = |(number, slab): (u32, &Slab)| is_bad_with_data(slab) && !stuck.holds(victim(number, slab), now);
         if self.promises.anybody_waits()
             || self.writer.user_waits()
             || self.short_of_slabs()
@@ -93,7 +105,7 @@ impl Core {
 
     /// Bad slabs with data first, then those with the least live weight, if emptying them gains anything.
     fn candidates(&self, need: Need, stuck: &Stuck) -> Vec<(Victim, u64)> {
-        let alloc = self.alloc.borrow();
+        let (alloc, now) = (self.alloc.borrow(), self.env.now());
         let usable = self.slab_usable();
         let worth = match need {
             // When somebody waits, whatever gains at all.
@@ -110,7 +122,7 @@ impl Core {
             let full = full && !emptied && (!slab.is_empty() || alloc.needs_carrying(number));
             // Ahead of need nothing is touched of which it is not known that there is a gain.
             let full = full && (need != Need::Ahead || !slab.tombstones || slab.tombstone_bytes.is_some());
-            slab.pins == 0 && (full || is_bad_with_data(slab)) && !stuck.0.contains(&victim(number, slab))
+            slab.pins == 0 && (full || is_bad_with_data(slab)) && !stuck.holds(victim(number, slab), now)
         };
         let mut found: Vec<_> = alloc.slabs().filter(|(number, slab)| is_candidate(*number, slab)).collect();
         found.sort_unstable_by_key(|(number, slab)| (slab.state != SlabState::Bad, slab.burden(), *number));
