@@ -1,5 +1,7 @@
 //! Every bound of the object storage server, with its reason.
 
+use std::time::Duration;
+
 /// Longest stretch one read request may ask for; the reply's bulk must fit a frame.
 pub const READ_BYTES: u32 = forebay_proto::limits::BULK_BYTES as u32;
 /// Fids whose destroy this server remembers, to refuse a late write (oldest forgotten first).
@@ -14,6 +16,8 @@ pub const MAP_EXTENTS: usize = 256;
 pub const READ_AHEAD_BYTES: usize = 64 << 20;
 /// Bytes read ahead of one sequential reader.
 pub const READ_AHEAD_WINDOW_BYTES: u64 = 8 << 20;
+/// A reader that has not come for so long has stopped half way: what was read ahead of it makes room for others.
+pub const READ_AHEAD_ABANDONED: Duration = Duration::from_secs(2);
 /// Requests shorter than this are not read ahead of: a block has to be read whole for each.
 pub const READ_AHEAD_REQUEST_BYTES_MIN: u64 = 64 << 10;
 /// Objects whose reading pattern is remembered.

@@ -14,7 +14,7 @@ use std::{
     rc::Rc,
 };
 
-use forebay_env::{Env, sync::watch};
+use forebay_env::{Env, Time, sync::watch};
 use forebay_proto::Fid;
 use forebay_store::{Segment, Store, StoreResult};
 
@@ -47,6 +47,8 @@ struct Reader {
     steps: BTreeMap<u64, Step>,
     /// Raised by each change of the object.
     change: u64,
+    /// When it was read last.
+    read: Time,
 }
 
 /// One stretch: `None` while it is being read.
@@ -96,7 +98,7 @@ impl ReadAhead {
 
     /// Takes note of a read and starts the next stretches if it continues the one before.
     fn observe(&self, fid: Fid, range: &Range<u64>, object_bytes: u64) {
-        let starts = self.inner.borrow_mut().plan(fid, range, object_bytes);
+        let starts = self.inner.borrow_mut().plan(fid, range, object_bytes, self.env.now());
         for (offset, length) in starts {
             let (sender, result) = watch::channel(None);
             let change = {
@@ -167,19 +169,30 @@ impl Inner {
     }
 
     /// Takes note of a read and says which stretches to start now.
-    fn plan(&mut self, fid: Fid, range: &Range<u64>, object_bytes: u64) -> Vec<(u64, u64)> {
+    fn plan(&mut self, fid: Fid, range: &Range<u64>, object_bytes: u64, now: Time) -> Vec<(u64, u64)> {
         if !self.objects.contains_key(&fid) {
-            self.remember(fid);
+            self.remember(fid, now);
         }
-        let room = limits::READ_AHEAD_BYTES.saturating_sub(self.bytes) as u64;
         let Some(reader) = self.objects.get_mut(&fid) else { return Vec::new() };
+        reader.read = now;
         let dropped = reader.follow(range);
         self.bytes -= dropped as usize;
-        reader.ahead(range, object_bytes, room)
+        if limits::READ_AHEAD_BYTES.saturating_sub(self.bytes) < limits::READ_AHEAD_WINDOW_BYTES as usize {
+            self.drop_abandoned(now);
+        }
+        let room = limits::READ_AHEAD_BYTES.saturating_sub(self.bytes) as u64;
+        self.objects.get(&fid).map_or(Vec::new(), |reader| reader.ahead(range, object_bytes, room))
+    }
+
+    /// Lets go of what was read ahead of readers that stopped half way: nobody comes for it.
+    fn drop_abandoned(&mut self, now: Time) {
+        for reader in self.objects.values_mut().filter(|r| now.since(r.read) >= limits::READ_AHEAD_ABANDONED) {
+            self.bytes -= std::mem::take(&mut reader.steps).values().map(|s| s.length as usize).sum::<usize>();
+        }
     }
 
     /// Begins to watch an object; forgets the oldest if there are too many.
-    fn remember(&mut self, fid: Fid) {
+    fn remember(&mut self, fid: Fid, now: Time) {
         while self.order.len() >= limits::READ_AHEAD_OBJECTS {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(reader) = self.objects.remove(&oldest) {
@@ -187,6 +200,41 @@ impl Inner {
             }
         }
         self.order.push_back(fid);
-        self.objects.insert(fid, Reader { next: 0, streak: 0, steps: BTreeMap::new(), change: 0 });
+        self.objects.insert(fid, Reader { next: 0, streak: 0, steps: BTreeMap::new(), change: 0, read: now });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A read of the next MiB of an object; how many were begun ahead of it.
+    fn read(inner: &mut Inner, object: u64, number: u64, now: Time) -> usize {
+        let (fid, range) = (Fid { high: 0, low: object }, number * MIB..(number + 1) * MIB);
+        inner.take(fid, &range);
+        let starts = inner.plan(fid, &range, 1 << 30, now);
+        for (offset, length) in &starts {
+            inner.bytes += *length as usize;
+            let step = Step { length: *length, result: watch::channel(None).1 };
+            inner.objects.get_mut(&fid).expect("it is watched").steps.insert(*offset, step);
+        }
+        starts.len()
+    }
+
+    #[test]
+    fn readers_that_stopped_half_way_leave_room_for_others_after_a_while() {
+        let (mut inner, second) = (Inner::default(), 1_000_000_000);
+        for object in 10..22 {
+            for number in 0..6 {
+                read(&mut inner, object, number, Time(object));
+            }
+        }
+        assert_eq!(inner.bytes, limits::READ_AHEAD_BYTES, "all is taken");
+        (0..6).for_each(|number| assert_eq!(read(&mut inner, 8, number, Time(second)), 0, "others may go on"));
+        assert!(read(&mut inner, 8, 6, Time(3 * second)) > 0);
+        let kept: usize = inner.objects.values().flat_map(|r| r.steps.values()).map(|s| s.length as usize).sum();
+        assert_eq!(inner.bytes, kept);
     }
 }

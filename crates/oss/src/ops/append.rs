@@ -28,11 +28,9 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Ans
     Change { fid: request.object.fid, epoch: Some(request.object.truncate_epoch), extents: None }
         .apply(oss, ctx, ticket, move |_txn, row| {
             let file_offset = row.file_bytes;
-            let end = file_offset + u64::from(request.length);
-            if end > FILE_BYTES {
-                return Err(ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"));
-            }
-            row.file_bytes = end;
+            let end = file_offset.checked_add(request.length.into()).filter(|end| *end <= FILE_BYTES);
+            row.file_bytes =
+                end.ok_or_else(|| ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"))?;
             row.touch(request.attr_epoch, now_ns);
             Ok(AppendReply { file_offset })
         })

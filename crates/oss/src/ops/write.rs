@@ -119,6 +119,7 @@ fn check(request: &WritePieces, bulk: &Bytes) -> Result<Vec<Part>, ErrorReply> {
     if length == 0 || length > BULK_BYTES || bulk.len() != length || request.pieces.len() > WRITE_PIECES {
         return Err(ErrorReply::new(Errno::EINVAL, format!("a write of {length} bytes came with {}", bulk.len())));
     }
+    check_size(request.file_bytes)?;
     let (mut parts, mut before, mut at, mut rest) = (Vec::new(), 0, 0, &request.sums[..]);
     for Piece { offset, length } in &request.pieces {
         let Some(end) = offset.checked_add(u64::from(*length)).filter(|end| *end <= FILE_BYTES) else {
@@ -138,6 +139,14 @@ fn check(request: &WritePieces, bulk: &Bytes) -> Result<Vec<Part>, ErrorReply> {
     } else {
         Err(ErrorReply::new(Errno::EPROTO, "a write came with too many block sums"))
     }
+}
+
+/// No file is larger: a size that came from outside is kept, and counted on, for good.
+pub(super) fn check_size(file_bytes: u64) -> Result<(), ErrorReply> {
+    if file_bytes <= FILE_BYTES {
+        return Ok(());
+    }
+    Err(ErrorReply::new(Errno::EFBIG, format!("no file has {file_bytes} bytes")))
 }
 
 /// Takes the sums of one piece from the front of `rest`.
@@ -225,6 +234,8 @@ mod tests {
         assert_eq!(with(|pieces| pieces[1].offset = 100_099), Some(Errno::EINVAL), "they overlap");
         assert_eq!(with(|pieces| pieces.push(Piece { offset: 400_000, length: 0 })), Some(Errno::EINVAL));
         assert_eq!(with(Vec::clear), Some(Errno::EINVAL));
+        let of_size = |file_bytes| errno(&WritePieces { file_bytes, ..good.clone() }, &bytes);
+        assert_eq!((of_size(FILE_BYTES), of_size(FILE_BYTES + 1)), (None, Some(Errno::EFBIG)));
     }
 
     #[test]
