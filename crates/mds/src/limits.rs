@@ -36,6 +36,8 @@ pub const WEIGHT_MAX: u8 = 16;
 pub const WEIGHT_STEP: u8 = 2;
 /// An OST with less than 1/this of its space free takes no new files while others do.
 pub const FULL_FRACTION: u64 = 50;
+/// An OST with less than this, and [`FULL_FRACTION`] of it, is not grown onto even where all others are nearly full.
+pub const EXHAUSTED_BYTES: u64 = 64 << 20;
 /// Bytes kept free on the MDT so that deleting always works: creates answer ENOSPC below it.
 pub const KEEP_FREE_BYTES: u64 = 1 << 20;
 /// Estimated bytes of one more file on the MDT, for statfs.
@@ -46,6 +48,10 @@ pub const STRIPE_BYTES: u32 = 1 << 20;
 pub const PINNED_BYTES: u64 = 16 << 20;
 /// Pause before an OST that answered a driven request with an error is asked again.
 pub const INSIST_PAUSE: Duration = Duration::from_secs(1);
+/// How often an OST that says that it cannot read an object is asked again to cut it, before the file is given up for now.
+pub const DAMAGED_ATTEMPTS: u32 = 2;
+/// Longest pause before a truncate that an OST cannot do is tried again.
+pub const STUCK_PAUSE: Duration = Duration::from_secs(60);
 /// How long an answer about the room on the MDT's device is believed.
 pub const ROOM_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a client with leased sequences may be without a session before it is fenced and they are looked through.

@@ -27,6 +27,8 @@ pub struct Memory {
     pub placing: bool,
     /// OSTs that said lately that they are (nearly) full: files do not grow onto them.
     pub full: BTreeSet<u32>,
+    /// Those of them with hardly anything left.
+    pub exhausted: BTreeSet<u32>,
     /// What clients keep of inodes and names.
     pub kept: Leases,
     /// Whose each leased sequence is.
@@ -35,6 +37,9 @@ pub struct Memory {
     pub next_sequence: u64,
     /// Files whose truncate is on its way to the OSTs.
     pub truncating: BTreeSet<Fid>,
+    /// Those of them that do not come to an end: an OST cannot do its part. It is tried again; whoever looks at such a file sees
+    /// what the MDT knows, whoever wants its content gets an error.
+    pub stuck: BTreeSet<Fid>,
     /// Inodes there are.
     pub inodes: u64,
 }
@@ -53,6 +58,11 @@ impl Memory {
         writers == 0 && self.kept.data.end(session, fid)
     }
 
+    /// A truncate of `fid` is under way, and whoever wants the file waits for its end.
+    pub fn is_cut(&self, fid: Fid) -> bool {
+        self.truncating.contains(&fid) && !self.stuck.contains(&fid)
+    }
+
     /// Of an MDT without files.
     pub fn new(mdt_index: u32, secret: u64) -> Self {
         Self {
@@ -64,11 +74,13 @@ impl Memory {
             placement: Placement::default(),
             placing: false,
             full: BTreeSet::new(),
+            exhausted: BTreeSet::new(),
             kept: Leases::default(),
             leases: BTreeMap::new(),
             // Sequence 0 holds the root. The index keeps the sequences of several MDTs, and so st_ino, apart.
             next_sequence: u64::from(mdt_index) << 32 | 1,
             truncating: BTreeSet::new(),
+            stuck: BTreeSet::new(),
             inodes: 0,
         }
     }

@@ -71,6 +71,28 @@ impl Osts {
         }
     }
 
+    /// As [`Osts::insist`], but for the OST's word that it cannot read what it would have to change (EIO), again and again.
+    pub async fn insist_unless_damaged<O: Operation>(
+        &self,
+        ost: u32,
+        request: &O,
+    ) -> Option<Result<O::Reply, ErrorReply>> {
+        let mut attempts = 0;
+        loop {
+            match self.hear(ost, request).await? {
+                Err(error) if error.errno == Errno::EIO && attempts >= limits::DAMAGED_ATTEMPTS => {
+                    return Some(Err(error));
+                }
+                Err(error) => {
+                    attempts += 1;
+                    self.env.log(&format!("{:?} of OST{ost:04x} is asked again: {error}", O::OP));
+                    self.env.sleep(limits::INSIST_PAUSE).await;
+                }
+                Ok(reply) => return Some(Ok(reply)),
+            }
+        }
+    }
+
     /// Asks until the OST itself answers, if only with an error. `None` as [`Osts::insist`].
     pub async fn hear<O: Operation>(&self, ost: u32, request: &O) -> Option<Result<O::Reply, ErrorReply>> {
         let session = self.sessions.get(&ost)?;

@@ -264,7 +264,7 @@ impl Mds {
                 wants.awaiting.push(Awaiting::new(self, uses.keys().copied().collect()));
                 self.recall(session, &uses).await;
             }
-            Halt::Truncating(fid) => self.wait_until(|memory| !memory.truncating.contains(&fid)).await,
+            Halt::Truncating(fid) => self.wait_until(|memory| !memory.is_cut(fid)).await,
             Halt::Placing => self.wait_until(|memory| !memory.placing).await,
             Halt::Fail(_) => {}
         }
@@ -410,9 +410,10 @@ impl Mds {
         }
         if let Some(fid) = effects.truncate.filter(|_| !ctx.is_replay()) {
             ctx.target().wait_committed(answer.transno).await?;
-            self.start_truncate(fid);
+            self.start_truncate(fid, false);
             // An OST may be away: nothing else that the mount asks for waits for it.
             ctx.let_others_pass();
+            // Also for one that is stuck: it would still come to pass after an error.
             self.wait_until(|memory| !memory.truncating.contains(&fid)).await;
         }
         Ok(())

@@ -196,7 +196,7 @@ impl<'a> Tx<'a> {
     /// while a session may write to it.
     pub fn lease(&mut self, fid: Fid, flag: u32) -> u32 {
         let is_written = self.memory.opens.has_writer(fid) || self.effects.opened == Some(fid);
-        let is_cut = self.effects.truncate == Some(fid);
+        let is_cut = self.effects.truncate == Some(fid) || self.memory.truncating.contains(&fid);
         if is_written || is_cut { 0 } else { self.lease_anyway(fid, flag) }
     }
 
@@ -345,13 +345,21 @@ impl<'a> Tx<'a> {
         });
     }
 
-    /// Stops while a truncate of `fid` is on its way; a replay need not wait, as the epoch orders it at the OSTs.
+    /// Stops while a truncate of `fid` is on its way; a replay need not wait, as the epoch orders it at the OSTs. EIO if it does
+    /// not come to an end.
     pub fn wait_for_truncate(&self, fid: Fid) -> Step<()> {
         if self.origin.is_replay || !self.memory.truncating.contains(&fid) {
-            Ok(())
-        } else {
-            Err(Halt::Truncating(fid))
+            return Ok(());
         }
+        if self.memory.stuck.contains(&fid) {
+            return Err(stuck_truncate(fid).into());
+        }
+        Err(Halt::Truncating(fid))
+    }
+
+    /// The same for who only looks at the inode, or takes it away.
+    pub fn wait_while_cut(&self, fid: Fid) -> Step<()> {
+        if self.memory.stuck.contains(&fid) { Ok(()) } else { self.wait_for_truncate(fid) }
     }
 
     /// Refuses (ENOSPC) what would fill the last bytes, which deleting needs. A replay had its room.
@@ -362,4 +370,9 @@ impl<'a> Tx<'a> {
         Err(ErrorReply::new(Errno::ENOSPC, "the metadata target is full: delete something, or give it a larger device")
             .into())
     }
+}
+/// What is told of a file whose truncate an OST cannot do.
+fn stuck_truncate(fid: Fid) -> ErrorReply {
+    let words = format!("a truncate of {fid} does not come to an end on its OSTs; the log of the MDT says why");
+    ErrorReply::new(Errno::EIO, words)
 }

@@ -98,6 +98,33 @@ fn a_file_on_a_full_ost_grows_on_others_until_all_are_full() {
     }
 }
 
+/// an empty file is opened for reading | another mount gives it another layout and writes it | what was open reads those bytes
+#[test]
+fn who_has_an_unwritten_file_open_follows_its_new_layout() {
+    // With the same home, and with another.
+    for (seed, first_ost) in [(1, 0), (2, 1)] {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+            cluster.boot_all();
+            let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
+            let made = first.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ, on_the_first()).await;
+            let reader = made.expect("it is made").1;
+            assert_eq!(first.read(&reader, 0, 100).await.expect("it reads").len(), 0);
+            let wider = LayoutSpec { stripe_count: 2, stripe_index: first_ost, ..on_the_first() };
+            second.set_layout(&caller(), reader.fid(), wider).await.expect("it has no data");
+            let writer = second.open(&caller(), reader.fid(), OpenMode::READ_WRITE).await.expect("it opens");
+            let bytes: Vec<u8> = (0..4 << 20).map(|i: u32| (i / 1000) as u8).collect();
+            second.write(&writer, 0, bytes.clone()).await.expect("written");
+            second.close(writer).await.expect("closed");
+            let read = first.read(&reader, 0, bytes.len()).await.expect("it reads");
+            assert!(read[..] == bytes[..], "{} bytes by a layout of before", read.len());
+            second.unlink(&caller(), Fid::ROOT, b"f").await.expect("gone");
+            first.close(reader).await.expect("closed");
+        });
+    }
+}
+
 /// write from a stripe on a full OST into one with room, fresh and behind a hole | all of it is there, and no byte more
 #[test]
 fn a_write_that_begins_on_a_full_ost_and_ends_on_another_goes_round() {

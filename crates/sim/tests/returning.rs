@@ -109,6 +109,40 @@ fn overwrites_of_a_nearly_full_ost_are_replayed() {
     }
 }
 
+/// A writes two files on two OSTs |A and one of those OSTs are gone for good| | the other file is there for others in time
+#[test]
+fn who_is_gone_with_one_ost_holds_up_no_file_of_another() {
+    for (seed, away) in [(1, 0), (2, 1)] {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let mut fids = Vec::new();
+            for (name, ost) in [(b"a", 0), (b"b", 1)] {
+                let layout = LayoutSpec { stripe_count: 1, stripe_index: ost, ..LayoutSpec::inherit() };
+                let made = first.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
+                let file = made.expect("made").1;
+                first.write(&file, 0, vec![ost as u8 + 1; 5000]).await.expect("written");
+                first.fsync(&file, false).await.expect("synced");
+                // Kept back, and lost with its writer.
+                first.write(&file, 5000, vec![9; 100]).await.expect("written");
+                fids.push((file.fid(), ost));
+                std::mem::forget(file);
+            }
+            let gone = fids[away].1 as usize;
+            scene.sim.crash(scene.nodes[0]);
+            scene.sim.power_cut(scene.cluster.servers[1 + gone].node);
+            let (fid, ost) = fids[1 - away];
+            let looks = async {
+                let file = second.open(&caller(), fid, OpenMode::READ_WRITE).await.expect("it opens");
+                let read = second.read(&file, 0, 5000).await.expect("it reads");
+                assert!(read.len() == 5000 && read.iter().all(|byte| *byte == ost as u8 + 1));
+            };
+            let looked = scene.sim.env(scene.nodes[1]).timeout(Duration::from_secs(120), looks).await;
+            assert!(looked.is_ok(), "seed {seed}: a file on an OST that is there waits for another");
+        });
+    }
+}
+
 /// A misses a recovery, B goes on |power| A comes in time | A is not there any more, and what B was told is so
 #[test]
 fn who_was_evicted_does_not_come_back_by_another_crash() {

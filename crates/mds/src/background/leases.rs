@@ -4,6 +4,7 @@
 //! OSTs, and what it wrote without an inode is collected.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     rc::{Rc, Weak},
 };
@@ -49,7 +50,7 @@ impl Mds {
 
     async fn collect_client(&self, client: ClientId) -> Result<(), ErrorReply> {
         let sequences = self.sequences_of(client);
-        self.fence(client, &self.osts.indices(), &mut BTreeSet::new()).await;
+        self.fence(client, &self.osts.indices(), &RefCell::default()).await;
         self.collect(&sequences).await?;
         self.give_up(&sequences).await
     }

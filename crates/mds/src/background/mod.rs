@@ -19,7 +19,7 @@ impl Mds {
     /// After recovery: everything that a crash may have cut off goes on.
     pub(crate) async fn start_background(self: Rc<Self>) {
         let truncating: Vec<_> = self.memory.borrow().truncating.iter().copied().collect();
-        truncating.into_iter().for_each(|fid| self.start_truncate(fid));
+        truncating.into_iter().for_each(|fid| self.start_truncate(fid, true));
         for ost in self.osts.indices() {
             let mds = Rc::downgrade(&self);
             self.env.spawn(async move { destroy::drive(mds, ost).await });

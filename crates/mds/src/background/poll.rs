@@ -1,11 +1,15 @@
 //! Asks the OSTs for their free space, and changes the placement table when it matters.
 
-use std::rc::{Rc, Weak};
+use std::{
+    collections::BTreeSet,
+    rc::{Rc, Weak},
+};
 
 use forebay_proto::{ErrorReply, message::OstStatFs};
 
 use crate::{
     Mds, keys, limits,
+    memory::Memory,
     placement::{OstSpace, Table, weigh},
 };
 
@@ -50,11 +54,12 @@ impl Mds {
     fn note_space(&self, ost: u32, space: Option<OstSpace>) {
         if let Some(space) = space {
             let mut memory = self.memory.borrow_mut();
-            if space.is_roomy() {
-                memory.full.remove(&ost)
-            } else {
-                memory.full.insert(ost)
+            let mut note = |of: fn(&mut Memory) -> &mut BTreeSet<u32>, is_so: bool| match is_so {
+                true => of(&mut memory).insert(ost),
+                false => of(&mut memory).remove(&ost),
             };
+            note(|memory| &mut memory.full, !space.is_roomy());
+            note(|memory| &mut memory.exhausted, !space.is_roomy() && space.available_bytes < limits::EXHAUSTED_BYTES);
         }
         let mut spaces = self.spaces.borrow_mut();
         let Some(known) = spaces.get_mut(&ost) else { return };

@@ -5,6 +5,7 @@
 //! writes.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
 };
@@ -32,8 +33,19 @@ struct Ending {
     client: ClientId,
     evicted: bool,
     /// OSTs on which the client is fenced by now.
-    fenced: BTreeSet<u32>,
+    fenced: RefCell<BTreeSet<u32>>,
 }
+
+/// A file that a session has open.
+#[derive(Default)]
+struct Held {
+    /// Numbers and flags.
+    handles: Vec<(u64, u32)>,
+    writes: bool,
+}
+
+/// Files that a session has open, by the OSTs that have to be asked before it is closed.
+type Groups = BTreeMap<Vec<u32>, Vec<(Fid, Held)>>;
 
 impl Mds {
     /// Sessions that ended while a crash was under way: their handles are here, they are not.
@@ -48,36 +60,34 @@ impl Mds {
 
     /// Closes a session's handles. Whoever says goodbye gives their sequences up; those of others are looked through first
     /// (see `leases`).
-    pub(crate) async fn end_session(&self, session: SessionId, client: ClientId, evicted: bool) {
+    pub(crate) async fn end_session(self: &Rc<Self>, session: SessionId, client: ClientId, evicted: bool) {
         if !self.ending.borrow_mut().insert(session) {
             return;
         }
-        let ending = Ending { session, client, evicted, fenced: BTreeSet::new() };
+        let ending = Ending { session, client, evicted, fenced: RefCell::default() };
         if let Err(error) = self.try_end_session(ending).await {
             self.log_failure(&format!("what session {session} left waits for the next start"), &error);
         }
         self.ending.borrow_mut().remove(&session);
     }
 
-    async fn try_end_session(&self, mut ending: Ending) -> Result<(), ErrorReply> {
+    async fn try_end_session(self: &Rc<Self>, ending: Ending) -> Result<(), ErrorReply> {
+        let ending = Rc::new(ending);
         // Names it can change no more, whatever its writes may still do.
         self.memory.borrow_mut().kept.data.end_names(ending.session);
         self.memory_changed();
-        let handles = self.memory.borrow().opens.of_session(ending.session);
-        let mut glimpses: BTreeMap<Fid, Glimpse> = BTreeMap::new();
-        for (_, fid, _) in handles.iter().filter(|(_, _, flags)| flags & open_flags::WRITE != 0) {
-            if !glimpses.contains_key(fid) {
-                glimpses.insert(*fid, self.last_words(&mut ending, *fid).await?);
-                // What it kept back will not come any more: not even its own handles could be closed before.
-                self.memory.borrow_mut().kept.data.end(ending.session, *fid);
-                self.memory_changed();
-            }
+        // An OST that is away holds up the files that lie on it, and no others.
+        let groups = self.held_files(ending.session).await?;
+        let end_group = |(osts, files)| {
+            let (mds, ending) = (self.clone(), ending.clone());
+            self.env.spawn(async move { mds.end_files(&ending, osts, files).await })
+        };
+        let tasks: Vec<_> = groups.into_iter().map(end_group).collect();
+        let mut ended = Ok(());
+        for task in tasks {
+            ended = ended.and(task.await.unwrap_or(Ok(())));
         }
-        let nothing = Glimpse::default();
-        for (handle, fid, flags) in handles {
-            let written = glimpses.get(&fid).filter(|_| flags & open_flags::WRITE != 0);
-            self.end_handle(ending.session, handle, fid, written.unwrap_or(&nothing)).await?;
-        }
+        ended?;
         {
             let mut memory = self.memory.borrow_mut();
             memory.opens.forget_session(ending.session);
@@ -89,14 +99,63 @@ impl Mds {
         if ending.evicted { Ok(()) } else { self.give_up(&self.sequences_of(ending.client)).await }
     }
 
+    /// What a session has open, by the OSTs that have to be asked first: none where it does not write.
+    async fn held_files(&self, session: SessionId) -> Result<Groups, ErrorReply> {
+        let mut files: BTreeMap<Fid, Held> = BTreeMap::new();
+        for (handle, fid, flags) in self.memory.borrow().opens.of_session(session) {
+            let held = files.entry(fid).or_default();
+            held.handles.push((handle, flags));
+            held.writes |= flags & open_flags::WRITE != 0;
+        }
+        let mut groups = Groups::new();
+        for (fid, held) in files {
+            let mut osts = Vec::new();
+            if held.writes
+                && let Some(inode) = self.change(|tx| tx.find_inode(fid)).await?
+            {
+                osts = inode.layout().map_or(osts, Layout::osts);
+            }
+            groups.entry(osts).or_default().push((fid, held));
+        }
+        Ok(groups)
+    }
+
+    /// Ends what the session has of files on the same OSTs, one after another.
+    async fn end_files(&self, ending: &Ending, osts: Vec<u32>, files: Vec<(Fid, Held)>) -> Result<(), ErrorReply> {
+        if ending.evicted && !planted(Bug::GrantedBeforeFence) {
+            self.fence(ending.client, &osts, &ending.fenced).await;
+        }
+        let nothing = Glimpse::default();
+        for (fid, held) in files {
+            let glimpse = if held.writes { self.last_words(ending, fid).await? } else { Glimpse::default() };
+            if held.writes {
+                // What it kept back will not come any more: not even its own handles could be closed before.
+                self.memory.borrow_mut().kept.data.end(ending.session, fid);
+                self.memory_changed();
+            }
+            for (handle, flags) in held.handles {
+                let glimpse = if flags & open_flags::WRITE != 0 { &glimpse } else { &nothing };
+                self.end_handle(ending.session, handle, fid, glimpse).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// What a writer that is gone left of the file.
-    async fn last_words(&self, ending: &mut Ending, fid: Fid) -> Result<Glimpse, ErrorReply> {
+    async fn last_words(&self, ending: &Ending, fid: Fid) -> Result<Glimpse, ErrorReply> {
         let Some(inode) = self.change(|tx| tx.find_inode(fid)).await? else { return Ok(Glimpse::default()) };
         let Some(layout) = inode.layout() else { return Ok(Glimpse::default()) };
         if ending.evicted && !planted(Bug::GrantedBeforeFence) {
-            self.fence(ending.client, &layout.osts(), &mut ending.fenced).await;
+            // It may lie elsewhere by now.
+            self.fence(ending.client, &layout.osts(), &ending.fenced).await;
         }
-        Ok(self.glimpse(fid, layout, inode.truncate_epoch).await)
+        // An OST that cannot do a truncate of it does not answer either.
+        let is_stuck = self.wait_until(|memory| memory.stuck.contains(&fid));
+        Ok(forebay_env::sync::select! {
+            biased;
+            glimpse = self.glimpse(fid, layout, inode.truncate_epoch) => glimpse,
+            () = is_stuck => Glimpse::default(),
+        })
     }
 
     async fn end_handle(&self, session: SessionId, handle: u64, fid: Fid, glimpse: &Glimpse) -> Result<(), ErrorReply> {
@@ -121,10 +180,11 @@ impl Mds {
     }
 
     /// Fences `client` on `osts`, each once.
-    pub(crate) async fn fence(&self, client: ClientId, osts: &[u32], fenced: &mut BTreeSet<u32>) {
+    pub(crate) async fn fence(&self, client: ClientId, osts: &[u32], fenced: &RefCell<BTreeSet<u32>>) {
         for ost in osts {
-            if fenced.insert(*ost) {
+            if !fenced.borrow().contains(ost) {
                 self.osts.insist(*ost, &Fence { client }).await;
+                fenced.borrow_mut().insert(*ost);
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     Mds,
     halt::corrupt,
     inode::Inode,
-    keys,
+    keys, limits,
     ops::{Purpose, TruncateLog, extend, migrate},
     tx::Tx,
 };
@@ -26,17 +26,53 @@ fn learn_size(tx: &mut Tx<'_>, fid: Fid, mut inode: Inode, size: u64) {
 }
 
 impl Mds {
-    /// Drives the truncate of `fid` in a task of its own: it goes on when the request's client goes away.
-    pub(crate) fn start_truncate(&self, fid: Fid) {
-        let mds = self.strong();
-        self.env.spawn(async move {
-            if let Err(error) = mds.drive_truncate(fid).await {
-                mds.log_failure(&format!("truncate of {fid} waits for the next start"), &error);
-                return;
+    /// Drives the truncate of `fid` in a task of its own: it goes on when the request's client goes away. `again`: it may have been
+    /// tried before.
+    pub(crate) fn start_truncate(&self, fid: Fid, mut again: bool) {
+        let mds = Rc::downgrade(&self.strong());
+        self.env.clone().spawn(async move {
+            let mut pause = limits::INSIST_PAUSE;
+            loop {
+                let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
+                this.memory.borrow_mut().stuck.remove(&fid);
+                let tried = match again {
+                    true => this.shut_out(fid).await,
+                    false => Ok(()),
+                };
+                let tried = match tried {
+                    Ok(()) => this.drive_truncate(fid).await,
+                    failed => failed,
+                };
+                let Err(error) = tried else {
+                    this.memory.borrow_mut().truncating.remove(&fid);
+                    return this.memory_changed();
+                };
+                this.log_failure(&format!("truncate of {fid} is tried again in {} s", pause.as_secs()), &error);
+                this.memory.borrow_mut().stuck.insert(fid);
+                this.memory_changed();
+                let env = this.env.clone();
+                drop(this);
+                env.sleep(pause).await;
+                (again, pause) = (true, (2 * pause).min(limits::STUCK_PAUSE));
             }
-            mds.memory.borrow_mut().truncating.remove(&fid);
-            mds.memory_changed();
         });
+    }
+
+    /// Before a change of layout is tried again: who was shown the file meanwhile knows its epoch, and may have written under it on
+    /// OSTs that have been asked for its size already. So they are all asked anew, under another.
+    async fn shut_out(&self, fid: Fid) -> Result<(), ErrorReply> {
+        self.change(|tx| {
+            let key = keys::truncate(fid);
+            let (Some(row), Some(mut inode)) = (tx.row(key)?, tx.find_inode(fid)?) else { return Ok(()) };
+            let log = TruncateLog::decode(&row).map_err(|error| corrupt(key.as_ref(), error))?;
+            if matches!(log.purpose, Purpose::Extend { .. } | Purpose::Relayout { .. }) {
+                inode.truncate_epoch += 1;
+                tx.put_inode(fid, &mut inode);
+                tx.log_truncate(fid, &inode, log.purpose);
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn drive_truncate(&self, fid: Fid) -> Result<(), ErrorReply> {
@@ -47,8 +83,8 @@ impl Mds {
             match &log.purpose {
                 Purpose::Cut { size } => {
                     let ends = layout.object_ends(*size).into_iter();
-                    self.tell_osts(fid, &log, &layout, *size, ends.collect()).await?;
-                    break;
+                    let told = self.tell_osts(fid, &log, &layout, *size, ends.collect()).await?;
+                    return self.end_cut(fid, &log, told).await;
                 }
                 _ => {
                     let ends = layout.osts().into_iter().map(|ost| (ost, u64::MAX));
@@ -62,6 +98,22 @@ impl Mds {
         self.change(|tx| {
             tx.delete(keys::truncate(fid));
             Ok(())
+        })
+        .await
+    }
+
+    /// The file was cut, and its size at its home is `told`: more than it was cut to if somebody wrote while that was stuck, whose
+    /// close, or death, told the MDT nothing of it.
+    async fn end_cut(&self, fid: Fid, log: &TruncateLog, told: u64) -> Result<(), ErrorReply> {
+        self.change(|tx| {
+            tx.delete(keys::truncate(fid));
+            match tx.find_inode(fid)? {
+                Some(inode) if inode.truncate_epoch == log.truncate_epoch => {
+                    learn_size(tx, fid, inode, told);
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
         })
         .await
     }
@@ -129,19 +181,22 @@ impl Mds {
                 attr_epoch: log.attr_epoch,
             };
             let (mds, ost): (Rc<Mds>, u32) = (self.strong(), *ost);
-            self.env.spawn(async move { mds.osts.insist(ost, &request).await })
+            self.env.spawn(async move { mds.osts.insist_unless_damaged(ost, &request).await })
         };
         let tasks: Vec<_> = ends.iter().map(ask).collect();
-        let mut told = 0;
+        let (mut told, mut failed) = (0, None);
+        // Of all of them, also after an error: while a file is stuck nothing is on its way to an OST.
         for (task, (ost, _)) in tasks.into_iter().zip(&ends) {
-            let Some(reply) = task.await.flatten() else {
-                let message = format!("OST{ost:04x} of the file's layout is not in this server's list of targets");
-                return Err(ErrorReply::new(Errno::ENXIO, message));
-            };
-            if *ost == layout.home() {
-                told = reply.file_bytes;
+            match task.await {
+                Some(Some(Ok(reply))) if *ost == layout.home() => told = reply.file_bytes,
+                Some(Some(Ok(_))) => {}
+                Some(Some(Err(error))) => failed = Some(error),
+                Some(None) | None => {
+                    let message = format!("OST{ost:04x} of the file's layout is not in this server's list of targets");
+                    failed = Some(ErrorReply::new(Errno::ENXIO, message));
+                }
             }
         }
-        Ok(told)
+        failed.map_or(Ok(told), Err)
     }
 }

@@ -2,6 +2,7 @@
 
 use forebay_proto::{
     Errno,
+    limits::FILE_BYTES,
     message::{Close, Closed, NEVER, lease_flags, open_flags},
 };
 
@@ -19,7 +20,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     let mut inode = tx.inode(request.fid)?;
     let before = inode.clone();
     if request.wrote {
-        let size = (request.truncate_epoch == inode.truncate_epoch).then_some(request.size);
+        // The handle goes whatever comes with it; a size that no file has is nothing to learn.
+        let known = request.truncate_epoch == inode.truncate_epoch && request.size <= FILE_BYTES;
+        let size = known.then_some(request.size);
         let mtime_ns = (request.attr_epoch == inode.attr_epoch).then_some(request.mtime_ns);
         learn(&mut inode, size, mtime_ns);
         inode.sparse |= request.sparse;

@@ -40,7 +40,9 @@ impl Tx<'_> {
 
     /// The same; `has_writer`: somebody may write to it.
     pub fn attr_of(&self, fid: Fid, inode: &Inode, has_writer: bool) -> forebay_proto::message::Attr {
-        let flags = match has_writer && inode.is_file() {
+        // Of a file whose truncate is stuck an OST has no answer: what the MDT knows is shown.
+        let is_asked = has_writer && inode.is_file() && !self.memory.stuck.contains(&fid);
+        let flags = match is_asked {
             false => 0,
             true if self.memory.opens.is_sole_writer(fid, self.origin.session) => {
                 attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER

@@ -6,6 +6,8 @@
 //! under the old layout, and the size that the home tells is what has been acknowledged to anybody: what lies behind it can
 //! be given to others. The file is then cut to that very size, so that bytes of writes that failed are gone everywhere.
 
+use std::collections::BTreeSet;
+
 use forebay_proto::{
     Errno, ErrorReply, Fid, Layout,
     limits::COMPONENTS,
@@ -76,9 +78,14 @@ fn pass_over(tx: &mut Tx<'_>, request: &ExtendLayout, inode: &mut Inode) -> Step
     }
     let wheel = wheels.of(&part.pool).unwrap_or(wheels.all());
     // Where all are full, this is found without asking any: a system that is full answers at once.
-    let full: Vec<u32> = tx.memory.full.iter().copied().chain(request.full.iter().copied()).collect();
-    let elsewhere = wheel.spread(request.fid, number as u64, 1, &full);
-    if elsewhere.is_empty() || layout.components.len() >= COMPONENTS || request.offset < inode.size {
+    let beside = |known: &BTreeSet<u32>| known.iter().chain(&request.full).copied().collect::<Vec<u32>>();
+    let is_elsewhere = |full: &[u32]| !wheel.spread(request.fid, number as u64, 1, full).is_empty();
+    let mut full = beside(&tx.memory.full);
+    if !is_elsewhere(&full) {
+        // Two percent of a large OST are room for many files.
+        full = beside(&tx.memory.exhausted);
+    }
+    if !is_elsewhere(&full) || layout.components.len() >= COMPONENTS || request.offset < inode.size {
         let words = "the OSTs of the file are full, and there are none to go on with; see `forebay df`";
         return Err(ErrorReply::new(Errno::ENOSPC, words).into());
     }
@@ -142,7 +149,7 @@ pub fn recut(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, size: u64) {
 mod tests {
     use super::*;
     use crate::{
-        ops,
+        ops::{self, TruncateLog},
         testing::{World, root},
     };
     use forebay_proto::message::{ComponentSpec, LayoutSpec};
@@ -220,7 +227,21 @@ mod tests {
         assert_eq!(world.errno(|tx| apply(tx, &request(fid, 0, &[0, 1, 2]))), Errno::ENOSPC);
         let home = layout(&mut world, fid).home();
         world.memory.full = (0..3).filter(|ost| *ost != home).collect();
+        world.memory.exhausted = world.memory.full.clone();
         assert_eq!(world.errno(|tx| apply(tx, &request(fid, 0, &[home]))), Errno::ENOSPC);
         assert_eq!(world.count(keys::TRUNCATE), 0);
+    }
+
+    #[test]
+    fn where_all_others_are_nearly_full_those_with_something_left_are_grown_onto() {
+        let mut world = World::new();
+        let fid = opened(&mut world, 4 << 20);
+        let home = layout(&mut world, fid).home();
+        let others: Vec<u32> = (0..3).filter(|ost| *ost != home).collect();
+        (world.memory.full, world.memory.exhausted) = ([0, 1, 2].into(), [others[0]].into());
+        world.run(|tx| apply(tx, &request(fid, 0, &[home])));
+        let log = world.run(|tx| Ok(tx.row(keys::truncate(fid))?.map(|row| TruncateLog::decode(&row))));
+        let Some(Ok(TruncateLog { purpose: Purpose::Extend { full }, .. })) = log else { panic!("{log:?}") };
+        assert!(!full.contains(&others[1]) && full.contains(&home) && full.contains(&others[0]), "{full:?}");
     }
 }

@@ -11,7 +11,7 @@ pub fn keys(request: &GetAttr) -> [Key; 1] {
 
 /// Errors: ESTALE.
 pub fn apply(tx: &mut Tx<'_>, request: &GetAttr) -> Step<EntryReply> {
-    tx.wait_for_truncate(request.fid)?;
+    tx.wait_while_cut(request.fid)?;
     let inode = tx.inode(request.fid)?;
     Ok(tx.leased_reply(request.fid, &inode))
 }

@@ -28,7 +28,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<LookupReply> {
         let leases = if dir.nlink > 0 { tx.lease(request.parent, lease_flags::PARENT) } else { 0 };
         return Ok(LookupReply { entry: None, leases });
     };
-    tx.wait_for_truncate(fid)?;
+    tx.wait_while_cut(fid)?;
     let inode = tx.named_inode(fid)?;
     let mut entry = tx.leased_reply(fid, &inode);
     entry.leases = tx.lease_alone(fid, request.parent, entry.leases);

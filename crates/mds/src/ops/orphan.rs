@@ -69,8 +69,9 @@ impl Tx<'_> {
 
 /// Removes all rows of an inode without names and handles but the mark of an orphan, and logs the destroy of its objects.
 pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
-    // A truncate on its way would make the object anew after its destroy.
-    tx.wait_for_truncate(fid)?;
+    // A truncate on its way would make the object anew after its destroy. (Where it is stuck none is on its way; when it is tried
+    // again it finds no file.)
+    tx.wait_while_cut(fid)?;
     if inode.xattrs {
         tx.delete(keys::xattrs(fid));
     }

@@ -47,7 +47,8 @@ fn relayout(tx: &mut Tx<'_>, request: &SetLayout, inode: &mut Inode) -> Step<()>
     };
     // A file has no parent to inherit from: what is left open comes from the file system.
     let layout = create::choose_layout(tx, request.fid, inode, &request.layout, old.generation + 1)?;
-    if !inode.written {
+    // Whoever else has it open would go on by the layout that it knows: only a new epoch makes it look again.
+    if !inode.written && !tx.memory.opens.is_open_elsewhere(request.fid, tx.origin.session) {
         inode.body = Body::File(layout);
         return Ok(());
     }
@@ -57,6 +58,8 @@ fn relayout(tx: &mut Tx<'_>, request: &SetLayout, inode: &mut Inode) -> Step<()>
     }
     // It may have objects, and somebody may be about to write: the OSTs decide (see `extend`).
     inode.truncate_epoch += 1;
+    // Being told the epoch makes objects.
+    inode.written = true;
     tx.log_truncate(request.fid, inode, Purpose::Relayout { spec: request.layout.clone() });
     Ok(())
 }
@@ -87,6 +90,21 @@ mod tests {
         let fid = world.file(Fid::ROOT, "f");
         let layout = world.run(|tx| apply(tx, &request(fid, 2))).layout.unwrap();
         assert_eq!((layout.generation, layout.osts().len()), (2, 2));
+    }
+
+    #[test]
+    fn of_an_unwritten_file_that_somebody_else_has_open_the_epoch_tells() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "f");
+        let (flags, handle) = (forebay_proto::message::open_flags::READ, 5);
+        let open = forebay_proto::message::Open { caller: root(), fid, flags, handle };
+        world.session = forebay_proto::SessionId(2);
+        world.run(|tx| crate::ops::open::apply(tx, &open));
+        world.session = forebay_proto::SessionId(1);
+        let before = world.run(|tx| apply(tx, &request(fid, 2)));
+        assert_eq!((before.layout.unwrap().generation, before.attr.truncate_epoch), (1, 1));
+        assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
+        assert!(world.run(|tx| tx.inode(fid)).written, "its OSTs are told of the epoch: there are objects to destroy");
     }
 
     #[test]

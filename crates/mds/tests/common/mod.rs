@@ -31,8 +31,11 @@ pub const CLUSTER: Uuid = Uuid([7; 16]);
 pub const OSTS: u32 = 2;
 
 /// Objects as rows: fid to (file size, truncate epoch).
+#[derive(Default)]
 pub struct FakeOst {
     pub truncates: Cell<u64>,
+    /// It cannot read what it would have to cut.
+    pub is_damaged: Cell<bool>,
 }
 
 fn object_key(fid: Fid) -> Vec<u8> {
@@ -79,6 +82,9 @@ impl Service for FakeOst {
             Op::TruncateObject => {
                 let request = TruncateObject::from_bytes(&body)?;
                 self.truncates.set(self.truncates.get() + 1);
+                if self.is_damaged.get() {
+                    return Err(ErrorReply::new(Errno::EIO, "its index is damaged"));
+                }
                 let size = if request.file_bytes == u64::MAX { 0 } else { request.file_bytes };
                 self.put(&ctx, request.fid, |_| object_row(size, request.truncate_epoch)).await
             }
@@ -91,9 +97,14 @@ impl Service for FakeOst {
                 })
             }
             Op::GetObject => {
-                let fid = GetObject::from_bytes(&body)?.object.fid;
-                let row = ctx.store().load(&object_key(fid)).await.map_err(store_error)?;
-                Ok(Answer::read(&object_reply(row.as_deref())))
+                let object = GetObject::from_bytes(&body)?.object;
+                let row = ctx.store().load(&object_key(object.fid)).await.map_err(store_error)?;
+                let reply = object_reply(row.as_deref());
+                if self.is_damaged.get() && reply.truncate_epoch < object.truncate_epoch {
+                    // It waits for the truncate that it is to hear of first.
+                    std::future::pending::<()>().await;
+                }
+                Ok(Answer::read(&reply))
             }
             Op::ListObjects => {
                 let request = ListObjects::from_bytes(&body)?;
@@ -201,7 +212,7 @@ impl World {
         let running = self.ost_targets[index as usize].clone();
         self.sim.start(self.osts[index as usize], move |env| async move {
             let store = open_store(&env, TargetId::ost(index), &setup).await;
-            let ost = Rc::new(FakeOst { truncates: Cell::new(0) });
+            let ost = Rc::new(FakeOst::default());
             let target = Target::start(&env, store, options, ost.clone()).await.expect("the target starts");
             *running.borrow_mut() = Some((ost, target.clone()));
             target.serve(env.listen(&address(TargetId::ost(index))).await.expect("the address is free")).await;
@@ -216,6 +227,13 @@ impl World {
     pub fn power_cut_mds(&self) {
         self.mds.borrow_mut().take();
         self.sim.power_cut(self.mdt);
+    }
+
+    /// Whether all OSTs are damaged from now on.
+    pub fn damage_osts(&self, are_damaged: bool) {
+        for running in &self.ost_targets {
+            running.borrow().as_ref().expect("it runs").0.is_damaged.set(are_damaged);
+        }
     }
 
     pub fn kill_ost(&self, index: u32) {
