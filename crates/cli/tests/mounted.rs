@@ -443,3 +443,54 @@ fn down_takes_every_mount_of_its_cluster_away() {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("the kernel's table");
     assert!(!table.contains(mounts.scratch.path()), "{table}");
 }
+
+#[test]
+fn what_is_mounted_below_stays_when_another_mount_changes_names() {
+    let Some(mounts) = Mounts::new("below") else { return };
+    let (point, q) = (mounts.first.join("d"), mounts.first.join("q"));
+    fs::create_dir(&point).expect("made");
+    fs::create_dir(&q).expect("made");
+    let names = [c"tmpfs".as_ptr(), c"tmpfs".as_ptr()];
+    let target = std::ffi::CString::new(point.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: C strings that outlive the call; tmpfs takes no data.
+    let done = unsafe { libc::mount(names[0], target.as_ptr(), names[1], 0, std::ptr::null()) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    fs::write(point.join("here"), "x").expect("written");
+    for round in 0..3 {
+        let name = format!("f{round}");
+        // The names of q are leased, and the kernel believes them.
+        assert!(!q.join(&name).exists() && !q.join(&name).exists());
+        let begun = Instant::now();
+        fs::write(mounts.second.join("q").join(&name), "y").expect("written");
+        assert!(begun.elapsed() < Duration::from_secs(8), "it waits no longer than a name is believed");
+        assert!(q.join(&name).exists(), "and nothing stale is seen");
+    }
+    let stays = point.join("here").exists();
+    // SAFETY: as above.
+    unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+    assert!(stays, "the mount below is gone");
+}
+
+#[test]
+fn a_name_that_came_from_another_directory_is_believed_no_longer_than_one_of_its_own() {
+    let Some(mounts) = Mounts::new("moved") else { return };
+    let (first, second) = (&mounts.first, &mounts.second);
+    for dir in ["a", "b"] {
+        fs::create_dir(first.join(dir)).expect("made");
+    }
+    for round in 0..5 {
+        // Both mounts change b: neither has its names for long.
+        for number in 0..4 {
+            fs::write(first.join(format!("b/m{round}.{number}")), "").expect("written");
+            fs::write(second.join(format!("b/n{round}.{number}")), "").expect("written");
+        }
+        fs::write(first.join("a/x"), "old").expect("written");
+        assert_eq!(fs::read_to_string(first.join("a/x")).expect("read"), "old");
+        fs::write(second.join("b/z"), "").expect("written");
+        fs::rename(first.join("a/x"), first.join("b/x")).expect("moved");
+        fs::write(second.join("b/new"), "new").expect("written");
+        fs::hard_link(second.join("b/x"), second.join(format!("b/kept{round}"))).expect("linked");
+        fs::rename(second.join("b/new"), second.join("b/x")).expect("moved");
+        assert_eq!(fs::read_to_string(first.join("b/x")).expect("read"), "new", "round {round}");
+    }
+}

@@ -165,7 +165,7 @@ impl Client {
 
     async fn ask_objects(&self, attr: Attr, layout: Option<&Layout>) -> Result<Attr, Trouble> {
         let Some(layout) = layout.filter(|_| size_is_on_osts(&attr)) else {
-            return Ok(attr);
+            return Ok(self.with_own_size(attr));
         };
         if let Some(known) = self.known_as_sole_writer(&attr) {
             return Ok(merge(attr, &[known]));
@@ -181,6 +181,17 @@ impl Client {
         });
         let objects = try_all(self.env(), asks).await?;
         Ok(merge(attr, &objects))
+    }
+
+    /// Of a file whose truncate is stuck the MDT tells what it knows, though it is being written: a writer knows its own size.
+    fn with_own_size(&self, mut attr: Attr) -> Attr {
+        if let Some(file) = self.inner.file(attr.fid).filter(|file| file.writers.get() > 0) {
+            let size = *file.size.borrow();
+            if size.epoch() == attr.truncate_epoch {
+                attr.size = attr.size.max(size.seen());
+            }
+        }
+        attr
     }
 
     /// What the OSTs would tell of a file that only this client had open for writing when the MDT replied: it has been told

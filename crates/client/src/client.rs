@@ -6,7 +6,7 @@ use std::{
     rc::{Rc, Weak},
 };
 
-use forebay_env::Env;
+use forebay_env::{Env, sync::Notify};
 use forebay_proto::{
     ClientId, Fid, LockList, Uuid, WriteId,
     message::{ClusterMap, CommitLevel, Op, Operation},
@@ -38,6 +38,10 @@ pub(crate) struct Inner {
     pub leases: Leases,
     /// Advisory locks this client holds.
     pub locks: RefCell<BTreeMap<Fid, LockList<()>>>,
+    /// Files of which a close lets locks go just now: how many do.
+    pub unlocking: RefCell<BTreeMap<Fid, u32>>,
+    /// One such close has come to its end.
+    pub unlocked: Notify,
     pub next_handle: Cell<u64>,
     pub next_write: Cell<u64>,
     /// Changes of names that were answered and not replied yet.

@@ -60,6 +60,7 @@ pub use forebay_proto::message::{
 };
 pub use layouts::{LAYOUT_XATTR, parse_layout};
 pub use leases::Dropped;
+pub use limits::TAKEN_LATE;
 pub use locks::LockOutcome;
 pub use names::DirPage;
 pub use open::{OpenFile, OpenMode};

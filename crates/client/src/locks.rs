@@ -30,7 +30,11 @@ impl Client {
         file.check_lock()?;
         let (client, fid) = (self.clone(), file.fid());
         let lock = LockSpec { handle: file.handle(), ..lock };
-        detached(self.env(), async move { client.set_lock(fid, lock).await }).await
+        detached(self.env(), async move {
+            client.inner.unlocked(fid).await;
+            client.set_lock(fid, lock).await
+        })
+        .await
     }
 
     /// Returns when the lock might be set now. Changes nothing; may be dropped at any time.
@@ -60,6 +64,11 @@ impl Client {
         Ok(self.mdt(file.fid(), &request).await?.holder)
     }
 
+    /// Whether this client has locks of the file.
+    pub fn has_locks(&self, fid: Fid) -> bool {
+        self.inner.locks.borrow().contains_key(&fid)
+    }
+
     /// A process has closed a descriptor of the file: its fcntl locks of it go, whichever descriptor they were set through.
     pub async fn unlock_owner(&self, file: &OpenFile, owner: u64) -> ClientResult<()> {
         self.unlock(file.fid(), |lock| lock.kind == lock_kind::FCNTL && lock.owner == owner).await
@@ -72,6 +81,11 @@ impl Client {
 
     async fn unlock(&self, fid: Fid, which: impl Fn(&LockSpec) -> bool) -> ClientResult<()> {
         let held: Vec<LockSpec> = self.inner.locks_of(fid).into_iter().filter(which).collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        // Nobody may wait for this to end: what is asked for from now on comes after it, or it would go with the old.
+        let _unlocking = Unlocking::begin(&self.inner, fid);
         for lock in held {
             self.set_lock(fid, LockSpec { mode: lock_mode::NONE, ..lock }).await?;
         }
@@ -110,7 +124,45 @@ impl Client {
     }
 }
 
+/// Locks of a file that are on their way to be let go of.
+struct Unlocking {
+    inner: Rc<Inner>,
+    fid: Fid,
+}
+
+impl Unlocking {
+    fn begin(inner: &Rc<Inner>, fid: Fid) -> Self {
+        *inner.unlocking.borrow_mut().entry(fid).or_default() += 1;
+        Self { inner: inner.clone(), fid }
+    }
+}
+
+impl Drop for Unlocking {
+    fn drop(&mut self) {
+        let mut unlocking = self.inner.unlocking.borrow_mut();
+        if let Some(count) = unlocking.get_mut(&self.fid) {
+            *count -= 1;
+            if *count == 0 {
+                unlocking.remove(&self.fid);
+            }
+        }
+        drop(unlocking);
+        self.inner.unlocked.notify_waiters();
+    }
+}
+
 impl Inner {
+    /// Returns when no locks of the file are being let go of by a close.
+    async fn unlocked(&self, fid: Fid) {
+        loop {
+            let ended = self.unlocked.notified();
+            if !self.unlocking.borrow().contains_key(&fid) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     fn locks_of(&self, fid: Fid) -> Vec<LockSpec> {
         let locks = self.locks.borrow();
         locks.get(&fid).into_iter().flat_map(|list| list.iter()).map(|((), lock)| lock.clone()).collect()

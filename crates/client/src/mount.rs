@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use forebay_env::Env;
+use forebay_env::{Env, sync::Notify};
 use forebay_proto::{Errno, TargetId, Uuid, limits::BLOCK_BYTES, limits::BULK_BYTES};
 
 use crate::{
@@ -40,6 +40,8 @@ impl Client {
             handles: RefCell::default(),
             leases: Leases::new(env),
             locks: RefCell::default(),
+            unlocking: RefCell::default(),
+            unlocked: Notify::new(),
             next_handle: Cell::new(1),
             next_write: Cell::new(1),
             ahead: Default::default(),

@@ -11,7 +11,8 @@ use forebay_proto::{
 use forebay_rpc::{Called, RpcError};
 
 use crate::{
-    Attr, Caller, Client, ClientResult, DirEntry, OpenFile, OpenMode, leases::Ticket, limits, mode, tasks::detached,
+    Attr, Caller, Client, ClientResult, DirEntry, Dropped, OpenFile, OpenMode, leases::Ticket, limits, mode,
+    tasks::detached,
 };
 
 /// A page of a directory.
@@ -253,6 +254,7 @@ impl Client {
         self.settle_all().await;
         let leases = &self.inner.leases;
         let changes = [from, to].map(|(parent, name)| (leases.name_changes(parent, name), parent, name));
+        let believed = [from, to].map(|(parent, _)| leases.names_until(parent));
         let result = self.call_mdt(from.0, &request).await;
         // What the names lead to now is looked up when somebody wants to know.
         changes.iter().for_each(|(change, parent, name)| leases.name_changed(*change, *parent, name, None));
@@ -264,7 +266,19 @@ impl Client {
         for dir in &called.reply.parents {
             leases.directory_changed(changes[0].0, dir, called.transno);
         }
+        let moved = from.0 != to.0 && leases.name_moved(believed[0], to.0);
+        let moved_back = from.0 != to.0 && flags & EXCHANGE != 0 && leases.name_moved(believed[1], from.0);
+        if moved || moved_back {
+            self.names_are_forgotten().await;
+        }
         Ok(())
+    }
+
+    /// Returns when nobody believes a name any more that was told before.
+    async fn names_are_forgotten(&self) {
+        while !self.inner.leases.tell(vec![Dropped::Names]).is_empty() {
+            self.env().sleep(limits::HEARING_PAUSE).await;
+        }
     }
 
     /// Changes one name.

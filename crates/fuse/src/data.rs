@@ -7,7 +7,7 @@ use fuser::{FileHandle, FopenFlags, WriteFlags};
 
 use crate::{
     caller::{Asker, decided},
-    convert,
+    convert, limits,
     server::Server,
     turns,
 };
@@ -96,7 +96,14 @@ impl Server {
         let Some(file) = self.file(handle)?.arrived() else { return Ok(()) };
         let file = file?;
         let flushed = self.client.flush(&file).await;
-        self.client.unlock_owner(&file, owner).await?;
+        if self.client.has_locks(file.fid()) {
+            let client = self.client.clone();
+            let unlocked = self.env.spawn(async move { client.unlock_owner(&file, owner).await });
+            // From its first step on they are not brought back where the MDT has restarted; it hears of them when it is there.
+            if let Ok(Some(unlocked)) = self.env.timeout(limits::UNLOCK_TERM, unlocked).await {
+                unlocked?;
+            }
+        }
         flushed
     }
 

@@ -9,6 +9,7 @@
 
 mod answer;
 mod attributes;
+mod below;
 mod caller;
 mod config;
 mod convert;

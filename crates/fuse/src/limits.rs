@@ -20,5 +20,12 @@ pub const DIRECTORY_BYTES: u32 = 64 << 10;
 pub const BLOCK_BYTES: u32 = 256 << 10;
 /// Unit in which statfs counts.
 pub const STATFS_BLOCK_BYTES: u32 = 4096;
+/// How often a name is looked up whose file goes meanwhile.
+pub const LOOKUP_ATTEMPTS: u32 = 8;
+/// How long close(2) waits for the MDT to hear of locks that go with it: a process that ends cannot be interrupted any more.
+pub const UNLOCK_TERM: Duration = Duration::from_secs(2);
+/// How much longer than it may believe any name the kernel is told none, where it cannot be made to forget them: a recall that
+/// waits for that is looked at again meanwhile.
+pub const QUIET_LONGER: Duration = Duration::from_millis(50);
 /// Inodes the kernel was told of and has not shown to have; beyond it attributes are told for the moment only.
 pub const NEW_INODES: usize = 1 << 16;

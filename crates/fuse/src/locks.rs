@@ -1,12 +1,15 @@
 //! flock(2), fcntl(2) locks and locks of open file descriptions: to the MDT, so that they hold across mounts.
 //!
 //! Whether a signal waits for the thread that waits for a lock is asked of /proc: interrupts do not come with the requests. A
-//! wait ends at once then, with EINTR, as nothing was changed yet.
+//! wait ends at once then, with EINTR, as nothing was changed yet. (Of a thread in another pid namespace only the kernel's own
+//! interrupt tells.) Where the MDT is away, the one who waits for its answer alone goes when it is killed.
 //!
 //! A lock goes with the descriptor of the process that set it (FLUSH names the owner) or with the open file description
 //! (RELEASE), whichever comes first.
 
-use forebay_client::{ClientResult, LockOutcome, LockSpec, lock_kind, lock_mode};
+use std::{cell::Cell, rc::Rc};
+
+use forebay_client::{ClientResult, LockOutcome, LockSpec, OpenFile, lock_kind, lock_mode};
 use forebay_proto::Errno;
 use fuser::FileHandle;
 
@@ -55,17 +58,48 @@ impl Wanted {
 }
 
 impl Server {
-    /// `wait`: until nobody is in the way. Errors: EAGAIN, EINTR, ENOLCK.
-    pub async fn set_lock(&self, handle: FileHandle, wanted: Wanted, wait: bool) -> ClientResult<()> {
+    /// `wait`: until nobody is in the way. `signal`: the kernel has told of one. Errors: EAGAIN, EINTR, ENOLCK.
+    pub async fn set_lock(
+        &self,
+        handle: FileHandle,
+        wanted: Wanted,
+        wait: bool,
+        signal: impl Fn() -> bool,
+    ) -> ClientResult<()> {
         let file = self.file(handle)?.file().await?;
         let lock = wanted.spec()?;
-        while self.client.try_lock(&file, lock.clone()).await? == LockOutcome::Denied {
+        let (thread, is_killed) = (wanted.thread, || signals::is_killed(wanted.thread));
+        let has_signal = || signals::is_interrupted(thread) || thread == 0 && signal();
+        while self.try_or_signal(&file, &lock, &is_killed).await? == LockOutcome::Denied {
             if !wait {
                 return Err(Errno::EAGAIN.into());
             }
-            self.wait_or_signal(&file, &lock, wanted.thread).await?;
+            self.or_signal(self.client.wait_for_lock(&file, &lock), &has_signal).await?;
         }
         Ok(())
+    }
+
+    /// One attempt, given up only for who asks for nothing any more: it may have been granted by now, and what it brings is let go
+    /// of again.
+    async fn try_or_signal(
+        &self,
+        file: &OpenFile,
+        lock: &LockSpec,
+        ends: &impl Fn() -> bool,
+    ) -> ClientResult<LockOutcome> {
+        let (client, of, wanted) = (self.client.clone(), file.clone(), lock.clone());
+        let given_up = Rc::new(Cell::new(false));
+        let late = given_up.clone();
+        let attempt = self.env.spawn(async move {
+            let outcome = client.try_lock(&of, wanted.clone()).await;
+            if late.get() && outcome == Ok(LockOutcome::Granted) && wanted.mode != lock_mode::NONE {
+                let _ = client.try_lock(&of, LockSpec { mode: lock_mode::NONE, ..wanted }).await;
+            }
+            outcome
+        });
+        let tried = self.or_signal(async { attempt.await.unwrap_or(Err(Errno::EIO.into())) }, ends).await;
+        given_up.set(true);
+        tried
     }
 
     pub async fn test_lock(&self, handle: FileHandle, wanted: Wanted) -> ClientResult<Found> {
@@ -79,14 +113,18 @@ impl Server {
         }))
     }
 
-    /// Waits until the lock may be free, or the thread has a signal to see to (EINTR).
-    async fn wait_or_signal(&self, file: &forebay_client::OpenFile, lock: &LockSpec, thread: u32) -> ClientResult<()> {
-        let mut wait = std::pin::pin!(self.client.wait_for_lock(file, lock));
+    /// Waits for `wait`, or until the thread has a signal to see to (EINTR).
+    async fn or_signal<T>(
+        &self,
+        wait: impl Future<Output = ClientResult<T>>,
+        ends: &impl Fn() -> bool,
+    ) -> ClientResult<T> {
+        let mut wait = std::pin::pin!(wait);
         loop {
             if let Ok(ended) = self.env.timeout(limits::SIGNAL_INTERVAL, wait.as_mut()).await {
                 return ended;
             }
-            if signals::is_interrupted(thread) {
+            if ends() {
                 return Err(Errno::EINTR.into());
             }
         }

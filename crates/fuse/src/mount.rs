@@ -24,6 +24,7 @@ use forebay_proto::Errno;
 
 use crate::{
     FuseOptions, FuseTransport,
+    below::Below,
     floor::Floor,
     kernel::{self, Device, Filesystem, Notifier},
     limits,
@@ -43,8 +44,9 @@ pub struct Mounted {
 
 /// Mounts `client`'s file system at the directory `point`; requests are served by tasks of this shard from now on.
 pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOptions) -> ClientResult<Mounted> {
+    let below = Below::new(point);
     let serve = |notifier: Notifier| {
-        let server = Rc::new(Server::new(env, client, notifier));
+        let server = Rc::new(Server::new(env, client, notifier, below));
         let told = Rc::downgrade(&server);
         client.set_dropped(move |dropped| told.upgrade().is_none_or(|server| server.forget(dropped)));
         Transport { server }

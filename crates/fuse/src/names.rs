@@ -13,6 +13,7 @@ use crate::{
     convert,
     data::DATA_FLAGS,
     kernel::Told,
+    limits,
     server::Server,
 };
 
@@ -23,18 +24,25 @@ impl Server {
             let attr = self.getattr(parent, None).await?.attr;
             return Ok(Entry::There(Told::once(attr)));
         }
-        match self.client.lookup(&decided(), self.fid(parent), name).await {
-            Ok(attr) => {
-                let exact = self.exact(&attr).await?;
-                let attributes_for = self.client.attributes_for(&attr);
-                Ok(self.named(parent, name, exact, attributes_for))
+        let mut attempts = 1;
+        loop {
+            match self.found(parent, name).await {
+                Err(error) if error.errno == Errno::ENOENT => {
+                    let name_for = self.name_for(parent, name, None);
+                    return if name_for.is_zero() { Err(error) } else { Ok(Entry::Absent(name_for)) };
+                }
+                // It went between two questions: the name is gone, or leads to something else by now.
+                Err(error) if error.errno == Errno::ESTALE && attempts < limits::LOOKUP_ATTEMPTS => attempts += 1,
+                found => return found,
             }
-            Err(error) if error.errno == Errno::ENOENT => {
-                let name_for = self.name_for(parent, name, None);
-                if name_for.is_zero() { Err(error) } else { Ok(Entry::Absent(name_for)) }
-            }
-            Err(error) => Err(error),
         }
+    }
+
+    async fn found(&self, parent: u64, name: &[u8]) -> ClientResult<Entry> {
+        let attr = self.client.lookup(&decided(), self.fid(parent), name).await?;
+        let exact = self.exact(&attr).await?;
+        let attributes_for = self.client.attributes_for(&attr);
+        Ok(self.named(parent, name, exact, attributes_for))
     }
 
     /// Here the server checks permissions too: the file may have come into being after the kernel looked.

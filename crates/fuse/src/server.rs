@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Attr, Client, ClientResult, Coming, Dropped, OpenFile};
+use forebay_client::{Attr, Client, ClientResult, Coming, Dropped, OpenFile, TAKEN_LATE};
 use forebay_env::{Env, Time};
 use forebay_proto::{Errno, Fid};
 use fuser::{FileAttr, FileHandle, INodeNo};
 
 use crate::{
     answer::Entry,
+    below::Below,
     convert,
     directories::Directory,
     kernel::{Notifier, Told},
@@ -25,6 +26,11 @@ pub(crate) struct Server {
     pub env: Env,
     pub client: Client,
     notifier: Notifier,
+    below: Below,
+    /// Until when the kernel may believe a name.
+    names_until: Cell<Time>,
+    /// Until when it is told none: what it may believe has to end before something mounted below lets it forget it.
+    quiet_until: Cell<Time>,
     /// Inodes the kernel was told of with attributes, and has not shown to have: until when it may believe those.
     new: RefCell<BTreeMap<u64, Time>>,
     files: RefCell<BTreeMap<u64, Rc<Open>>>,
@@ -56,11 +62,14 @@ impl Open {
 }
 
 impl Server {
-    pub fn new(env: &Env, client: &Client, notifier: Notifier) -> Self {
+    pub fn new(env: &Env, client: &Client, notifier: Notifier, below: Below) -> Self {
         Self {
             env: env.clone(),
             client: client.clone(),
             notifier,
+            below,
+            names_until: Cell::new(Time(0)),
+            quiet_until: Cell::new(Time(0)),
             new: RefCell::default(),
             files: RefCell::default(),
             paged: RefCell::default(),
@@ -84,17 +93,37 @@ impl Server {
 
     /// How long the kernel may believe that a name leads to `fid`.
     pub fn name_for(&self, parent: u64, name: &[u8], fid: Option<Fid>) -> Duration {
-        if self.notifier.forgets_names() { self.client.name_for(self.fid(parent), name, fid) } else { Duration::ZERO }
+        let now = self.env.now();
+        if !self.notifier.forgets_names() || now < self.quiet_until.get() {
+            return Duration::ZERO;
+        }
+        let told = self.client.name_for(self.fid(parent), name, fid);
+        if !told.is_zero() {
+            self.names_until.set(self.names_until.get().max(now + told + TAKEN_LATE));
+        }
+        told
+    }
+
+    /// The kernel is to look all names up again. False: it cannot be told, for what is mounted below would go; the times that it
+    /// was told have to end first.
+    fn forget_names(&self) -> bool {
+        if self.names_until.get() <= self.env.now() {
+            return true;
+        }
+        if self.below.is_any() {
+            self.quiet_until.set(self.names_until.get() + limits::QUIET_LONGER);
+            return false;
+        }
+        self.notifier.forget_names();
+        self.names_until.set(Time(0));
+        true
     }
 
     /// What the kernel may believe no more. False: it may be about to take up an inode it has just been told of.
     pub fn forget(&self, dropped: Dropped) -> bool {
         match dropped {
             Dropped::Attributes(fid) => self.forget_attributes(fid.low),
-            Dropped::Names => {
-                self.notifier.forget_names();
-                true
-            }
+            Dropped::Names => self.forget_names(),
         }
     }
 

@@ -432,7 +432,13 @@ impl Filesystem for Transport {
         reply: ReplyEmpty,
     ) {
         let wanted = Wanted { owner: lock_owner.0, start, end, kind: typ, flock, pid, thread: request.pid() };
-        self.serve(reply, async move |server: &Server| server.set_lock(fh, wanted, sleep).await);
+        self.send(async move |server: &Server| {
+            let signal = || reply.has_signal();
+            match server.set_lock(fh, wanted, sleep, signal).await {
+                Ok(()) => reply.ok(),
+                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
+            }
+        });
     }
 
     fn fallocate(

@@ -16,7 +16,8 @@ use crate::figures::Outcome;
 
 /// Weights of everything that reads and writes without a mapping. No operation is of 0 bytes: fsx takes the EINVAL that any
 /// file system has for a posix_fallocate of none for a failure. Few are reads of a mapping: fsx 0.3.2 keeps each of those
-/// mapped until it ends, so that the kernel has ever more to do for a truncate, and refuses the 65,531st.
+/// mapped until it ends, so that the kernel has ever more to do for each write and truncate, and refuses the 65,531st; a
+/// write through a mapping reads there too.
 const PLAIN: &str = r#"
 flen = 1048576
 [opsize]
@@ -63,7 +64,7 @@ fn seeds(cluster: &Cluster<'_>, plan: &Plan, name: &str, close_open: u32, mapped
     let program = tool(FSX)?;
     cluster.striped_dir(name, "-1")?;
     let configuration = plan.dir.join(format!("{name}.toml"));
-    let (reads, writes) = if mapped { ("2", "10") } else { ("0", "0") };
+    let (reads, writes) = if mapped { ("0.5", "10") } else { ("0", "0") };
     let text = PLAIN.replace("CLOSE_OPEN", &close_open.to_string());
     let text = text.replace("MAPREAD", reads).replace("MAPWRITE", writes);
     let text = if mapped { text } else { text.replace("invalidate = 0.5\n", "") };

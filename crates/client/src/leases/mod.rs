@@ -227,6 +227,24 @@ impl Leases {
         left
     }
 
+    /// Until when somebody may believe names of a directory.
+    pub fn names_until(&self, dir: Fid) -> Time {
+        self.state.borrow().nodes.get(&dir).map_or(Time(0), |node| node.names_until)
+    }
+
+    /// A name that may be believed `until` then was moved to another directory, and is believed there as long. True if that has to
+    /// be heard, as the names of this directory are not leased.
+    pub fn name_moved(&self, until: Time, to: Fid) -> bool {
+        match self.state.borrow_mut().nodes.get_mut(&to) {
+            _ if until <= self.env.now() => false,
+            Some(node) if node.leased => {
+                node.names_until = node.names_until.max(until);
+                false
+            }
+            _ => true,
+        }
+    }
+
     // ---- what replies bring
 
     /// What a reply said of an inode.

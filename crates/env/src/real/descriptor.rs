@@ -54,6 +54,14 @@ impl Descriptor {
         }
     }
 
+    /// True if nothing will ever be read from it again: of /dev/fuse, that its mount is gone.
+    pub fn has_failed(&self) -> bool {
+        let mut asked = libc::pollfd { fd: self.raw(), events: 0, revents: 0 };
+        // SAFETY: `asked` is one pollfd, valid for the call.
+        let answered = unsafe { libc::poll(&mut asked, 1, 0) };
+        answered > 0 && asked.revents & libc::POLLERR != 0
+    }
+
     /// Writes one message.
     pub fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         // SAFETY: the slices (IoSlice has the layout of iovec) live through the call.

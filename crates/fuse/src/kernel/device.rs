@@ -135,21 +135,32 @@ impl Device {
         self.bounded.get() < limits::OPEN_REQUESTS
     }
 
-    async fn room_for_one_more(&self) {
+    /// False: the mount is gone. Meanwhile nothing is read, no signal either: those who wait are looked at.
+    async fn room_for_one_more(self: &Rc<Self>) -> bool {
         while !self.has_room_for_one_more() {
-            self.answered.notified().await;
+            if self.env.timeout(limits::INTERRUPT_AFTER, self.answered.notified()).await.is_err() {
+                if self.descriptor.has_failed() {
+                    return false;
+                }
+                self.look_for_signals(|_| true);
+            }
         }
+        true
     }
 
     /// The kernel does not tell of a signal that came while it handed a request to the ring: of those that have waited for
     /// long it is asked.
-    pub(super) fn look_for_signals(self: &Rc<Self>) {
+    pub(super) fn look_for_signals_by_ring(self: &Rc<Self>) {
+        self.look_for_signals(|way| way != Way::Device);
+    }
+
+    fn look_for_signals(self: &Rc<Self>, by: impl Fn(Way) -> bool) {
         let now = self.env.now();
         let has_signal = |asked: &Asked| match asked.waiter {
             Waiter::Thread(thread) | Waiter::Onlooker(thread) => signals::is_interrupted(thread),
             Waiter::Nobody | Waiter::Locker => false,
         };
-        let long = |asked: &Asked| asked.way != Way::Device && now.since(asked.since) >= limits::INTERRUPT_AFTER;
+        let long = |asked: &Asked| by(asked.way) && now.since(asked.since) >= limits::INTERRUPT_AFTER;
         let told = self
             .open
             .borrow()
@@ -205,7 +216,9 @@ async fn serve_device(device: &Rc<Device>, filesystem: &impl Filesystem) -> io::
     let mut arena = Arena::new(limits::ARENA_BYTES);
     let mut head = [0; WRITE_HEADER_BYTES];
     loop {
-        device.room_for_one_more().await;
+        if !device.room_for_one_more().await {
+            return Ok(());
+        }
         let room = arena.room(limits::REQUEST_BYTES as usize);
         let read = device.descriptor.read(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(room)]).await;
         let n = match read {

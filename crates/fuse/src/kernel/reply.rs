@@ -137,6 +137,11 @@ impl ReplyEmpty {
     pub fn ok(self) {
         self.0.send(0, &[]);
     }
+
+    /// The kernel has told of a signal of the thread that waits.
+    pub fn has_signal(&self) -> bool {
+        self.0.device.is_interrupted(self.0.unique)
+    }
 }
 
 impl ReplyData {

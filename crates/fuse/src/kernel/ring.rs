@@ -30,7 +30,7 @@ pub(super) fn begin(
         let signals = async {
             loop {
                 env.sleep(limits::INTERRUPT_AFTER).await;
-                device.look_for_signals();
+                device.look_for_signals_by_ring();
             }
         };
         forebay_env::sync::select! {
