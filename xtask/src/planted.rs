@@ -37,7 +37,7 @@ const PACKAGES: [&str; 9] = [
     "forebay-tests",
 ];
 
-/// Programs of tests, nearest first.
+/// Programs of tests, nearest first; of some the tests of one module.
 fn tests_of(bug: Bug) -> &'static [&'static str] {
     use Bug::*;
     match bug {
@@ -47,26 +47,26 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["forebay_store", "faults", "basics", "slots", "fsck", "crash_every_point", "disasters", "histories"]
         }
         WriteSumSkipped | TruncateKeepsBytes | TruncateEpochIgnored => {
-            &["forebay_oss", "objects", "layouts", "holes", "disasters", "histories"]
+            &["forebay_oss", "objects", "scenes:layouts", "scenes:holes", "disasters", "histories"]
         }
         ReplyCacheDropped | FenceSkipped | OldIncarnationServed | ReplaysUnordered | ReplaysSkipped
         | CommitLevelIgnored | CommitOnShareSkipped => {
-            &["forebay_target", "sessions", "recovery", "write_back", "disasters", "histories"]
+            &["forebay_target", "sessions", "recovery", "scenes:write_back", "disasters", "histories"]
         }
         NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
-            &["forebay_rpc", "hostile", "sessions", "recovery", "write_back", "disasters", "histories"]
+            &["forebay_rpc", "hostile", "sessions", "recovery", "scenes:write_back", "disasters", "histories"]
         }
         RecallIgnored | FlushedBeforeSent | FidReused => {
-            &["forebay_client", "leases", "write_back", "disasters", "histories"]
+            &["forebay_client", "scenes:leases", "scenes:write_back", "disasters", "histories"]
         }
         NamesGivenBackEarly | LateChangeMade | NamesNotReclaimed | LoneFileShown => {
-            &["forebay_mds", "ahead", "histories"]
+            &["forebay_mds", "scenes:ahead", "histories"]
         }
         ClaimNotTakenBack | SharesNotRecalled | ClaimEndNotAwaited | MeetingClaimsShared => {
-            &["forebay_mds", "sharing", "histories"]
+            &["forebay_mds", "scenes:sharing", "histories"]
         }
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {
-            &["forebay_mds", "crashes", "fsck", "locks", "write_back", "disasters", "histories"]
+            &["forebay_mds", "crashes", "fsck", "scenes:locks", "scenes:write_back", "disasters", "histories"]
         }
     }
 }
@@ -150,7 +150,7 @@ fn sound(plan: &Plan, programs: &BTreeMap<String, Program>) -> Outcome {
     names.dedup();
     for name in names {
         eprintln!("   without a bug: {name}");
-        match verdict(find(programs, name)?, None)? {
+        match verdict(programs, name, None)? {
             Verdict::Passed => {}
             Verdict::Failed(test) => return Err(format!("{name}: {test} fails without any bug")),
             Verdict::Hangs => return Err(format!("{name} hangs without any bug")),
@@ -163,7 +163,7 @@ fn sound(plan: &Plan, programs: &BTreeMap<String, Program>) -> Outcome {
 fn hunt(bug: Bug, programs: &BTreeMap<String, Program>) -> Outcome<Option<String>> {
     for name in tests_of(bug) {
         eprintln!("   {}: {name}", bug.name());
-        match verdict(find(programs, name)?, Some(bug))? {
+        match verdict(programs, name, Some(bug))? {
             Verdict::Passed => {}
             Verdict::Failed(test) => return Ok(Some(format!("{name}: {test}"))),
             Verdict::Hangs => return Ok(Some(format!("{name}, which does not end"))),
@@ -176,9 +176,12 @@ fn find<'a>(programs: &'a BTreeMap<String, Program>, name: &str) -> Outcome<&'a 
     programs.get(name).ok_or_else(|| format!("no program of tests is called {name}"))
 }
 
-/// Runs one program of tests until its first failure.
-fn verdict(program: &Program, bug: Option<Bug>) -> Outcome<Verdict> {
+/// Runs one program of tests until its first failure; of `program:module` that module's tests.
+fn verdict(programs: &BTreeMap<String, Program>, name: &str, bug: Option<Bug>) -> Outcome<Verdict> {
+    let (name, module) = name.split_once(':').map_or((name, None), |(name, module)| (name, Some(module)));
+    let program = find(programs, name)?;
     let mut command = Command::new(&program.path);
+    command.args(module.map(|module| format!("{module}::")));
     command.current_dir(&program.dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     command.env(PLANTED_CHOICE, bug.map_or("", Bug::name));
     let mut child = command.spawn().map_err(|error| format!("{}: {error}", program.path.display()))?;
@@ -241,9 +244,6 @@ fn program(line: &Value) -> Option<(String, Program)> {
     let path = line.get("executable")?.as_str()?.into();
     line.get("profile")?.get("test")?.as_bool().filter(|is_test| *is_test)?;
     let dir = Path::new(line.get("manifest_path")?.as_str()?).parent()?.to_owned();
-    let package = dir.file_name()?.to_str()?.to_owned();
     let name = line.get("target")?.get("name")?.as_str()?.to_owned();
-    // Two packages have tests of this name.
-    let name = if name == "mirror" { format!("{package}-{name}") } else { name };
     Some((name, Program { path, dir }))
 }

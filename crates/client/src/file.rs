@@ -117,6 +117,10 @@ impl FileState {
 
     /// Takes over what the MDT says of the file. Replies may come in any order.
     pub fn adopt(&self, attr: &Attr, layout: Option<&Layout>) {
+        if layout.is_none() && attr.truncate_epoch > self.size.borrow().epoch() {
+            // The layout may be another one since, whose OSTs alone have the bytes: under the epoch of before all of them say so.
+            return;
+        }
         self.size.borrow_mut().see(attr.truncate_epoch, attr.size);
         self.attr_epoch.set(self.attr_epoch.get().max(attr.attr_epoch));
         if let Some(layout) = layout

@@ -76,7 +76,7 @@ pub(crate) async fn open(env: &Env, dir: &str, options: &OpenOptions) -> StoreRe
     }
     recovery.redo(&mut journal).await?;
     recovery.retire_bad_slabs().await?;
-    recovery.alloc.settle();
+    recovery.alloc.settle(&recovery.snapshot.free, recovery.snapshot.next_epoch);
     recovery.alloc.begin_incarnation(journal.incarnation);
     recovery.report.torn_tail = journal.torn_tail;
     recovery.report.clean = journal.clean;
@@ -194,6 +194,7 @@ impl Recovery {
             }
         }
         openings.iter().for_each(|(epoch, slab)| self.alloc.found_opening(*slab, *epoch));
+        self.report.slabs_opened = openings.len() as u32;
         // Those that were open already at the checkpoint may have been written since.
         openings
             .extend(self.alloc.slabs().filter(|(_, slab)| slab.epoch > 0).map(|(number, slab)| (slab.epoch, number)));

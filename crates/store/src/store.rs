@@ -25,6 +25,8 @@ pub struct RecoveryReport {
     pub torn_tail: bool,
     /// The store had been closed cleanly.
     pub clean: bool,
+    /// Slabs that were found to have been opened since the last checkpoint.
+    pub slabs_opened: u32,
     /// How long it took.
     pub duration: Duration,
 }

@@ -108,7 +108,9 @@ fn explain(error: &io::Error) -> String {
 
 fn try_move(path: &Path, layout: Option<&str>, bar: &Bar) -> io::Result<()> {
     let from = File::open(path)?;
-    let version = posix::get_xattr(path, MIGRATE)?;
+    // Whatever the name leads to by now, this is the file whose bytes are copied.
+    let source = PathBuf::from(format!("/proc/self/fd/{}", from.as_raw_fd()));
+    let version = posix::get_xattr(&source, MIGRATE)?;
     let version = String::from_utf8_lossy(&version).into_owned();
     let dir = parent_of(path);
     let copy = OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(dir)?;
@@ -128,10 +130,10 @@ fn try_move(path: &Path, layout: Option<&str>, bar: &Bar) -> io::Result<()> {
     let text = format!("{ino} {version}");
     let begun = Instant::now();
     loop {
-        match posix::set_xattr(path, MIGRATE, text.as_bytes()) {
+        match posix::set_xattr(&source, MIGRATE, text.as_bytes()) {
             // The kernel lets go of a closed file a moment later.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < PATIENCE => {
-                posix::get_xattr(path, MIGRATE)?;
+                posix::get_xattr(&source, MIGRATE)?;
                 sleep(Duration::from_millis(20));
             }
             done => {

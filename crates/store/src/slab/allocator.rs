@@ -433,12 +433,22 @@ impl Allocator {
         }
     }
 
-    /// Ends recovery: every slab that holds nothing becomes free, those never opened and the longest free first.
-    pub(crate) fn settle(&mut self) {
+    /// Ends recovery: every slab that holds nothing becomes free. First come those of `order`, the checkpoint's free slabs in
+    /// their order, but for those opened since, whose epochs are `opened_from` or higher: until the next checkpoint a recovery
+    /// looks for openings in that order. Then those whose last opening is the oldest.
+    pub(crate) fn settle(&mut self, order: &[u32], opened_from: u64) {
         self.emptied.clear();
         self.free.clear();
         self.counts.set(None);
-        let mut empty: Vec<(u64, u32)> = Vec::new();
+        let mut places = vec![usize::MAX; self.slabs.len()];
+        for (place, number) in order.iter().enumerate() {
+            if let Some(slab) = self.slabs.get(*number as usize)
+                && slab.epoch < opened_from
+            {
+                places[*number as usize] = place;
+            }
+        }
+        let mut empty: Vec<(usize, u64, u32)> = Vec::new();
         for (number, slab) in (0..).zip(&mut self.slabs) {
             slab.freed_at = 0;
             slab.sure = false;
@@ -449,13 +459,13 @@ impl Allocator {
             slab.state = if free { SlabState::Free } else { SlabState::Full };
             if free {
                 slab.sure = true;
-                empty.push((slab.epoch, number));
+                empty.push((places[number as usize], slab.epoch, number));
             }
         }
         self.sure_free = empty.len() as u32;
         empty.sort_unstable();
         (0..self.slabs.len() as u32).for_each(|number| self.note_if_empty(number));
-        self.free.extend(empty.into_iter().map(|(_, number)| number));
+        self.free.extend(empty.into_iter().map(|(.., number)| number));
     }
 
     /// True if `place` is of the slab's last opening. In recovery, a place of a newer one begins it.
@@ -585,7 +595,7 @@ mod tests {
         allocator.add_data(place(0, 6), 30);
         allocator.remove_data(place(0, 5), 70, 0); // stale: its opening is gone
         assert_eq!(allocator.data_live(), 30);
-        allocator.settle();
+        allocator.settle(&[], 0);
         assert_eq!(allocator.slab(0).unwrap().state, SlabState::Full);
     }
 
@@ -596,8 +606,29 @@ mod tests {
         assert!(allocator.retire(slab));
         assert!(!allocator.retire(slab));
         allocator.close(slab);
-        allocator.settle();
+        allocator.settle(&[], 0);
         assert_eq!(allocator.free_list().collect::<Vec<_>>(), [1]);
         assert_eq!(allocator.counts().bad, 1);
+    }
+
+    #[test]
+    fn a_restart_keeps_the_order_of_the_checkpoint() {
+        let mut allocator = Allocator::new(6);
+        let used = |epoch| Slab {
+            state: SlabState::Full,
+            epoch,
+            data_live: 0,
+            page_live: 0,
+            pins: 0,
+            freed_at: 0,
+            tombstones: false,
+            tombstone_bytes: None,
+            carried_at: 0,
+            sure: false,
+        };
+        (0..).zip([50, 10, 40, 20, 30, 60]).for_each(|(number, epoch)| allocator.restore(number, used(epoch)));
+        // 0 has been opened since, and holds nothing; 5 and 3 became free since.
+        allocator.settle(&[0, 4, 1, 2], 50);
+        assert_eq!(allocator.free_list().collect::<Vec<_>>(), [4, 1, 2, 3, 0, 5]);
     }
 }

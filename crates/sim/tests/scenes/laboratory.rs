@@ -59,10 +59,10 @@ fn the_same_seed_gives_the_same_table() {
 fn described_machines_write_and_read() {
     let costs = MeasuredCosts::parse(CPU_COSTS).expect("costs").table(1.0);
     for text in [
-        include_str!("../../../machines/hdd.toml"),
-        include_str!("../../../machines/laptop.toml"),
-        include_str!("../../../machines/nvme.toml"),
-        include_str!("../../../machines/raid6-cache.toml"),
+        include_str!("../../../../machines/hdd.toml"),
+        include_str!("../../../../machines/laptop.toml"),
+        include_str!("../../../../machines/nvme.toml"),
+        include_str!("../../../../machines/raid6-cache.toml"),
     ] {
         let mut machine = Machine::parse(text).expect("a machine");
         machine.servers.nodes.value = 1.0;

@@ -1,0 +1,22 @@
+//! Scenes of a simulated cluster, each a test of what it is named for. One program: a cluster takes a minute to compile.
+
+mod ahead;
+mod appends;
+mod closing;
+mod fsync;
+mod full;
+mod holes;
+mod laboratory;
+mod layouts;
+mod leases;
+mod locks;
+mod mirror;
+mod pins;
+mod returning;
+mod sharing;
+mod truncates;
+mod write_back;
+
+/// As of the program itself.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
