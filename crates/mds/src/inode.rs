@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     DecodeError, Fid, Layout, Reader, Transno,
-    message::{Attr, LayoutSpec, attr_flags},
+    message::{Attr, CommitLevel, LayoutSpec, attr_flags, level_flags},
 };
 
 use crate::{acl::Acls, layout_row, varint};
@@ -54,7 +54,7 @@ mod field {
     pub const XATTRS: u16 = 4096;
     pub const SPARSE: u16 = 8192;
     pub const ACL: u16 = 16384;
-    pub const ALL: u16 = 32767;
+    pub const LEVEL: u16 = 32768;
 }
 
 /// An inode.
@@ -94,6 +94,8 @@ pub struct Inode {
     pub sparse: bool,
     /// Among its extended attributes are access control lists.
     pub has_acl: bool,
+    /// When changes of it are replied, of a directory also of its names; none: as the client's mount says.
+    pub level: Option<CommitLevel>,
     /// Those lists, once they were read (`Tx::find_inode`): no part of the row.
     pub acls: Acls,
     /// What depends on the type.
@@ -137,6 +139,11 @@ impl Inode {
         self.mode & S_IFMT == S_IFREG
     }
 
+    /// Changes of it are replied when they are committed, whatever who asks for them says.
+    pub fn commits(&self) -> bool {
+        self.level == Some(CommitLevel::Commit)
+    }
+
     /// The directory's part, if it is one.
     pub fn dir(&self) -> Option<&Directory> {
         if let Body::Dir(dir) = &self.body { Some(dir) } else { None }
@@ -172,6 +179,7 @@ impl Inode {
             truncate_epoch: self.truncate_epoch,
             attr_epoch: self.attr_epoch,
             flags: flags
+                | level_flags(self.level)
                 | (if self.sparse { attr_flags::SPARSE } else { 0 })
                 | (if self.xattrs { attr_flags::XATTRS } else { 0 }),
         }
@@ -199,6 +207,7 @@ impl Inode {
             (self.xattrs, field::XATTRS),
             (self.sparse, field::SPARSE),
             (self.has_acl, field::ACL),
+            (self.level.is_some(), field::LEVEL),
         ]
         .iter()
         .fold(0, |bits, (there, bit)| if *there { bits | bit } else { bits })
@@ -229,6 +238,7 @@ impl Inode {
                 varint::put_signed(out, time_ns.wrapping_sub(self.ctime_ns));
             }
         }
+        out.extend(self.level.map(CommitLevel::number));
         encode_body(&self.body, out);
     }
 
@@ -238,10 +248,8 @@ impl Inode {
         if r.u8()? != VERSION {
             return Err(DecodeError::new("inode: a version this program does not know"));
         }
+        // All sixteen are in use: a row with another field has another version.
         let fields = r.u16()?;
-        if fields & !field::ALL != 0 {
-            return Err(DecodeError::new("inode: fields this program does not know"));
-        }
         let mode = u32::from(r.u16()?);
         let ctime_ns = r.i64()?;
         let transno = varint::get_transno(&mut r)?;
@@ -258,6 +266,7 @@ impl Inode {
             false => Ok(ctime_ns),
         };
         let (mtime_ns, atime_ns, btime_ns) = (time(field::MTIME)?, time(field::ATIME)?, time(field::BTIME)?);
+        let level = if has(field::LEVEL) { Some(decode_level(&mut r)?) } else { None };
         Ok(Self {
             mode,
             nlink,
@@ -276,10 +285,15 @@ impl Inode {
             xattrs: has(field::XATTRS),
             sparse: has(field::SPARSE),
             has_acl: has(field::ACL),
+            level,
             acls: Acls::default(),
             body: decode_body(mode, has(field::DEFAULT_LAYOUT), &mut r)?,
         })
     }
+}
+
+fn decode_level(r: &mut Reader<'_>) -> Result<CommitLevel, DecodeError> {
+    CommitLevel::from_number(r.u8()?).ok_or(DecodeError::new("inode: a commit level this program does not know"))
 }
 
 fn encode_body(body: &Body, out: &mut Vec<u8>) {
@@ -337,6 +351,7 @@ pub(crate) mod tests {
             xattrs: false,
             sparse: false,
             has_acl: false,
+            level: None,
             acls: Acls::default(),
             body: Body::File(Layout::plain(1, 1 << 20, vec![2])),
         }
@@ -373,6 +388,7 @@ pub(crate) mod tests {
             xattrs: true,
             sparse: true,
             has_acl: true,
+            level: Some(CommitLevel::Memory),
             ..file.clone()
         });
         round_trip(&Inode { mode: S_IFDIR | 0o1777, nlink: 2, body: Body::Dir(dir), ..file.clone() });
@@ -401,6 +417,27 @@ pub(crate) mod tests {
         let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
         // version, fields, mode, ctime, transno (3, 70000), uid, generation 1, 16 * 64 KiB, 1 stripe, OST 2
         assert_eq!(hex, "010204a48100002a36fe9c971703f0a204e80701100102");
+    }
+
+    /// The golden bytes of docs/format-mdt.md: the level stands behind the times.
+    #[test]
+    fn a_level_takes_one_byte_and_a_wrong_one_is_refused() {
+        let file = plain_file();
+        let inode = Inode { level: Some(CommitLevel::Commit), btime_ns: file.ctime_ns - 1, ..file };
+        let mut out = Vec::new();
+        inode.encode(&mut out);
+        let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "014284a48100002a36fe9c971703f0a204e807010201100102");
+        for level in [CommitLevel::Memory, CommitLevel::Data, CommitLevel::Commit] {
+            let inode = Inode { level: Some(level), ..inode.clone() };
+            assert_eq!(round_trip(&inode), out.len());
+            assert_eq!(
+                (inode.attr(Fid::ROOT, 0).level(), inode.commits()),
+                (Some(level), level == CommitLevel::Commit)
+            );
+        }
+        out[20] = 3;
+        assert!(Inode::decode(&out).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use forebay_proto::{
 };
 use forebay_target::{Answer, Context};
 
-use crate::{Mds, memory::Memory};
+use crate::{Mds, inode::Inode, keys, memory::Memory};
 
 impl Mds {
     /// Executes a `Claim`.
@@ -25,6 +25,7 @@ impl Mds {
         if pieces.len() > CLAIM_PIECES || pieces.iter().any(|pieces| pieces.validate().is_err()) {
             return Err(ErrorReply::new(Errno::EINVAL, "a claim of too many pieces, or of what no file has"));
         }
+        ctx.prefetch(&[keys::inode(fid)]).await?;
         if !self.target()?.has_session(session) {
             return Err(ErrorReply::new(Errno::EVICTED, "the session was ended"));
         }
@@ -33,11 +34,19 @@ impl Mds {
             return Err(ErrorReply::new(Errno::EBADF, format!("{fid} is not open for writing in this session")));
         }
         let noted = memory.kept.claims.claim(session, fid, pieces);
-        let granted = noted && everybody_claims(&memory, fid) && memory.kept.is_share_free(fid);
+        let granted =
+            noted && self.may_be_kept_back(fid) && everybody_claims(&memory, fid) && memory.kept.is_share_free(fid);
         if granted {
             memory.kept.grant_data(session, fid);
         }
         Ok(Answer::read(&ClaimReply { granted }))
+    }
+
+    /// What is written to `fid` need not be durable when it is acknowledged. (That its row is not in memory, a moment after it was
+    /// brought there, is no reason to believe so.)
+    fn may_be_kept_back(&self, fid: Fid) -> bool {
+        let row = self.store.get(keys::inode(fid).as_ref()).ok().flatten();
+        row.and_then(|row| Inode::decode(&row).ok()).is_some_and(|inode| !inode.commits())
     }
 
     /// Waits until all others have sent what they kept back of `fid` by now.

@@ -101,7 +101,8 @@ pub struct Effects {
     pub table: Option<(Transno, Table)>,
     /// Locks that were brought back.
     pub locks: Vec<(SessionId, Fid, LockSpec)>,
-    /// The reply waits for the commit: what the client does when it has it, elsewhere, must not outlive the change.
+    /// The reply waits for the commit: what the client does when it has it, elsewhere, must not outlive the change; or the
+    /// level of an inode wants it so.
     pub durable: bool,
     /// A sequence was leased.
     pub lease: Option<(FidSequence, ClientId)>,
@@ -235,12 +236,13 @@ impl<'a> Tx<'a> {
     }
 
     /// Leases the names of a directory for changes, if the session keeps it and nobody else does: `flag`, or 0. Not where what is
-    /// made in it depends on more than its mode, nor where there may be no room for it.
+    /// made in it depends on more than its mode, nor where there may be no room for it, nor where a change is to be durable when
+    /// it is answered.
     pub fn lease_names(&mut self, fid: Fid, dir: &Inode, flag: u32) -> u32 {
         let origin = &self.origin;
         let is_kept = self.memory.kept.has(origin.session, fid) || self.effects.granted.contains(&fid);
         let is_client = origin.session != SessionId(0) && !origin.is_replay;
-        let is_plain = !dir.has_acl && dir.nlink > 0 && dir.is_dir();
+        let is_plain = !dir.has_acl && !dir.commits() && dir.nlink > 0 && dir.is_dir();
         if !is_client || !is_kept || !is_plain || !origin.has_room || !ops::create::takes_files(self, dir) {
             return 0;
         }
@@ -321,8 +323,14 @@ impl<'a> Tx<'a> {
         if inode.is_dir() { Ok(inode) } else { Err(Errno::ENOTDIR.into()) }
     }
 
+    /// A change of the inode is replied when it is committed, if its level says so.
+    pub fn insist_on_commit(&mut self, inode: &Inode) {
+        self.effects.durable |= inode.commits() && !planted(Bug::LevelOfInodeIgnored);
+    }
+
     /// Writes an inode's row.
     pub fn put_inode(&mut self, fid: Fid, inode: &mut Inode) {
+        self.insist_on_commit(inode);
         if self.origin.transno != Transno(0) {
             inode.transno = self.origin.transno;
         }

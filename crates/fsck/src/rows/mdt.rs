@@ -31,8 +31,11 @@ mod field {
     pub const WRITTEN: u16 = 1024;
     pub const XATTRS: u16 = 4096;
     pub const ACL: u16 = 16384;
-    pub const ALL: u16 = 32767;
+    pub const LEVEL: u16 = 32768;
 }
+
+/// Commit levels are numbered from 0.
+const HIGHEST_LEVEL: u8 = 2;
 
 /// What fsck needs of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,10 +85,8 @@ impl Inode {
         if r.u8()? != VERSION {
             return Err(DecodeError::new("its version is not known here"));
         }
+        // All sixteen are in use.
         let fields = r.u16()?;
-        if fields & !field::ALL != 0 {
-            return Err(DecodeError::new("it has fields not known here"));
-        }
         let has = |bit: u16| fields & bit != 0;
         let mode = u32::from(r.u16()?);
         r.i64()?; // change time
@@ -106,6 +107,9 @@ impl Inode {
             if has(bit) {
                 varint::get_signed(&mut r)?;
             }
+        }
+        if has(field::LEVEL) && r.u8()? > HIGHEST_LEVEL {
+            return Err(DecodeError::new("its commit level is not known here"));
         }
         let (body, entries_at) = decode_body(mode, has(field::DEFAULT_LAYOUT), value.len(), &mut r)?;
         let (written, xattrs) = (has(field::WRITTEN), has(field::XATTRS));
@@ -405,6 +409,17 @@ mod tests {
         assert_eq!((inode.mode, inode.nlink, inode.written, inode.size), (0o100_644, 1, true, 0));
         assert_eq!((inode.transno, &inode.body), (Transno(3 << 40 | 70_000), &Body::File(None, vec![2], 2)));
         (0..value.len()).for_each(|end| assert!(Inode::decode(&value[..end]).is_err()));
+    }
+
+    #[test]
+    fn a_commit_level_stands_behind_the_times() {
+        let mut value = unhex("014284a48100002a36fe9c971703f0a204e807010201100102");
+        assert_eq!(Inode::decode(&value).unwrap().body, Body::File(None, vec![2], 2));
+        let more = Inode::with_nlink(&value, 3).unwrap();
+        assert_eq!((Inode::decode(&more).unwrap().nlink, more.len()), (3, value.len() + 1));
+        (0..value.len()).for_each(|end| assert!(Inode::decode(&value[..end]).is_err()));
+        value[20] = 3;
+        assert!(Inode::decode(&value).is_err());
     }
 
     fn directory(nlink: Option<u8>) -> Vec<u8> {

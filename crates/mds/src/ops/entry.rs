@@ -127,7 +127,7 @@ impl Tx<'_> {
 
     fn new_inode(&mut self, dir: &Inode, new: NewInode<'_>) -> Inode {
         let (mode, gid) = perm::inherit(new.caller, dir, new.mode);
-        let is_dir = matches!(new.body, Body::Dir(_));
+        let (is_dir, is_file) = (matches!(new.body, Body::Dir(_)), matches!(new.body, Body::File(_)));
         let now_ns = self.origin.now_ns;
         let mut inode = Inode {
             mode,
@@ -147,6 +147,7 @@ impl Tx<'_> {
             xattrs: false,
             sparse: false,
             has_acl: false,
+            level: if is_dir || is_file { dir.level } else { None },
             acls: Acls::default(),
             body: new.body,
         };

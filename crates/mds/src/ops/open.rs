@@ -54,6 +54,10 @@ pub fn existing(
         tx.effects.durable = true;
         tx.touch(keys::inode(fid));
     }
+    // Without the handle nobody would ask the OSTs for the size, if all were lost but what is durable.
+    if writes {
+        tx.insist_on_commit(&inode);
+    }
     inode.written |= writes;
     if inode != before {
         tx.put_inode(fid, &mut inode);

@@ -72,6 +72,7 @@ pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
     // A truncate on its way would make the object anew after its destroy. (Where it is stuck none is on its way; when it is tried
     // again it finds no file.)
     tx.wait_while_cut(fid)?;
+    tx.insist_on_commit(inode);
     if inode.xattrs {
         tx.delete(keys::xattrs(fid));
     }

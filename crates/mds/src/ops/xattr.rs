@@ -2,14 +2,16 @@
 //!
 //! An access list changes the mode with it; one that says no more than a mode can becomes that mode (`crate::acl`).
 //!
-//! All of an inode's lie in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row.
+//! All of an inode's lie in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row. Not there: its
+//! commit level ([`level`]).
 
 use bytes::Bytes;
 use forebay_proto::{
     DecodeError, Errno, Fid, Reader, limits,
-    message::{Caller, Empty, GetXattr, ListXattr, ListXattrReply, RemoveXattr, SetXattr, XattrReply},
+    message::{COMMIT_XATTR, Caller, Empty, GetXattr, ListXattr, ListXattrReply, RemoveXattr, SetXattr, XattrReply},
 };
 
+use super::level;
 use crate::{
     acl::{self, Acl, Acls},
     halt::{Step, corrupt},
@@ -59,6 +61,9 @@ fn keys(fid: Fid) -> [Key; 2] {
 pub fn get(tx: &mut Tx<'_>, request: &GetXattr) -> Step<XattrReply> {
     let inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, false)?;
+    if request.name == COMMIT_XATTR {
+        return Ok(level::get(&inode)?);
+    }
     let list = read(tx, request.fid, &inode)?;
     let at = find(&list, &request.name).map_err(|_| Errno::ENODATA)?;
     Ok(XattrReply { value: list[at].1.clone() })
@@ -71,6 +76,9 @@ pub fn list(tx: &mut Tx<'_>, request: &ListXattr) -> Step<ListXattrReply> {
     let mut names: Vec<Bytes> = list.into_iter().map(|(name, _)| name).collect();
     if has_layout_to_show(tx, &inode) {
         names.push(Bytes::from_static(LAYOUT));
+    }
+    if inode.level.is_some() {
+        names.push(Bytes::from_static(COMMIT_XATTR));
     }
     Ok(ListXattrReply { names })
 }
@@ -97,6 +105,9 @@ fn has_layout_to_show(tx: &Tx<'_>, inode: &Inode) -> bool {
 pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
+    if request.name == COMMIT_XATTR {
+        return level::set(tx, request, &mut inode);
+    }
     if request.value.len() > limits::XATTR_BYTES {
         return Err(Errno::E2BIG.into());
     }
@@ -125,6 +136,9 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
 pub fn remove(tx: &mut Tx<'_>, request: &RemoveXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
+    if request.name == COMMIT_XATTR {
+        return level::remove(tx, request.fid, &mut inode);
+    }
     let mut list = read(tx, request.fid, &inode)?;
     match find(&list, &request.name) {
         Ok(at) => drop(list.remove(at)),

@@ -1,5 +1,6 @@
 //! The fixed header in front of every frame.
 
+use super::CommitLevel;
 use crate::{DecodeError, Errno, Incarnation, Reader, SessionId, Transno, Writer, crc, limits};
 
 /// Bytes of a frame's header.
@@ -18,18 +19,6 @@ pub enum FrameKind {
     Reply,
     /// Body: an [`crate::ErrorReply`].
     Error,
-}
-
-/// When the reply to a modifying request may leave (DESIGN section 5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CommitLevel {
-    /// The server holds it.
-    Memory,
-    /// Data written to the device, no flush implied.
-    #[default]
-    Data,
-    /// Data and journal written and flushed.
-    Commit,
 }
 
 /// Bits of [`FrameHeader::flags`].
@@ -130,11 +119,7 @@ impl FrameHeader {
         w.u64(self.lease_epoch);
         w.u64(self.job);
         w.bytes(&self.authentication);
-        w.u8(match self.level {
-            CommitLevel::Memory => 0,
-            CommitLevel::Data => 1,
-            CommitLevel::Commit => 2,
-        });
+        w.u8(self.level.number());
         w.bytes(&[0; 3]);
         w.u32(self.body_bytes);
         w.u64(self.body_sum);
@@ -182,12 +167,7 @@ impl FrameHeader {
         header.lease_epoch = r.u64()?;
         header.job = r.u64()?;
         header.authentication = r.array()?;
-        header.level = match r.u8()? {
-            0 => CommitLevel::Memory,
-            1 => CommitLevel::Data,
-            2 => CommitLevel::Commit,
-            _ => return Err(DecodeError::new("frame: unknown commit level")),
-        };
+        header.level = CommitLevel::from_number(r.u8()?).ok_or(DecodeError::new("frame: unknown commit level"))?;
         r.take(3)?;
         header.body_bytes = r.u32()?;
         header.body_sum = r.u64()?;

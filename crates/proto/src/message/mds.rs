@@ -38,6 +38,8 @@ pub mod attr_flags {
     pub const XATTRS: u32 = 8;
     /// With [`SIZE_ON_OST`]: somebody gave it its modification time; that of a write of the same attribute epoch replaces it.
     pub const MTIME_SET: u32 = 16;
+    /// Two bits: its own commit level ([`super::level_flags`]).
+    pub const LEVEL: u32 = 96;
 }
 
 /// Bits of `leases` in replies: what the client may keep until it is recalled, and while it hears from the server

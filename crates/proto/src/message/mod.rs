@@ -5,12 +5,14 @@
 
 mod common;
 mod frame;
+mod level;
 mod locks;
 mod mds;
 mod oss;
 
 pub use common::*;
 pub use frame::*;
+pub use level::*;
 pub use locks::*;
 pub use mds::*;
 pub use oss::*;
