@@ -23,14 +23,17 @@ use forebay_env::sync::Notify;
 use forebay_proto::{
     Errno, Fid,
     limits::{NAME_BYTES, SYMLINK_BYTES},
-    message::{Attr, Caller, CommitLevel, Create, EntryReply, LayoutSpec, Make, Operation, Rmdir, Unlink, attr_flags},
+    message::{
+        Attr, Caller, CommitLevel, Create, EntryReply, LayoutSpec, Make, Operation, Rmdir, Unlink, attr_flags,
+        level_flags,
+    },
 };
 use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile, OpenMode,
     client::Inner,
-    leases::{Lone, Ticket, Told},
+    leases::{Lone, Ticket, Told, commits},
     limits, mode,
     names::Names,
     open_flags,
@@ -145,7 +148,8 @@ impl Client {
         let fid = self.fid_at_once()?;
         let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
         let written = if open.write { attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER } else { 0 };
-        let attr = new_inode(caller, fid, mode::S_IFREG | permissions, written, now_ns);
+        let flags = written | level_flags(dir.level());
+        let attr = new_inode(caller, fid, mode::S_IFREG | permissions, flags, now_ns);
         (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
         let handle = self.new_handle();
         let request = Create {
@@ -205,7 +209,8 @@ impl Client {
         let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, symlink.len())?;
         let fid = self.fid_at_once()?;
         let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
-        let mut attr = new_inode(caller, fid, kind | permissions, 0, now_ns);
+        let inherited = if mode::is_dir(mode) { level_flags(dir.level()) } else { 0 };
+        let mut attr = new_inode(caller, fid, kind | permissions, inherited, now_ns);
         attr.size = symlink.len() as u64;
         (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
         if mode::is_dir(mode) {
@@ -314,15 +319,16 @@ impl Client {
         let sticky = answerable.dir.mode & S_ISVTX != 0;
         let may = !sticky || [0, answerable.dir.uid, victim.uid].contains(&caller.uid);
         let is_known = !self.inner.ahead.concerns(victim.fid);
-        (may && is_known && wanted(&victim)).then_some((answerable, victim.fid))
+        (may && is_known && !victim.commits && wanted(&victim)).then_some((answerable, victim.fid))
     }
 
     /// `bytes`: of its names.
     fn may_change(&self, caller: &Caller, parent: Fid, bytes: usize) -> Option<Answerable> {
-        if self.level(false) == CommitLevel::Commit {
+        if self.level() == CommitLevel::Commit {
             return None;
         }
-        let dir = self.inner.leases.answers_for(parent)?;
+        // The MDT leases no names of a directory of level `commit`; until it has them back, they are asked for.
+        let dir = self.inner.leases.answers_for(parent).filter(|dir| !commits(dir))?;
         // What the owner may, no access control list takes away; of others the MDT knows.
         let owner_may = dir.uid == caller.uid && dir.mode & 0o300 == 0o300;
         if caller.uid != 0 && !owner_may {
@@ -354,7 +360,7 @@ impl Client {
         request: &O,
     ) -> Result<Called<O::Reply>, RpcError> {
         let patient = self.inner.ahead.waiting.get() == 0;
-        let call = Call { fid: Some(fid), patient, ..Call::level(self.level(false)) };
+        let call = Call { fid: Some(fid), patient, ..Call::level(self.level()) };
         let begun = self.env().now();
         let called = self.inner.peers.mdt().session.call_reserved(slot, request, call).await?;
         self.inner.leases.heard(begun);

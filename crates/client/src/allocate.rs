@@ -98,7 +98,7 @@ impl Client {
             reserve().await?;
         }
         if what.extends() {
-            self.raise(file.state(), &at, offset + length, self.level(false)).await?;
+            self.raise(file.state(), &at, offset + length, self.level_of(file)).await?;
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Client {
         while let Some(part) = parts.pop() {
             let (object, offset, length, attr_epoch) = (at.object.clone(), part.offset, part.length, at.attr_epoch);
             let request = Punch { object, offset, length, attr_epoch };
-            let call = Call { fid: Some(file.fid()), ..Call::level(self.level(false)) };
+            let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
             match self.ost(part.ost, &request, call).await {
                 Ok(called) => file.state().told_time(at.attr_epoch, called.reply.mtime_ns),
                 Err(Trouble::Failed(error)) if error.errno == Errno::E2BIG && length > PUNCH_BYTES => {
@@ -129,7 +129,7 @@ impl Client {
         while offset < end {
             let (object, length, attr_epoch) = (at.object.clone(), end - offset, at.attr_epoch);
             let request = forebay_proto::message::Allocate { object, offset, length, attr_epoch };
-            let call = Call { fid: Some(file.fid()), ..Call::level(self.level(false)) };
+            let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
             let called = self.ost(range.ost, &request, call).await?;
             file.state().told_time(at.attr_epoch, called.reply.mtime_ns);
             // One that got nowhere would be asked for ever.

@@ -113,7 +113,7 @@ impl Client {
     }
 
     async fn reserve(&self, file: &OpenFile, at: &Snapshot, length: u32) -> Result<u64, Trouble> {
-        let level = self.level(file.mode().sync);
+        let level = self.level_of(file);
         if at.seen.saturating_add(length.into()) > FILE_BYTES {
             return Err(Trouble::Failed(Errno::EFBIG.into()));
         }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use forebay_proto::{
     Fid, Layout, Transno,
     message::{
-        EntryReply, GetAttr, GetObject, GetXattr, ListXattr, NEVER, ObjectRef, ObjectReply, Operation, RemoveXattr,
-        SetAttr, SetXattr, attr_flags, set_attr,
+        COMMIT_XATTR, CommitLevel, EntryReply, GetAttr, GetObject, GetXattr, ListXattr, NEVER, ObjectRef, ObjectReply,
+        Operation, RemoveXattr, SetAttr, SetXattr, attr_flags, set_attr,
     },
 };
 use forebay_rpc::{Call, RpcError};
@@ -94,12 +94,13 @@ impl Client {
     ///
     /// `open`: a handle the caller has.
     pub async fn getattr(&self, fid: Fid, open: Option<&OpenFile>) -> ClientResult<Attr> {
+        let asked = self.inner.leases.ticket();
         let entry = match self.inner.leases.entry(fid) {
             Some(kept) => kept,
             None => self.ask_attributes(fid).await?,
         };
         if let Some(file) = open {
-            file.state().adopt(&entry.attr, entry.layout.as_ref());
+            file.state().adopt(asked, &entry.attr, entry.layout.as_ref());
         }
         self.complete(entry).await
     }
@@ -107,6 +108,7 @@ impl Client {
     async fn ask_attributes(&self, fid: Fid) -> ClientResult<EntryReply> {
         let asked = self.inner.leases.ticket();
         let entry = self.mdt(fid, &GetAttr { fid }).await?;
+        self.learn_level(asked, &entry.attr);
         if entry.leases != 0 {
             self.inner.leases.learn(asked, &entry);
             self.inner.listen();
@@ -136,9 +138,10 @@ impl Client {
     ) -> ClientResult<Attr> {
         let outside = self.send_kept_of(fid).await?;
         let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
+        let asked = self.inner.leases.ticket();
         let entry = self.change(fid, &request).await?;
         if let Some(file) = self.inner.file(fid) {
-            file.adopt(&entry.attr, entry.layout.as_ref());
+            file.adopt(asked, &entry.attr, entry.layout.as_ref());
         }
         drop(outside);
         self.complete(entry).await
@@ -226,7 +229,12 @@ impl Client {
         }
         let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
         let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
-        Ok(self.change(fid, &request).await.map(drop)?)
+        self.change(fid, &request).await?;
+        if request.name == COMMIT_XATTR {
+            let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
+            self.level_changed(fid, level).await;
+        }
+        Ok(())
     }
 
     /// Names of the extended attributes, sorted.
@@ -241,7 +249,11 @@ impl Client {
             return Ok(());
         }
         let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
-        Ok(self.change(fid, &request).await.map(drop)?)
+        self.change(fid, &request).await?;
+        if name == COMMIT_XATTR {
+            self.level_changed(fid, None).await;
+        }
+        Ok(())
     }
 }
 

@@ -99,7 +99,7 @@ impl Client {
         fid: Fid,
         request: &O,
     ) -> Result<Called<O::Reply>, RpcError> {
-        let call = Call { fid: Some(fid), ..Call::level(self.level(false)) };
+        let call = Call { fid: Some(fid), ..Call::level(self.level()) };
         let begun = self.inner.env.now();
         let called = self.inner.peers.mdt().call(request, call).await?;
         // The target answers that one itself.
@@ -111,7 +111,7 @@ impl Client {
 
     /// A change that nobody waits for: it may wait a little for another request to go with.
     pub(crate) async fn mdt_patiently<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
-        let call = Call { fid: Some(fid), patient: true, ..Call::level(self.level(false)) };
+        let call = Call { fid: Some(fid), patient: true, ..Call::level(self.level()) };
         let begun = self.inner.env.now();
         let called = self.inner.peers.mdt().call(request, call).await?;
         self.inner.leases.heard(begun);
@@ -129,9 +129,9 @@ impl Client {
         Ok(peer.call(request, call).await?)
     }
 
-    /// The commit level of a change; `sync`: the file asks for durable writes.
-    pub(crate) fn level(&self, sync: bool) -> CommitLevel {
-        if sync { CommitLevel::Commit } else { self.inner.options.level }
+    /// The commit level at which names and attributes are changed. (Of bytes: [`Client::level_of`].)
+    pub(crate) fn level(&self) -> CommitLevel {
+        self.inner.options.level
     }
 
     /// A write id nobody has used.

@@ -17,8 +17,8 @@ use forebay_proto::{
 use forebay_rpc::{Call, Lost};
 
 use crate::{
-    Client, ClientError, ClientResult, client::Inner, errors::Trouble, limits, sharing::Sharing, size::KnownSize,
-    write_back::Kept,
+    Client, ClientError, ClientResult, client::Inner, errors::Trouble, leases::Ticket, levels::KnownLevel, limits,
+    sharing::Sharing, size::KnownSize, write_back::Kept,
 };
 
 /// A file with open handles.
@@ -27,6 +27,8 @@ pub(crate) struct FileState {
     layout: RefCell<Rc<Layout>>,
     pub size: RefCell<KnownSize>,
     attr_epoch: Cell<u64>,
+    /// Its own commit level.
+    pub level: Cell<KnownLevel>,
     /// Latest modification time a target told, and its attribute epoch.
     mtime: Cell<(u64, i64)>,
     /// One raise of the size at a time; those that wait are served by the next.
@@ -85,6 +87,7 @@ impl FileState {
             layout: RefCell::new(Rc::new(layout)),
             size: RefCell::new(KnownSize::new(attr.truncate_epoch, attr.size)),
             attr_epoch: Cell::new(attr.attr_epoch),
+            level: Cell::default(),
             mtime: Cell::new((attr.attr_epoch, 0)),
             raising: Mutex::new(()),
             raised_at: Cell::new(Transno(0)),
@@ -115,8 +118,9 @@ impl FileState {
         Snapshot { layout, object, attr_epoch: self.attr_epoch.get(), seen: size.seen() }
     }
 
-    /// Takes over what the MDT says of the file. Replies may come in any order.
-    pub fn adopt(&self, attr: &Attr, layout: Option<&Layout>) {
+    /// Takes over what the MDT says of the file, as it was `asked`. Replies may come in any order.
+    pub fn adopt(&self, asked: Ticket, attr: &Attr, layout: Option<&Layout>) {
+        self.learn_level(asked, attr);
         if layout.is_none() && attr.truncate_epoch > self.size.borrow().epoch() {
             // The layout may be another one since, whose OSTs alone have the bytes: under the epoch of before all of them say so.
             return;
@@ -218,13 +222,14 @@ impl Drop for FileState {
 }
 
 impl Client {
-    /// The state of a file just opened.
-    pub(crate) fn file_state(&self, attr: &Attr, layout: Layout) -> Rc<FileState> {
+    /// The state of a file just opened, as it was `asked` for.
+    pub(crate) fn file_state(&self, asked: Ticket, attr: &Attr, layout: Layout) -> Rc<FileState> {
         if let Some(file) = self.inner.file(attr.fid) {
-            file.adopt(attr, Some(&layout));
+            file.adopt(asked, attr, Some(&layout));
             return file;
         }
         let file = Rc::new(FileState::new(&self.inner, attr, layout));
+        file.adopt(asked, attr, None);
         if let Some(loss) = self.inner.untold.borrow_mut().remove(&attr.fid) {
             file.losses.set(1);
             *file.loss.borrow_mut() = loss;
@@ -268,8 +273,9 @@ impl Client {
 
     /// Fetches epochs and layout.
     pub(crate) async fn refresh(&self, file: &FileState) -> ClientResult<()> {
+        let asked = self.inner.leases.ticket();
         let entry = self.mdt(file.fid, &GetAttr { fid: file.fid }).await?;
-        file.adopt(&entry.attr, entry.layout.as_ref());
+        file.adopt(asked, &entry.attr, entry.layout.as_ref());
         Ok(())
     }
 

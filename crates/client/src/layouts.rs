@@ -119,9 +119,10 @@ impl Client {
 
     /// Fetches a file's layout; its handles use it from now on.
     async fn adopt_layout(&self, fid: Fid) -> ClientResult<Option<Layout>> {
+        let asked = self.inner.leases.ticket();
         let entry = self.mdt(fid, &GetAttr { fid }).await?;
         if let Some(file) = self.inner.file(fid) {
-            file.adopt(&entry.attr, entry.layout.as_ref());
+            file.adopt(asked, &entry.attr, entry.layout.as_ref());
         }
         Ok(entry.layout)
     }

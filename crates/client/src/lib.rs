@@ -24,6 +24,7 @@ mod file;
 mod fsync;
 mod layouts;
 mod leases;
+mod levels;
 pub mod limits;
 mod locks;
 mod map;
@@ -56,7 +57,7 @@ pub use client::Client;
 pub use config::MountOptions;
 pub use errors::{ClientError, ClientResult};
 pub use forebay_proto::message::{
-    Attr, Caller, CommitLevel, DirEntry, LayoutSpec, LockSpec, lock_kind, lock_mode, open_flags,
+    Attr, COMMIT_XATTR, Caller, CommitLevel, DirEntry, LayoutSpec, LockSpec, lock_kind, lock_mode, open_flags,
 };
 pub use layouts::{LAYOUT_XATTR, parse_layout};
 pub use leases::Dropped;

@@ -44,6 +44,7 @@ impl Client {
             let reply = self.call_mdt_at_once(parent, &request).await?.reply;
             self.learn_name(asked, parent, name, reply.leases, reply.entry.as_ref());
             let entry = reply.entry.ok_or(Errno::ENOENT)?;
+            self.learn_level(asked, &entry.attr);
             let fid = entry.attr.fid;
             let entry = if self.inner.ahead.concerns(fid) {
                 // The MDT does not know of all its names yet.

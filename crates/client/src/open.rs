@@ -267,7 +267,7 @@ impl Client {
         let layout = reply.layout.ok_or_else(|| {
             ClientError::new(Errno::EIO, format!("the MDT opened {fid} without a layout: that is a bug, report it"))
         })?;
-        let state = self.file_state(&reply.attr, layout);
+        let state = self.file_state(asked, &reply.attr, layout);
         if mode.write {
             state.writers.set(state.writers.get() + 1);
             self.inner.leases.writers.set(self.inner.leases.writers.get() + 1);
@@ -423,7 +423,7 @@ impl OpenInner {
             leases.touch(fid);
         }
         let reply = reply?;
-        self.state.adopt(&reply.attr, reply.layout.as_ref());
+        self.state.adopt(asked, &reply.attr, reply.layout.as_ref());
         self.client.learn_data(asked, &reply);
         Ok(())
     }

@@ -117,7 +117,7 @@ impl Client {
         length: usize,
         data: &Payload,
     ) -> Result<Written, Trouble> {
-        let level = self.level(file.mode().sync);
+        let level = self.level_of(file);
         if let Some((offset, length)) = at.layout.first_gap(offset, length as u64) {
             return Err(Trouble::Bare(offset, length));
         }

@@ -5,7 +5,7 @@
 
 use forebay_proto::{
     Fid, Transno,
-    message::{Attr, lease_flags},
+    message::{Attr, CommitLevel, lease_flags},
 };
 
 use super::{Leases, Name, Node, State, Ticket, entry_of};
@@ -49,6 +49,8 @@ pub(crate) struct Lone {
     pub mode: u32,
     pub nlink: u32,
     pub uid: u32,
+    /// Its level is `commit`.
+    pub commits: bool,
 }
 
 impl Leases {
@@ -92,11 +94,13 @@ impl Leases {
         if above != parent || state.ended(parent) > asked.0 {
             return None;
         }
-        let known = node.entry.as_ref().map(|entry| (entry.attr.mode, entry.attr.nlink, entry.attr.uid));
-        // Nobody else can have given it another name since.
+        let known = node.entry.as_ref().map(|entry| {
+            let Attr { mode, nlink, uid, .. } = entry.attr;
+            Lone { fid, mode, nlink, uid, commits: commits(&entry.attr) }
+        });
+        // Nobody else can have given it another name since, nor we a level; and where it was made there is none of `commit`.
         let single = node.single.filter(|single| state.ended(parent) <= single.since);
-        let (mode, nlink, uid) = known.or(single.map(|single| (single.mode, 1, single.uid)))?;
-        Some(Lone { fid, mode, nlink, uid })
+        known.or(single.map(|Single { mode, uid, .. }| Lone { fid, mode, nlink: 1, uid, commits: false }))
     }
 
     /// The directory certainly has no names, and only we can make some.
@@ -213,6 +217,11 @@ impl Leases {
     pub fn unless_leased(&self, fid: Fid, flags: u32) -> Vec<super::Dropped> {
         if flags & lease_flags::INODE != 0 { Vec::new() } else { self.drop_recalled(&[fid]) }
     }
+}
+
+/// Changes of the inode, and of a directory's names, are durable when they are answered.
+pub(crate) fn commits(attr: &Attr) -> bool {
+    attr.level() == Some(CommitLevel::Commit)
 }
 
 impl State {
@@ -380,7 +389,7 @@ mod tests {
             let begun = make(leases, 1, 2);
             leases.learn_changes(asked, lease_flags::ALONE, DIR, Some(file(1).fid));
             leases.came_to_pass(begun, (DIR, &name(1)), None, Transno(1));
-            let lone = Lone { fid: file(1).fid, mode: file(1).mode, nlink: 1, uid: 0 };
+            let lone = Lone { fid: file(1).fid, mode: file(1).mode, nlink: 1, uid: 0, commits: false };
             assert_eq!(leases.alone(DIR, &name(1)), Some(lone));
             leases.stop_answering(DIR);
             leases.learn_changes(leases.ticket(), lease_flags::PARENT_NAMES, DIR, None);

@@ -32,7 +32,7 @@ use forebay_proto::{
 
 use self::ahead::{Directory, Single};
 pub(crate) use self::{
-    ahead::{Lone, Told},
+    ahead::{Lone, Told, commits},
     data::Holds,
 };
 use crate::limits;
@@ -50,8 +50,16 @@ pub enum Dropped {
 pub(crate) type Hook = Rc<dyn Fn(Dropped) -> bool>;
 
 /// When something was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
+
+#[cfg(test)]
+impl Ticket {
+    /// For tests of what is ordered by them.
+    pub fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
 
 /// Everything that is kept. See the module.
 pub(crate) struct Leases {

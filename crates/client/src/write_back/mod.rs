@@ -205,8 +205,7 @@ impl Client {
 
     /// Writes through this handle need not be durable when they are acknowledged.
     fn may_keep_any(&self, file: &OpenFile) -> bool {
-        let options = &self.inner.options;
-        !file.mode().sync && options.level != CommitLevel::Commit && options.write_back_bytes > 0
+        self.level_of(file) != CommitLevel::Commit && self.inner.options.write_back_bytes > 0
     }
 
     /// Whether each of the OSTs has room for all that this client may keep, and for others who think so too.

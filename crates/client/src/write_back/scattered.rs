@@ -94,7 +94,7 @@ impl Client {
         }
         let end = runs.last().map_or(0, Run::end);
         if end > carried.unwrap_or(0) {
-            self.raise(file.state(), at, end, self.level(false)).await?;
+            self.raise(file.state(), at, end, self.level_of(file)).await?;
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Client {
             attr_epoch: at.attr_epoch,
         };
         let bulk = request.parts.into_iter().flatten().collect();
-        let call = Call { bulk, fid: Some(file.fid()), ..Call::level(self.level(false)) };
+        let call = Call { bulk, fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
         let called = self.inner.peers.ost(request.ost).await?.data_call(&message, call).await?;
         self.object_written(file.state(), at, file_bytes, &called);
         Ok(())

@@ -9,6 +9,7 @@ mod holes;
 mod laboratory;
 mod layouts;
 mod leases;
+mod levels;
 mod locks;
 mod mirror;
 mod pins;

@@ -1,0 +1,316 @@
+//! Commit levels of directories and files: what they promise holds whatever the mount says, and whoever dies.
+
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use forebay_client::{COMMIT_XATTR, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_env::sim::{NodeId, Sim};
+use forebay_proto::{Errno, Fid};
+use forebay_sim::{Cluster, ClusterOptions};
+
+const RECORD: usize = 3000;
+const SEEDS: u64 = 24;
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// A cluster of three OSTs and two clients.
+struct Scene {
+    sim: Sim,
+    cluster: Rc<Cluster>,
+    nodes: [NodeId; 2],
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        let sim = Sim::new(seed);
+        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
+        cluster.boot_all();
+        let nodes = [sim.add_node("writer"), sim.add_node("other")];
+        Self { sim, cluster, nodes }
+    }
+
+    async fn mount(&self, number: usize, level: CommitLevel) -> Client {
+        self.cluster.mount(self.nodes[number], level).await.expect("it mounts")
+    }
+
+    async fn mount_data(&self, number: usize) -> Client {
+        self.mount(number, CommitLevel::Data).await
+    }
+
+    /// The first client dies, and every server loses power.
+    fn die(&self) {
+        self.sim.crash(self.nodes[0]);
+        self.cluster.servers.iter().for_each(|server| self.sim.power_cut(server.node));
+        self.cluster.boot_all();
+    }
+}
+
+async fn give(client: &Client, fid: Fid, level: CommitLevel) {
+    client.setxattr(&caller(), fid, COMMIT_XATTR, level.name().as_bytes(), 0).await.expect("it is set");
+}
+
+/// A directory of everybody's mount, of `level`.
+async fn directory(client: &Client, level: Option<CommitLevel>) -> Fid {
+    let dir = client.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
+    if let Some(level) = level {
+        give(client, dir, level).await;
+    }
+    client.sync_all().await.expect("it syncs");
+    dir
+}
+
+async fn create(client: &Client, dir: Fid, name: &[u8]) -> OpenFile {
+    let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+    let opened = client.create(&caller(), dir, name, 0o644, OpenMode::READ_WRITE, layout).await;
+    opened.expect("the file opens").1
+}
+
+async fn write(client: &Client, file: &OpenFile, record: u64) {
+    let written = client.write(file, record * RECORD as u64, vec![record as u8 + 1; RECORD]).await;
+    assert_eq!(written, Ok(RECORD));
+}
+
+fn records(count: u64) -> Vec<u8> {
+    (0..count).flat_map(|record| vec![record as u8 + 1; RECORD]).collect()
+}
+
+async fn seen(client: &Client, fid: Fid) -> Vec<u8> {
+    let file = client.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+    client.read(&file, 0, 4 << 20).await.expect("it reads").to_vec()
+}
+
+/// Names of files, and how many bytes of each were acknowledged.
+type Acknowledged = Rc<RefCell<Vec<(String, usize)>>>;
+
+/// Makes files, and writes to each a small record and, opened anew, one over all OSTs, until it dies.
+async fn work(client: Client, dir: Fid, acknowledged: Acknowledged) {
+    let mut open = Vec::new();
+    for number in 0..200 {
+        let name = format!("f{number}");
+        let file = match client.create_ahead(&caller(), dir, name.as_bytes(), 0o644, OpenMode::READ_WRITE) {
+            Some((_, coming)) => {
+                acknowledged.borrow_mut().push((name, 0));
+                coming.file().await.expect("it comes")
+            }
+            None => {
+                let file = create(&client, dir, name.as_bytes()).await;
+                acknowledged.borrow_mut().push((name, 0));
+                file
+            }
+        };
+        let append = async |file: &OpenFile, offset: usize, length: usize| {
+            let written = client.write(file, offset as u64, vec![number as u8 + 1; length]).await;
+            assert_eq!(written, Ok(length));
+            acknowledged.borrow_mut().last_mut().expect("it was made").1 = offset + length;
+        };
+        append(&file, 0, RECORD).await;
+        let fid = file.fid();
+        client.close(file).await.expect("it closes");
+        let again = client.open(&caller(), fid, OpenMode::READ_WRITE).await.expect("it opens");
+        append(&again, RECORD, 200_000).await;
+        open.push(again);
+    }
+}
+
+/// How many of the acknowledged files and bytes are lost when client and servers die together.
+fn lost(seed: u64, level: Option<CommitLevel>) -> usize {
+    let scene = Scene::new(seed);
+    let acknowledged = Acknowledged::default();
+    scene.sim.block_on(async {
+        let other = scene.mount_data(1).await;
+        let dir = directory(&other, level).await;
+        let (cluster, node, told) = (scene.cluster.clone(), scene.nodes[0], acknowledged.clone());
+        scene.sim.start(node, move |_| async move {
+            let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            work(client, dir, told).await;
+        });
+        scene.sim.sleep(Duration::from_micros(300_000 + seed * 7_919)).await;
+        assert!(!acknowledged.borrow().is_empty(), "seed {seed}: it was too slow");
+        scene.die();
+        let mut lost = 0;
+        let acknowledged = acknowledged.take();
+        for (number, (name, bytes)) in acknowledged.iter().enumerate() {
+            let (size, there) = match other.lookup(&caller(), dir, name.as_bytes()).await {
+                Ok(attr) => (attr.size, seen(&other, attr.fid).await),
+                Err(error) => {
+                    assert_eq!(error.errno, Errno::ENOENT, "seed {seed}: {name}: {error}");
+                    lost += 1;
+                    continue;
+                }
+            };
+            let whole = there.len() >= *bytes && there[..*bytes].iter().all(|byte| *byte == number as u8 + 1);
+            lost += usize::from(!whole || size < *bytes as u64);
+        }
+        lost
+    })
+}
+
+/// create, write |client and all servers lose power| nothing that was acknowledged is lost, under a mount of level data
+#[test]
+fn what_is_acknowledged_in_a_directory_of_level_commit_survives_everybody() {
+    for seed in 0..SEEDS {
+        assert_eq!(lost(seed, Some(CommitLevel::Commit)), 0, "seed {seed}");
+    }
+    // The same without the level loses something, or the above would show nothing.
+    assert!((0..SEEDS).any(|seed| lost(seed, None) > 0));
+}
+
+/// write, level commit, write |client and all servers lose power| both are there: the first was sent when the level came
+#[test]
+fn a_level_counts_for_an_open_file_at_once_and_what_was_kept_back_comes_under_it() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (writer, other) = (scene.mount_data(0).await, scene.mount_data(1).await);
+            let dir = directory(&other, None).await;
+            let file = create(&writer, dir, b"f").await;
+            write(&writer, &file, 0).await;
+            writer.fsync(&file, false).await.expect("it syncs");
+            let before = writer.stats().rpcs;
+            write(&writer, &file, 1).await;
+            assert_eq!(writer.stats().rpcs, before, "seed {seed}: it is kept back");
+            give(&writer, file.fid(), CommitLevel::Commit).await;
+            if seed % 2 == 0 {
+                write(&writer, &file, 2).await;
+            }
+            scene.die();
+            let attr = other.lookup(&caller(), dir, b"f").await.expect("it is there");
+            assert!(seen(&other, attr.fid).await == records(2 + u64::from(seed % 2 == 0)), "seed {seed}");
+        });
+    }
+}
+
+/// What a file says comes before what the mount says, in both directions, and a call before both.
+#[test]
+fn a_file_of_level_data_on_a_mount_of_level_commit_is_gathered() {
+    let scene = Scene::new(1);
+    scene.sim.block_on(async {
+        let client = scene.mount(0, CommitLevel::Commit).await;
+        let requests = async |file: &OpenFile| {
+            write(&client, file, 0).await;
+            client.fsync(file, false).await.expect("it syncs");
+            let before = client.stats().rpcs;
+            for record in 0..50 {
+                write(&client, file, record).await;
+            }
+            client.stats().rpcs - before
+        };
+        let file = create(&client, Fid::ROOT, b"f").await;
+        assert!(requests(&file).await >= 50);
+        give(&client, file.fid(), CommitLevel::Data).await;
+        assert!(requests(&file).await < 10);
+        let sync = OpenMode { sync: true, ..OpenMode::READ_WRITE };
+        let synced = client.open(&caller(), file.fid(), sync).await.expect("it opens");
+        assert!(requests(&synced).await >= 50);
+        client.removexattr(&caller(), file.fid(), COMMIT_XATTR).await.expect("it is removed");
+        assert!(requests(&file).await >= 50, "as the mount says");
+    });
+}
+
+/// Another mount sets the level of a directory whose names are changed here before the MDT is asked.
+#[test]
+fn names_of_a_directory_of_level_commit_are_not_changed_before_they_are_asked_for() {
+    for by_other in [false, true] {
+        let scene = Scene::new(5);
+        scene.sim.block_on(async {
+            let (maker, other) = (scene.mount_data(0).await, scene.mount_data(1).await);
+            let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
+            maker.settled(dir).await;
+            let open = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+            let ahead = |name: &[u8]| maker.create_ahead(&caller(), dir, name, 0o644, open).map(|(_, coming)| coming);
+            let coming = ahead(b"a").expect("it is answered at once");
+            let setter = if by_other { &other } else { &maker };
+            give(setter, dir, CommitLevel::Commit).await;
+            maker.close(coming.file().await.expect("it is made")).await.expect("it closes");
+            for name in [&b"b"[..], b"c"] {
+                assert!(ahead(name).is_none());
+                let file = create(&maker, dir, name).await;
+                maker.close(file).await.expect("it closes");
+                maker.getattr(dir, None).await.expect("it is there");
+                scene.sim.sleep(Duration::from_secs(1)).await;
+            }
+            let before = maker.stats().answered_ahead;
+            maker.unlink(&caller(), dir, b"b").await.expect("it goes");
+            maker.mkdir(&caller(), dir, b"s", 0o755).await.expect("it is made");
+            assert_eq!(maker.stats().answered_ahead, before);
+            scene.die();
+            let has = async |name: &[u8]| other.lookup(&caller(), dir, name).await.map(drop);
+            assert!(has(b"a").await.is_ok() && has(b"c").await.is_ok() && has(b"s").await.is_ok());
+            assert_eq!(has(b"b").await.map_err(|error| error.errno), Err(Errno::ENOENT));
+        });
+    }
+}
+
+/// A file that has the level in a directory that has none: taking its name away is asked for too.
+#[test]
+fn the_name_of_a_file_of_level_commit_goes_when_the_mdt_has_committed_that() {
+    let scene = Scene::new(6);
+    scene.sim.block_on(async {
+        let (maker, other) = (scene.mount_data(0).await, scene.mount_data(1).await);
+        let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
+        maker.settled(dir).await;
+        for (name, level) in [(&b"data"[..], CommitLevel::Data), (b"commit", CommitLevel::Commit)] {
+            let file = create(&maker, dir, name).await;
+            give(&maker, file.fid(), level).await;
+            maker.close(file).await.expect("it closes");
+            maker.lookup(&caller(), dir, name).await.expect("it is there");
+            let before = maker.stats().answered_ahead;
+            maker.unlink(&caller(), dir, name).await.expect("it goes");
+            let ahead = maker.stats().answered_ahead - before;
+            assert!(level == CommitLevel::Data || ahead == 0, "{ahead} were answered ahead");
+        }
+        scene.die();
+        let error = other.lookup(&caller(), dir, b"commit").await.expect_err("it is gone");
+        assert_eq!(error.errno, Errno::ENOENT);
+    });
+}
+
+/// Two that write places of their own in one file, and do not know that it has the level by now: they get no share of it.
+#[test]
+fn nobody_gets_a_share_of_a_file_of_level_commit_to_keep_back_what_it_writes() {
+    for level in [CommitLevel::Data, CommitLevel::Commit] {
+        let scene = Scene::new(7);
+        scene.sim.block_on(async {
+            let clients = [scene.mount_data(0).await, scene.mount_data(1).await];
+            let dir = directory(&clients[0], None).await;
+            let mut files = Vec::new();
+            for client in &clients {
+                files.push(create(client, dir, b"f").await);
+            }
+            let setter = scene.cluster.mount(scene.sim.add_node("setter"), CommitLevel::Data).await.expect("it mounts");
+            give(&setter, files[0].fid(), level).await;
+            for step in 0..100 {
+                for (rank, client) in clients.iter().enumerate() {
+                    write(client, &files[rank], step * 2 + rank as u64).await;
+                }
+                scene.sim.sleep(Duration::from_millis(5)).await;
+            }
+            let shares: u64 = clients.iter().map(|client| client.stats().shares).sum();
+            assert_eq!(shares == 0, level == CommitLevel::Commit, "{level:?}: {shares} shares");
+        });
+    }
+}
+
+/// Who has the file open elsewhere learns of the level with its attributes.
+#[test]
+fn another_mount_learns_of_the_level_when_it_looks() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (writer, other) = (scene.mount_data(0).await, scene.mount_data(1).await);
+            let dir = directory(&other, None).await;
+            let file = create(&writer, dir, b"f").await;
+            write(&writer, &file, 0).await;
+            give(&other, file.fid(), CommitLevel::Commit).await;
+            let attr = match seed % 2 {
+                0 => writer.getattr(file.fid(), None).await,
+                _ => writer.lookup(&caller(), dir, b"f").await,
+            };
+            assert_eq!(attr.expect("it is there").level(), Some(CommitLevel::Commit));
+            write(&writer, &file, 1).await;
+            scene.die();
+            assert!(seen(&other, file.fid()).await == records(2), "seed {seed}");
+        });
+    }
+}
