@@ -26,6 +26,7 @@ mod processes;
 mod progress;
 mod serve;
 mod server;
+mod setattr;
 mod sim;
 mod status;
 mod stop;
@@ -77,6 +78,8 @@ enum Command {
     Getstripe(layout::getstripe::GetstripeArgs),
     /// Give files with data another layout
     Migrate(layout::migrate::MigrateArgs),
+    /// Choose when changes of files and directories are acknowledged
+    Setattr(setattr::SetattrArgs),
     /// Find files by name, age, size, owner and layout
     Find(layout::find::FindArgs),
     /// Make and change pools of OSTs
@@ -153,6 +156,7 @@ fn run(command: &Command) -> CliResult {
         Command::Setstripe(args) => layout::setstripe::run(args),
         Command::Getstripe(args) => layout::getstripe::run(args),
         Command::Migrate(args) => layout::migrate::run(args),
+        Command::Setattr(args) => setattr::run(args),
         Command::Find(args) => layout::find::run(args),
         Command::Pool(command) => pool::run(command),
         Command::PoolNew(args) => pool::run_as(args, "new"),

@@ -128,12 +128,7 @@ impl Options {
 
 /// A commit level by its name.
 pub fn parse_level(text: &str) -> Result<CommitLevel, String> {
-    match text {
-        "memory" => Ok(CommitLevel::Memory),
-        "data" => Ok(CommitLevel::Data),
-        "commit" => Ok(CommitLevel::Commit),
-        _ => Err("use memory, data or commit".into()),
-    }
+    CommitLevel::named(text).ok_or_else(|| "use memory, data or commit".into())
 }
 
 fn parse_pin(text: &str) -> Result<u64, String> {

@@ -315,6 +315,13 @@ pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     check(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
+/// Removes the extended attribute `name` of `path`.
+pub fn remove_xattr(path: &Path, name: &CStr) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: both strings end in NUL and live across the call.
+    check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) })
+}
+
 /// The next bytes of `file` at or after `offset` that are there: where they begin and end.
 pub fn next_data(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |offset: u64, what: i32| {

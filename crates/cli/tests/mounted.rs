@@ -494,3 +494,71 @@ fn a_name_that_came_from_another_directory_is_believed_no_longer_than_one_of_its
         assert_eq!(fs::read_to_string(first.join("b/x")).expect("read"), "new", "round {round}");
     }
 }
+
+/// The value of an extended attribute; none: there is no such.
+fn xattr(path: &Path, name: &std::ffi::CStr) -> Option<String> {
+    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
+    let mut value = vec![0_u8; 100];
+    // SAFETY: both strings end in NUL, and the value has the room that is told.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    value.truncate(usize::try_from(length).ok()?);
+    String::from_utf8(value).ok()
+}
+
+#[test]
+fn a_commit_level_is_handed_down_copied_and_kept_and_what_is_none_is_refused() {
+    let Some(mounts) = Mounts::new("setattr") else { return };
+    let level = |path: &Path| xattr(path, c"user.forebay.commit");
+    let set = |level: &str, path: &Path| {
+        let output = forebay().args(["setattr", "--commit", level]).arg(path).output().expect("it runs");
+        (output.status.code(), common::words(&output))
+    };
+    let dir = mounts.first.join("d");
+    fs::create_dir(&dir).expect("made");
+    fs::write(dir.join("before"), "x").expect("written");
+    assert_eq!(level(&dir), None);
+    assert_eq!(set("commit", &dir), (Some(0), String::new()));
+    fs::create_dir(dir.join("below")).expect("made");
+    fs::write(dir.join("f"), "x").expect("written");
+    fs::write(dir.join("below/g"), vec![7; 300_000]).expect("written");
+    std::os::unix::fs::symlink("f", dir.join("link")).expect("made");
+    run(Command::new("cp").arg("--preserve=xattr").arg(dir.join("f")).arg(mounts.first.join("copy")));
+
+    // On the other mount, mounted anew, after every server died.
+    mounts.kill_servers();
+    mounts.bring_back();
+    run(forebay().arg("umount").arg(&mounts.second));
+    run(forebay().arg("mount").arg(mounts.cluster()).arg(&mounts.second));
+    let other = mounts.second.join("d");
+    for path in [other.clone(), other.join("below"), other.join("f"), other.join("below/g"), mounts.second.join("copy")]
+    {
+        assert_eq!(level(&path).as_deref(), Some("commit"), "{}", path.display());
+    }
+    assert_eq!((level(&other.join("before")), fs::read(other.join("below/g")).expect("read").len()), (None, 300_000));
+
+    let elsewhere = Path::new(mounts.scratch.path()).join("file");
+    fs::write(&elsewhere, "x").expect("written");
+    run(Command::new("mkfifo").arg(dir.join("pipe")));
+    for (value, path, code, said) in [
+        ("fast", &dir, 2, "use memory, data or commit, or inherit"),
+        ("data", &dir.join("nothing"), 1, "is not there"),
+        ("data", &dir.join("pipe"), 1, "neither a file nor a directory"),
+        ("data", &elsewhere, 1, "not on a Forebay mount"),
+        ("memory", &other.join("f"), 0, ""),
+        ("inherit", &other.join("below"), 0, ""),
+        ("inherit", &other.join("below"), 0, ""),
+    ] {
+        let (got, words) = set(value, path);
+        assert!(got == Some(code) && words.contains(said), "{value} {}: {got:?} {words}", path.display());
+    }
+    assert_eq!((level(&dir.join("f")).as_deref(), level(&dir.join("below"))), (Some("memory"), None));
+    let path = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes()).expect("a path");
+    let wrong = b"inherit";
+    // SAFETY: both strings end in NUL; the kernel reads the value's bytes.
+    let done = unsafe {
+        libc::setxattr(path.as_ptr(), c"user.forebay.commit".as_ptr(), wrong.as_ptr().cast(), wrong.len(), 0)
+    };
+    assert_eq!((done, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EINVAL)));
+    run(forebay().args(["down", &mounts.cluster()]));
+    run(forebay().args(["fsck", &mounts.cluster()]));
+}
