@@ -229,11 +229,15 @@ impl Client {
         }
         let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
         let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
-        self.change(fid, &request).await?;
-        if request.name == COMMIT_XATTR {
-            let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
-            self.level_changed(fid, level).await;
+        if request.name != COMMIT_XATTR {
+            return Ok(self.change(fid, &request).await.map(drop)?);
         }
+        // What others keep back of it, each in places of its own, and go on keeping as long as this client claims its own.
+        let outside = self.send_kept_of(fid).await?;
+        self.change(fid, &request).await?;
+        let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
+        self.level_changed(fid, level).await;
+        drop(outside);
         Ok(())
     }
 
@@ -249,10 +253,13 @@ impl Client {
             return Ok(());
         }
         let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
-        self.change(fid, &request).await?;
-        if name == COMMIT_XATTR {
-            self.level_changed(fid, None).await;
+        if name != COMMIT_XATTR {
+            return Ok(self.change(fid, &request).await.map(drop)?);
         }
+        let outside = self.send_kept_of(fid).await?;
+        self.change(fid, &request).await?;
+        self.level_changed(fid, None).await;
+        drop(outside);
         Ok(())
     }
 }

@@ -191,9 +191,11 @@ mod tests {
         give(&mut world, fid, CommitLevel::Commit);
         world.close(fid, 1, true);
         assert!(waits(&world));
-        for (flags, handle) in [(open_flags::WRITE, 2), (open_flags::READ, 3)] {
+        // One that comes again asks for a lease, and is known.
+        let (write, read) = (open_flags::WRITE, open_flags::READ);
+        for (flags, handle, is_new) in [(write, 2, true), (write, 2, false), (read, 3, true), (write, 3, true)] {
             world.run(|tx| ops::open::apply(tx, &Open { caller: root(), fid, flags, handle }));
-            assert_eq!(waits(&world), flags == open_flags::WRITE);
+            assert_eq!(waits(&world), flags == write && is_new, "{flags} {handle}");
         }
     }
 

@@ -54,8 +54,10 @@ pub fn existing(
         tx.effects.durable = true;
         tx.touch(keys::inode(fid));
     }
-    // Without the handle nobody would ask the OSTs for the size, if all were lost but what is durable.
-    if writes {
+    // Without the handle nobody would ask the OSTs for the size, if all were lost but what is durable. One that was there before is
+    // durable: it was opened under the level, or committed when that was set.
+    let known = tx.memory.opens.flags(fid, tx.origin.session, handle);
+    if writes && known.is_none_or(|known| known & open_flags::WRITE == 0) {
         tx.insist_on_commit(&inode);
     }
     inode.written |= writes;

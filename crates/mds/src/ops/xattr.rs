@@ -73,7 +73,8 @@ pub fn get(tx: &mut Tx<'_>, request: &GetXattr) -> Step<XattrReply> {
 pub fn list(tx: &mut Tx<'_>, request: &ListXattr) -> Step<ListXattrReply> {
     let inode = tx.inode(request.fid)?;
     let list = read(tx, request.fid, &inode)?;
-    let mut names: Vec<Bytes> = list.into_iter().map(|(name, _)| name).collect();
+    // One of that name was set before it meant anything.
+    let mut names: Vec<Bytes> = list.into_iter().map(|(name, _)| name).filter(|name| name != COMMIT_XATTR).collect();
     if has_layout_to_show(tx, &inode) {
         names.push(Bytes::from_static(LAYOUT));
     }

@@ -67,12 +67,12 @@ async fn create(client: &Client, dir: Fid, name: &[u8]) -> OpenFile {
 }
 
 async fn write(client: &Client, file: &OpenFile, record: u64) {
-    let written = client.write(file, record * RECORD as u64, vec![record as u8 + 1; RECORD]).await;
+    let written = client.write(file, record * RECORD as u64, vec![(record as u8).wrapping_add(1); RECORD]).await;
     assert_eq!(written, Ok(RECORD));
 }
 
 fn records(count: u64) -> Vec<u8> {
-    (0..count).flat_map(|record| vec![record as u8 + 1; RECORD]).collect()
+    (0..count).flat_map(|record| vec![(record as u8).wrapping_add(1); RECORD]).collect()
 }
 
 async fn seen(client: &Client, fid: Fid) -> Vec<u8> {
@@ -290,6 +290,35 @@ fn nobody_gets_a_share_of_a_file_of_level_commit_to_keep_back_what_it_writes() {
             assert_eq!(shares == 0, level == CommitLevel::Commit, "{level:?}: {shares} shares");
         });
     }
+}
+
+/// One of two that keep back what they write to places of their own sets the level: the other keeps nothing back from then on.
+#[test]
+fn who_sets_a_level_takes_back_the_shares_of_others_though_it_has_one() {
+    let scene = Scene::new(8);
+    scene.sim.block_on(async {
+        let clients = [scene.mount_data(0).await, scene.mount_data(1).await];
+        let dir = directory(&clients[0], None).await;
+        let mut files = Vec::new();
+        for client in &clients {
+            files.push(create(client, dir, b"f").await);
+        }
+        let mut step = 0;
+        while clients.iter().any(|client| client.stats().shares == 0) {
+            assert!(step < 1000, "they never share it");
+            for (rank, client) in clients.iter().enumerate() {
+                write(client, &files[rank], step * 2 + rank as u64).await;
+            }
+            step += 1;
+            scene.sim.sleep(Duration::from_millis(5)).await;
+        }
+        give(&clients[1], files[1].fid(), CommitLevel::Commit).await;
+        for step in step..step + 20 {
+            let before = clients[0].stats().rpcs;
+            write(&clients[0], &files[0], step * 2).await;
+            assert!(clients[0].stats().rpcs > before, "it is kept back");
+        }
+    });
 }
 
 /// Who has the file open elsewhere learns of the level with its attributes.
