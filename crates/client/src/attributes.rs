@@ -232,8 +232,7 @@ impl Client {
         if request.name != COMMIT_XATTR {
             return Ok(self.change(fid, &request).await.map(drop)?);
         }
-        // What others keep back of it, each in places of its own, and go on keeping as long as this client claims its own.
-        let outside = self.send_kept_of(fid).await?;
+        let outside = self.see_others(fid).await?;
         self.change(fid, &request).await?;
         let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
         self.level_changed(fid, level).await;
@@ -256,7 +255,7 @@ impl Client {
         if name != COMMIT_XATTR {
             return Ok(self.change(fid, &request).await.map(drop)?);
         }
-        let outside = self.send_kept_of(fid).await?;
+        let outside = self.see_others(fid).await?;
         self.change(fid, &request).await?;
         self.level_changed(fid, None).await;
         drop(outside);

@@ -10,7 +10,7 @@ use forebay_proto::{
     message::{Attr, CommitLevel},
 };
 
-use crate::{Client, OpenFile, file::FileState, leases::Ticket};
+use crate::{Client, ClientResult, OpenFile, file::FileState, leases::Ticket, sharing::Outside};
 
 /// What a file says of itself, and of when that is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,15 @@ impl Client {
     pub(crate) fn learn_level(&self, asked: Ticket, attr: &Attr) {
         if let Some(file) = self.inner.file(attr.fid) {
             file.learn_level(asked, attr);
+        }
+    }
+
+    /// Takes back what others may keep back of `fid`, each in places of its own, which they would go on with as long as this client
+    /// claims its own. What this client keeps back stays: it is sent under the new level.
+    pub(crate) async fn see_others(&self, fid: Fid) -> ClientResult<Option<Outside>> {
+        match self.inner.file(fid) {
+            Some(file) => Ok(Some(self.see_all(&file).await?)),
+            None => Ok(None),
         }
     }
 
