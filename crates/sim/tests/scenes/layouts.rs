@@ -125,35 +125,6 @@ fn who_has_an_unwritten_file_open_follows_its_new_layout() {
     }
 }
 
-/// an empty file is open for reading and for writing | another mount gives it another layout and writes it | attributes that come without a layout show no zeros
-#[test]
-fn attributes_without_a_layout_do_not_let_the_old_one_pass_for_new() {
-    for (seed, first_ost) in [(1, 0), (2, 1)] {
-        let sim = Sim::new(seed);
-        sim.block_on(async {
-            let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
-            cluster.boot_all();
-            let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
-            let made = first.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, on_the_first()).await;
-            let both = made.expect("it is made").1;
-            let reader = first.open(&caller(), both.fid(), OpenMode::READ).await.expect("it opens");
-            let wider = LayoutSpec { stripe_count: 2, stripe_index: first_ost, ..on_the_first() };
-            second.set_layout(&caller(), reader.fid(), wider).await.expect("it has no data");
-            let writer = second.open(&caller(), reader.fid(), OpenMode::READ_WRITE).await.expect("it opens");
-            let bytes: Vec<u8> = (0..4 << 20).map(|i: u32| (i / 1000) as u8).collect();
-            second.write(&writer, 0, bytes.clone()).await.expect("written");
-            second.close(writer).await.expect("closed");
-            // The reply to the last writer's close brings the attributes, not the layout.
-            first.close(both).await.expect("closed");
-            let attr = first.getattr(reader.fid(), Some(&reader)).await.expect("it is told");
-            assert_eq!(attr.size, bytes.len() as u64);
-            let read = first.read(&reader, 0, bytes.len()).await.expect("it reads");
-            assert!(read[..] == bytes[..], "{} bytes by a layout of before", read.len());
-            first.close(reader).await.expect("closed");
-        });
-    }
-}
-
 /// write from a stripe on a full OST into one with room, fresh and behind a hole | all of it is there, and no byte more
 #[test]
 fn a_write_that_begins_on_a_full_ost_and_ends_on_another_goes_round() {
