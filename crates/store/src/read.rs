@@ -61,7 +61,9 @@ impl Core {
         if self.options.cache_bytes.is_none() {
             self.load_range(&extent::key(fid, range.start), &extent::key(fid, range.end)).await?;
         }
-        self.resident(|table| visit(table, fid, &range, |_, _| ())).await
+        // What reaches beyond the range gets a row at its end when the range is written or cut.
+        let end = extent::key(fid, range.end);
+        self.resident(|table| visit(table, fid, &range, |_, _| ()).and_then(|()| table.get(&end).map(drop))).await
     }
 
     /// Extents that overlap `range`, in order.

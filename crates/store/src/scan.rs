@@ -159,5 +159,6 @@ async fn read_run(
     }
     let sectors = if bytes == sector.len() { Some(sector) } else { read(bytes).await? };
     let Some((run, _)) = sectors.and_then(|sectors| RunHeader::decode(&sectors, target).ok()) else { return Ok(None) };
-    Ok((run.slab == slab && at + run.total_bytes <= geometry.slab_bytes).then_some(run))
+    // What looks like a run may be anything: file data of an earlier opening is looked at, too.
+    Ok((run.slab == slab && run.total_bytes <= geometry.slab_bytes - at).then_some(run))
 }

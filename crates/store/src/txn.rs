@@ -306,15 +306,20 @@ impl Core {
         }
         let group = commit.running.number;
         let mut table = self.table.borrow_mut();
-        for (key, value) in &rows {
+        // A leaf that loses its last row goes, and where its keys belong then may not be in memory: what is put comes first, which
+        // only splits leaves, and what is not there is not deleted.
+        let found = |value: Result<Option<&[u8]>, MissingPage>| value.expect("it was found resident").is_some();
+        let puts = rows.iter().filter_map(|(key, value)| Some((key, Some(value.as_deref()?))));
+        let deletes = rows.iter().filter(|(key, value)| value.is_none() && found(table.get(key)));
+        let steps: Vec<(&Key, Option<&[u8]>)> = puts.chain(deletes.map(|(key, _)| (key, None))).collect();
+        for (key, value) in steps {
             let old = match value {
                 Some(value) => table.put(key, value),
                 None => table.delete(key),
             };
             let old = old.expect("the leaf was found resident and nothing ran since");
-            let step = value.as_deref().map_or(Step::Delete(key), |value| Step::Put(key, value));
-            commit.running.redo.push(step);
-            self.account(key, old.as_deref(), value.as_deref(), group);
+            commit.running.redo.push(value.map_or(Step::Delete(key), |value| Step::Put(key, value)));
+            self.account(key, old.as_deref(), value, group);
         }
         if transno != Transno(0) {
             commit.running.redo.push(Step::Transno(transno));

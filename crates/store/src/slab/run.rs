@@ -261,7 +261,7 @@ impl RunHeader {
 
     fn check_lengths(&self, header_bytes: u64) -> Result<(), DecodeError> {
         let fits = |f: &Descriptor| {
-            f.payload_bytes() == 0
+            f.payload_bytes() == 0 && u64::from(f.payload_at) <= self.total_bytes
                 || u64::from(f.payload_at) >= header_bytes
                     && f.payload_bytes().checked_add(u64::from(f.payload_at)).is_some_and(|end| end <= self.total_bytes)
         };
@@ -354,6 +354,9 @@ mod tests {
         assert!(RunHeader::decode(&header.encode(TARGET).0, TARGET).is_err());
         header.fragments[0].length = u64::MAX;
         assert!(RunHeader::decode(&header.encode(TARGET).0, TARGET).is_err());
+        let mut header = sample();
+        header.fragments[1].payload_at = u32::MAX;
+        assert!(RunHeader::decode(&header.encode(TARGET).0, TARGET).is_err(), "of a tombstone, too");
     }
 
     #[test]
