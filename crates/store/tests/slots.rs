@@ -433,3 +433,24 @@ fn a_start_without_its_journal_is_refused_in_words() {
         assert!(error.kind == StoreErrorKind::Foreign && error.message.contains("forebay fsck --repair"), "{error}");
     });
 }
+
+/// a journal in a slot, looked for elsewhere | a new one is asked for in the same slot
+#[test]
+fn a_journal_that_is_in_its_slot_is_not_made_anew_there() {
+    let (sim, node) = simulated(71);
+    let env = sim.env(node);
+    sim.block_on(async {
+        settled(&env, 0, DEVICE).await;
+        settled(&env, 1, DEVICE).await;
+        let path_file = format!("{}/journal.path", dir(0));
+        env.write_file(&path_file, format!("{OTHER}\n").as_bytes()).unwrap();
+        let before = slots(&env, DEVICE).await;
+        let error = Store::new_journal(&env, &dir(0), DEVICE).await.unwrap_err();
+        assert!(error.kind == StoreErrorKind::Invalid && error.message.contains("not lost"), "{error}");
+        assert_eq!(slots(&env, DEVICE).await, before);
+        env.write_file(&path_file, format!("{DEVICE}\n").as_bytes()).unwrap();
+        let store = open(&env, 0).await;
+        holds(&store, 0, 1).await;
+        store.close().await.unwrap();
+    });
+}

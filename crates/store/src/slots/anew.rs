@@ -1,11 +1,11 @@
 //! A place for a journal that is to be made anew, as the target has lost its own.
 
-use forebay_env::{Env, EnvErrorKind};
+use forebay_env::{Env, EnvErrorKind, OpenDisk};
 
-use super::release;
 use super::relocate::{Moving, own_slot};
+use super::{Found, release, resolve};
 use crate::{
-    StoreError, StoreResult,
+    Identity, StoreError, StoreResult,
     format::{self, JOURNAL_PATH_FILE, LOCK_FILE, join, part_path},
     journal,
     mirror::Part,
@@ -16,6 +16,8 @@ use crate::{
 pub struct NewJournal {
     before: Option<Vec<u8>>,
     to: String,
+    /// The target had no slot there.
+    slot_is_new: bool,
 }
 
 /// See [`crate::Store::new_journal`].
@@ -36,13 +38,14 @@ pub(crate) async fn anew(env: &Env, dir: &str, to: &str) -> StoreResult<NewJourn
     };
     let moving = Moving { env, dir, identity };
     let place = moving.place(to, false).await?;
+    let slot_is_new = moving.refuse_own_journal(to, &place).await?;
     let (disk, claim) = moving.make(to, &place).await?;
     journal::blank(&disk).await?;
     if let Some(claim) = claim {
         claim.settle(env).await?;
     }
     env.write_file(&path_file, format!("{to}\n").as_bytes())?;
-    Ok(NewJournal { before, to: to.to_owned() })
+    Ok(NewJournal { before, to: to.to_owned(), slot_is_new })
 }
 
 impl NewJournal {
@@ -55,8 +58,29 @@ impl NewJournal {
             None => env.remove_file(&path_file)?,
         }
         match own_slot(env, &self.to, identity.uuid).await? {
-            Some(_) => release(env, &self.to, identity.uuid).await,
-            None => Ok(()),
+            Some(_) if self.slot_is_new => release(env, &self.to, identity.uuid).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Moving<'_> {
+    /// A slot of this target that holds its journal: that is not lost, only not where the target looks for it. True if it has no slot
+    /// there.
+    async fn refuse_own_journal(&self, to: &str, place: &Found) -> StoreResult<bool> {
+        let Identity { uuid, target, .. } = self.identity;
+        if *place != Found::Slots || own_slot(self.env, to, uuid).await?.is_none() {
+            return Ok(true);
+        }
+        let options = resolve(self.env, to, uuid, OpenDisk::default()).await?;
+        let disk = self.env.open_disk(to, options).await?;
+        let anchors = disk.read(0, journal::ANCHORS_BYTES as usize).await?;
+        match journal::owner(&anchors) == Some(uuid) {
+            false => Ok(false),
+            true => Err(StoreError::invalid(format!(
+                "the slot of {target} on {to} has its journal, which is not lost: `echo {to} > {}` makes the target use it",
+                join(self.dir, JOURNAL_PATH_FILE)
+            ))),
         }
     }
 }
