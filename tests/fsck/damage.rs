@@ -16,7 +16,7 @@ fn flip(disk: &mut DiskImage, at: u64) {
 }
 
 /// Device offsets of sectors that begin with `magic`.
-fn sectors(disk: &DiskImage, magic: &[u8]) -> Vec<u64> {
+pub fn sectors(disk: &DiskImage, magic: &[u8]) -> Vec<u64> {
     (0..disk.bytes() / 4096).map(|n| n * 4096).filter(|at| disk.read(*at, magic.len()) == magic).collect()
 }
 

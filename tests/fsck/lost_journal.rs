@@ -12,6 +12,7 @@ use forebay_store::{FormatOptions, Store};
 
 use crate::{
     common::{history::*, *},
+    damage::sectors,
     world::{ALL, STORE, World, assert_clean, ost},
 };
 
@@ -98,6 +99,29 @@ fn a_clean_stop_loses_nothing_with_the_journal() {
         let expected = history.states.last().expect("states").clone();
         world.open(async |store| verify(store, &expected, &what).await);
     }
+}
+
+#[test]
+fn a_slab_whose_header_is_damaged_as_well_keeps_what_it_holds() {
+    let mut damaged = 0;
+    for seed in 1..=HISTORIES / 4 {
+        let mut history = record(seed);
+        let last = history.recorder.points() - 1;
+        let images = history.recorder.image(last, TearChoice::AllKept);
+        for header in sectors(&images[0], b"FBYSLAB1") {
+            let mut data = images[0].clone();
+            data.write(header, &[0x55; 4096]);
+            let what = format!("history {seed}, no header at {header}");
+            let world = without_journal(&history, data, true);
+            let env = world.env();
+            let report = world.sim.block_on(repair(&env, DIR, store_only())).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(report.count_of(Kind::JournalLost), 1, "{what}");
+            let expected = history.states.last().expect("states").clone();
+            world.open(async |store| verify(store, &expected, &what).await);
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 50, "{damaged} headers were damaged");
 }
 
 #[test]

@@ -74,6 +74,15 @@ impl Slabs {
         }
     }
 
+    /// True if what was written to the slab in opening `epoch` lies there; none if its header, which tells, is damaged.
+    pub(crate) fn is_of(&self, slab: u32, epoch: u64) -> Option<bool> {
+        match self.states.get(slab as usize) {
+            Some(Header::Intact(header)) => Some(header.epoch == epoch),
+            Some(Header::Damaged(_)) => None,
+            _ => Some(false),
+        }
+    }
+
     /// The highest incarnation that opened a slab.
     pub(crate) fn highest_incarnation(&self) -> Incarnation {
         let opened = self.states.iter().filter_map(|state| match state {
@@ -179,7 +188,7 @@ pub(crate) async fn scan_slab(
             }
         };
         match decoded {
-            Ok(run) if run.slab == slab && at + run.total_bytes <= identity.slab_bytes => {
+            Ok(run) if run.slab == slab && run.total_bytes <= identity.slab_bytes - at => {
                 let next = at + run.total_bytes;
                 runs.push((at, run));
                 at = next;

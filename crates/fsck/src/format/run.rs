@@ -160,6 +160,9 @@ fn check_lengths(run: &RunHeader, header_bytes: u64) -> Result<(), DecodeError> 
     if run.total_bytes < header_bytes || !run.total_bytes.is_multiple_of(limits::SECTOR) {
         return Err(DecodeError::new("its length is impossible"));
     }
+    if run.fragments.iter().any(|f| u64::from(f.payload_at) > run.total_bytes) {
+        return Err(DecodeError::new("a fragment lies outside of it"));
+    }
     let payloads = run.fragments.iter().filter(|f| f.payload_bytes() > 0);
     let mut places: Vec<(u64, u64)> = payloads.map(|f| (u64::from(f.payload_at), f.payload_bytes())).collect();
     places.sort_unstable();

@@ -81,10 +81,12 @@ impl Changes {
     ) -> FsckResult<Self> {
         let mut changes = Self::default();
         for (slab, state) in (0..).zip(&slabs.states) {
-            let Header::Intact(header) = state else { continue };
+            if !matches!(state, Header::Intact(_) | Header::Damaged(_)) {
+                continue;
+            }
             for (at, run) in scan_slab(media, identity, slab, *state, &mut Survey::default()).await? {
                 for fragment in run.fragments {
-                    changes.take(slab, header.epoch, at, fragment, after, broken);
+                    changes.take(slab, run.epoch, at, fragment, after, broken);
                 }
             }
         }
@@ -122,6 +124,17 @@ fn extent_of(slab: u32, epoch: u64, at: u64, fragment: Fragment) -> Option<Exten
     let extent = Extent { fid, offset, length, lead: 0, tail: 0, slab, epoch, at, write_id, version, generation, sums };
     // As every reader will see it.
     Extent::decode(&extent.key(), &extent.encode()).ok()
+}
+
+/// True if the extent's bytes lie where it says. Where the slab's header is damaged, its bytes themselves tell.
+pub(super) async fn is_there(
+    (media, identity, slabs): (&Media, &Identity, &Slabs),
+    extent: &Extent,
+) -> FsckResult<bool> {
+    match slabs.is_of(extent.slab, extent.epoch) {
+        Some(is) => Ok(is),
+        None => is_whole(media, identity, extent).await,
+    }
 }
 
 /// True if all blocks of the extent's cover are what their writer summed.

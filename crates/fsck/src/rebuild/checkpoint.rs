@@ -9,7 +9,7 @@ use forebay_proto::{Incarnation, Transno, Writer, crc::crc64};
 
 use crate::{
     FsckResult,
-    finding::Device,
+    finding::{Device, Kind},
     format::{Location, device::Header, extent, identity::Identity, run::FragmentKind, snapshot::Snapshot},
     journal::Overlay,
     media::Media,
@@ -17,7 +17,7 @@ use crate::{
     table::{Source, Walk},
 };
 
-use super::changes::{Broken, Origin};
+use super::changes::{Broken, Origin, is_there};
 
 /// When something was written: epoch of its slab, number of its run, place in the slab.
 type Order = (u64, u32, u64);
@@ -51,7 +51,7 @@ impl Traces {
     pub(super) async fn find(media: &Media, identity: &Identity, slabs: &Slabs) -> FsckResult<Self> {
         let mut traces = Self { incarnation: slabs.highest_incarnation(), ..Self::default() };
         for (slab, state) in (0..).zip(&slabs.states) {
-            if !matches!(state, Header::Intact(_)) {
+            if !matches!(state, Header::Intact(_) | Header::Damaged(_)) {
                 continue;
             }
             let mut survey = Survey::default();
@@ -121,16 +121,21 @@ async fn walk(media: &Media, identity: &Identity, slabs: &Slabs, root: Location)
     let mut walk = Walk::begin(&source).await?;
     let mut broken = Broken::default();
     while let Some(row) = walk.next().await? {
-        if walk.incomplete || !walk.findings.is_empty() {
+        if is_damaged(&walk) {
             return Ok(None);
         }
         let Some(value) = row.live.filter(|_| row.key.first() == Some(&extent::SPACE)) else { continue };
         let Ok(extent) = extent::Extent::decode(&row.key, &value) else { return Ok(None) };
-        if slabs.epoch(extent.slab) != Some(extent.epoch) {
+        if !is_there((media, identity, slabs), &extent).await? {
             broken.insert(Origin::of(&extent));
         }
     }
-    Ok((!walk.incomplete && walk.findings.is_empty()).then_some(broken))
+    Ok((!is_damaged(&walk)).then_some(broken))
+}
+
+/// Of a page whose slab's header is damaged, its own sum tells.
+fn is_damaged(walk: &Walk<'_>) -> bool {
+    walk.incomplete || walk.findings.iter().any(|finding| finding.kind != Kind::SlabHeader)
 }
 
 /// The anchor's own bytes: where the pieces lie.

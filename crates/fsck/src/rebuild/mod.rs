@@ -207,6 +207,14 @@ fn tell(why: &str, base: &Base, outcome: &Outcome, findings: &mut Findings) {
                     range.start, range.end
                 ),
             ),
+            Doubt::Damaged(fid, range) => (
+                fid,
+                format!(
+                    "bytes {} to {} are not what was written, in a slab whose header is damaged: what was there last is \
+                     elsewhere, or lost",
+                    range.start, range.end
+                ),
+            ),
             Doubt::Size(fid) => (fid, "the file was open, and may have been longer than it is now".to_owned()),
         };
         let key = [&[crate::rows::space::OBJECT][..], &fid.to_key()].concat();

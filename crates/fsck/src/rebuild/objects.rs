@@ -19,7 +19,7 @@ use crate::{
 };
 
 use super::{
-    changes::{Change, Changes, Origin, Removal, is_whole},
+    changes::{Change, Changes, Origin, Removal, is_there, is_whole},
     checkpoint::Base,
     inodes::Inodes,
 };
@@ -28,6 +28,8 @@ use super::{
 pub(super) enum Doubt {
     /// These bytes were being written when the target ended; they are not whole, and what was there before is.
     Torn(Fid, Range<u64>),
+    /// These bytes are not what was written, in a slab whose header is damaged: they were dead already, or are lost.
+    Damaged(Fid, Range<u64>),
     /// The file was open, and may be longer than its row says.
     Size(Fid),
 }
@@ -47,6 +49,8 @@ pub(super) struct Outcome {
 struct Before {
     row: Option<Bytes>,
     extents: BTreeMap<u64, Extent>,
+    /// Where those begin whose bytes lie elsewhere now, or nowhere.
+    moved: BTreeSet<u64>,
 }
 
 /// The rows of all objects that are not as the checkpoint has them.
@@ -63,7 +67,7 @@ pub(super) async fn rows(
     let mut outcome = Outcome::default();
     for fid in affected {
         let before = before.remove(&fid).unwrap_or_default();
-        let mut object = Object::of(fid, &before, slabs, changes);
+        let mut object = Object::of(fid, &before, slabs, changes, &mut outcome.doubts);
         for (version, changes) in changes.by_object.get(&fid).into_iter().flatten() {
             object.transno = object.transno.max(*version);
             for change in changes {
@@ -99,7 +103,11 @@ async fn before(
         let Some(value) = row.live else { continue };
         if let Ok(extent) = Extent::decode(&row.key, &value) {
             if affected.contains(&extent.fid) {
-                found.entry(extent.fid).or_default().extents.insert(extent.offset, extent);
+                let object = found.entry(extent.fid).or_default();
+                if !is_there((media, identity, slabs), &extent).await? {
+                    object.moved.insert(extent.offset);
+                }
+                object.extents.insert(extent.offset, extent);
             }
         } else if let Some(fid) = fid_key(&row.key).filter(|_| row.key[0] == space::OBJECT) {
             let is_stale = || is_behind(&value, fid, inodes, ost);
@@ -132,7 +140,7 @@ struct Object {
 
 impl Object {
     /// As of the checkpoint, with its bytes where they lie now.
-    fn of(fid: Fid, before: &Before, slabs: &Slabs, changes: &Changes) -> Self {
+    fn of(fid: Fid, before: &Before, slabs: &Slabs, changes: &Changes, doubts: &mut Vec<Doubt>) -> Self {
         let row = before.row.as_ref().and_then(|value| ObjectRow::decode(value).ok());
         let mut object = Self {
             fid,
@@ -143,12 +151,16 @@ impl Object {
             extents: BTreeMap::new(),
         };
         for extent in before.extents.values() {
-            if slabs.epoch(extent.slab) == Some(extent.epoch) {
+            if !before.moved.contains(&extent.offset) {
                 object.lay(extent.clone());
                 continue;
             }
-            // What is found nowhere was dead when its slab was used again: nothing that lives is overwritten.
+            // What is found nowhere was dead when its slab was used again: nothing that lives is overwritten. Whether it was used
+            // again a damaged header does not tell.
             let copies = changes.copies.get(&Origin::of(extent));
+            if copies.is_none() && slabs.is_of(extent.slab, extent.epoch).is_none() {
+                doubts.push(Doubt::Damaged(fid, extent.offset..extent.end()));
+            }
             for copy in copies.into_iter().flatten() {
                 if let Some(part) = copy.within(&(extent.offset..extent.end())) {
                     object.lay(part);
