@@ -88,6 +88,8 @@ pub(crate) struct OpenInner {
     reported: Cell<u64>,
     /// Losses of the file that it has reported to fsync: nobody else's call uses up that report.
     synced: Cell<u64>,
+    /// Losses of the file that it has reported to close(2): a call that was cut short tells its program of none.
+    closed: Cell<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,12 +150,22 @@ impl OpenFile {
 
     /// Fails if the handle is no longer good, or (once per loss) if acknowledged changes of the file were lost.
     pub(crate) fn check(&self) -> ClientResult<()> {
+        self.check_handle().and_then(|()| self.report())
+    }
+
+    /// [`OpenFile::check`] for close(2), whatever other calls have told: of a write in several requests the kernel tells what was
+    /// written before the one that failed, and a copy what it copied.
+    pub(crate) fn check_close(&self) -> ClientResult<()> {
+        self.check_handle().and_then(|()| self.report_to_close())
+    }
+
+    fn check_handle(&self) -> ClientResult<()> {
         match self.inner.stage.get() {
             Stage::Open if self.has_lost_lock() => {
                 let words = format!("a lock of {} was lost with the MDT's session; open it again", self.fid());
                 Err(ClientError::new(Errno::EIO, words))
             }
-            Stage::Open => self.report(),
+            Stage::Open => Ok(()),
             Stage::Closed => Err(Errno::EBADF.into()),
             Stage::Gone => {
                 let words = format!("{} could not be opened again after the MDT ended the session", self.fid());
@@ -176,11 +188,18 @@ impl OpenFile {
         if self.inner.reported.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
     }
 
+    fn report_to_close(&self) -> ClientResult<()> {
+        let losses = self.inner.state.losses();
+        self.inner.reported.set(losses);
+        if self.inner.closed.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
+    }
+
     /// [`OpenFile::report`] for fsync, which close(2) by another process that has the descriptor too must not silence.
     pub(crate) fn report_to_sync(&self) -> ClientResult<()> {
         let state = &self.inner.state;
         let losses = state.losses();
         self.inner.reported.set(losses);
+        self.inner.closed.set(losses);
         state.told.set(losses);
         if self.inner.synced.replace(losses) == losses { Ok(()) } else { Err(state.loss()) }
     }
@@ -233,18 +252,18 @@ impl Client {
         if !file.state().kept.borrow().is_clean() {
             let _ = self.env().timeout(limits::FLUSH_TERM, self.send_kept(file.state())).await;
         }
-        file.check()
+        file.check_close()
     }
 
     /// Ends the handle: waits for its writes, brings size and times to the MDT. Other clones of it become invalid.
     pub async fn close(&self, file: OpenFile) -> ClientResult<()> {
-        let reported = file.check();
+        let reported = file.check_close();
         if file.inner.stage.replace(Stage::Closed) == Stage::Open {
             let end =
                 self.clone().end(file.state().clone(), file.handle(), file.mode().write, file.inner.wrote.clone());
             detached(self.env(), end).await?;
         }
-        reported.and(file.report())
+        reported.and(file.report_to_close())
     }
 
     pub(crate) fn new_handle(&self) -> u64 {
@@ -287,6 +306,7 @@ impl Client {
             reported: Cell::new(state.losses()),
             // As on a local file system, what no fsync was told yet whoever opens the file next is told.
             synced: Cell::new(state.told.get()),
+            closed: Cell::new(state.losses()),
             state,
         });
         let held = Held {
