@@ -7,7 +7,7 @@ use forebay_proto::{
 
 use crate::{
     halt::Step,
-    inode::{Inode, S_IFLNK, S_IFMT},
+    inode::{Inode, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
     keys,
     keys::Key,
     opens::{OpenChange, encode_handle},
@@ -77,7 +77,12 @@ fn check(inode: &Inode, flags: u32, creating: bool) -> Result<(), Errno> {
     if inode.is_dir() && (writes || creating) {
         return Err(Errno::EISDIR);
     }
-    if inode.mode & S_IFMT == S_IFLNK { Err(Errno::ELOOP) } else { Ok(()) }
+    match inode.mode & S_IFMT {
+        S_IFLNK => Err(Errno::ELOOP),
+        S_IFREG | S_IFDIR => Ok(()),
+        // A kernel opens pipes, sockets and devices itself: this one has yet to hear that there is one. It looks again.
+        _ => Err(Errno::ESTALE),
+    }
 }
 
 fn wanted(flags: u32) -> u32 {
