@@ -112,7 +112,8 @@ impl Cluster {
         let write = || {
             std::fs::write(&aside, format!("{head}{text}"))?;
             std::fs::File::open(&aside)?.sync_all()?;
-            std::fs::rename(&aside, &path)
+            std::fs::rename(&aside, &path)?;
+            std::fs::File::open(&self.dir)?.sync_all()
         };
         write().doing(|| format!("cannot write {}", path.display()))
     }

@@ -56,9 +56,16 @@ fn refuse_served(cluster: &Cluster) -> CliResult {
 pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
     let processes = server_processes(cluster);
     let is_served = processes.iter().any(|(name, _)| PidFile::of(&cluster.run_dir(), name).running().is_some());
-    let remembered = cluster.description.mount.iter().cloned();
+    // Where nothing is mounted the process of what was may still be at work; what others have mounted there since is not ours.
+    let remembered = cluster.description.mount.iter().filter(|mnt| !mounts::is_mounted(mnt)).cloned();
     let points: BTreeSet<PathBuf> = mounts::of_cluster(&cluster.dir).into_iter().chain(remembered).collect();
     for mnt in &points {
+        if let Some((kind, source)) = mounts::seen(mnt).filter(|_| !mounts::shows_cluster(&cluster.dir, mnt)) {
+            let mnt = mnt.display();
+            let words =
+                format!("{mnt} lies under another mount ({kind}, of {source}): take that away first (`umount {mnt}`)");
+            return Err(CliError::failed(words));
+        }
         let done = match (force, is_served) {
             (false, _) => umount::unmount(mnt, Unmount::Unused),
             (true, true) => umount::end(mnt),

@@ -152,7 +152,7 @@ impl FormatArgs {
         let size = self.size.unwrap_or(default_bytes(self.target_kind()));
         let defaults = FormatOptions::new(cluster, target, size);
         Ok(FormatOptions {
-            data_path: self.data.as_deref().map(utf8).transpose()?,
+            data_path: self.data.as_deref().map(absolute).transpose()?,
             journal_path: self.journal.as_deref().map(absolute).transpose()?,
             journal_shared: self.journal_size.is_some(),
             journal_overwrite: self.overwrite_journal,

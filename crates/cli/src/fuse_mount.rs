@@ -12,6 +12,7 @@ use crate::{
     error::{CliError, CliResult, Doing},
     mount_options::Options,
     mounts::Notes,
+    processes::say_ready,
     units::{show_bytes, show_count, show_seconds},
 };
 
@@ -52,7 +53,7 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     if place.background {
         crate::posix::begin_session();
     }
-    println!("{source} is mounted at {mnt}");
+    say_ready(&format!("{source} is mounted at {mnt}"));
     let notes = Notes::of(Path::new(mnt));
     loop {
         forebay_env::sync::select! {

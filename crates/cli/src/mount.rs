@@ -80,7 +80,16 @@ pub fn run(args: &MountArgs) -> CliResult {
 /// Mounts `cluster` at `mnt` unless it is mounted there.
 pub fn ensure(cluster: &Cluster, mnt: &Path) -> CliResult {
     if mounts::pid_file(mnt).running().is_some() && mounts::is_mounted(mnt) {
-        return Ok(());
+        return match mounts::shows_cluster(&cluster.dir, mnt) {
+            true => Ok(()),
+            false => {
+                let source = mounts::seen(mnt).map_or_else(String::new, |(_, source)| format!(", of {source}"));
+                let mnt = mnt.display();
+                Err(CliError::failed(format!(
+                    "{mnt} is a mount already{source}: `forebay umount {mnt}` takes it away, `--mount MNT` gives another place"
+                )))
+            }
+        };
     }
     mounts::clear_dead(mnt)?;
     wait_for_earlier(mnt)?;
@@ -174,7 +183,7 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, backg
     }
     let stop = stop::requested();
     wait_for_earlier(mnt)?;
-    let pid_file = mounts::pid_file(mnt);
+    let pid_file = mounts::own_pid_file(mnt);
     pid_file.write(std::process::id())?;
     let (mnt_text, place) =
         (utf8(mnt)?, Place { mgs: cluster.mgs(), cluster: cluster.uuid(), source: source.to_owned(), background });

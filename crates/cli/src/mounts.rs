@@ -40,9 +40,33 @@ pub fn name_of(mnt: &Path) -> String {
     format!("mount%{:016x}{}", crc::crc64(path.as_bytes()), &escaped[cut..])
 }
 
-/// Where its pid is kept.
-pub fn pid_file(mnt: &Path) -> PidFile {
+/// Where the pid of a mount of this user's is kept, as things are now.
+pub fn own_pid_file(mnt: &Path) -> PidFile {
     PidFile::of(&run_dir(), &name_of(mnt))
+}
+
+/// Where its pid is kept. It may have been mounted by another user, or by this one from another environment (a login, cron).
+pub fn pid_file(mnt: &Path) -> PidFile {
+    let (own, name) = (own_pid_file(mnt), name_of(mnt));
+    if own.running().is_some() {
+        return own;
+    }
+    let noted = other_run_dirs().into_iter().map(|dir| (posix::owner(&dir), PidFile::of(&dir, &name)));
+    // A user can note no process but those of that user.
+    let is_true = |(owner, file): &(Option<u32>, PidFile)| {
+        file.running().is_some_and(|pid| posix::owner(Path::new(&format!("/proc/{pid}"))) == *owner)
+    };
+    noted.filter(|(owner, _)| owner.is_some()).find(is_true).map_or(own, |(_, file)| file)
+}
+
+/// What [`run_dir`] may be for others.
+fn other_run_dirs() -> Vec<PathBuf> {
+    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let users = entries(Path::new("/run/user")).map(|dir| dir.join("forebay"));
+    let temporary = entries(&std::env::temp_dir())
+        .chain(entries(Path::new("/tmp")))
+        .filter(|dir| dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("forebay-mounts-")));
+    [PathBuf::from("/run/forebay")].into_iter().chain(users).chain(temporary).collect()
 }
 
 /// What a mount tells people while programs wait for servers: a file of JSON beside its pid, gone when nobody waits.
@@ -53,7 +77,7 @@ pub struct Notes {
 impl Notes {
     /// Of the mount at `mnt`.
     pub fn of(mnt: &Path) -> Self {
-        Self { path: run_dir().join(format!("{}.waits", name_of(mnt))) }
+        Self { path: pid_file(mnt).beside(".waits") }
     }
 
     /// Notes it. That it cannot be noted keeps no mount from its work.
@@ -114,6 +138,21 @@ pub fn of_cluster(dir: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let is_of = |source: &str| Path::new(source).canonicalize().is_ok_and(|source| source == dir);
     our_mounts(&table, is_noted).filter(|(_, source)| is_of(source)).map(|(point, _)| point.into()).collect()
+}
+
+/// True if what is seen at `mnt` is the cluster made by `up` in `dir`.
+pub fn shows_cluster(dir: &Path, mnt: &Path) -> bool {
+    seen(mnt).is_some_and(|(_, source)| Path::new(&source).canonicalize().is_ok_and(|source| source == dir))
+        && foreign(mnt).is_none()
+}
+
+/// Type and source of what is seen at a mount point: the last of several mounts.
+pub fn seen(mnt: &Path) -> Option<(String, String)> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let wanted = mnt.to_string_lossy();
+    let line = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted))?;
+    let mut fields = line.split_once(" - ")?.1.split(' ');
+    Some((fields.next()?.to_owned(), unescape(fields.next()?)))
 }
 
 /// Where there are mounts of ours on this machine.

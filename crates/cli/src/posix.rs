@@ -111,6 +111,17 @@ pub fn start_time(pid: u32) -> Option<u64> {
     if fields.first() == Some(&"Z") && !has_others() { None } else { fields.get(19)?.parse().ok() }
 }
 
+/// Whose this file, or the process of this directory of /proc, is.
+pub fn owner(path: &Path) -> Option<u32> {
+    Some(path.symlink_metadata().ok()?.uid())
+}
+
+/// A pipe that nobody reads any more ends this process, as it does `cat`; not to be asked for by who serves.
+pub fn end_with_closed_pipes() {
+    // SAFETY: the default action of a signal is async-signal-safe.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// Process `pid` was killed, or has ended, and is not gone yet.
 pub fn is_ending(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

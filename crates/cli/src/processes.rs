@@ -6,7 +6,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -78,6 +78,11 @@ fn open_log(path: &Path) -> CliResult<File> {
     OpenOptions::new().create(true).append(true).open(path).doing(|| format!("cannot open the log {}", path.display()))
 }
 
+/// Says on stdout that this process is ready, in one line. Whoever started it may be gone by then: that is no reason to end.
+pub fn say_ready(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
 /// The last line of the log at `path`, if it is what a process of ours says before it ends with an error.
 pub fn last_words(path: &Path) -> Option<String> {
     let text = std::fs::read(path).ok()?;
@@ -104,7 +109,8 @@ impl Starting {
             return Ok(self.child);
         }
         let status = self.child.wait().doing(|| format!("cannot wait for {}", self.called))?;
-        self.pid_file.remove();
+        // Another one may have been faster.
+        self.pid_file.remove_of(self.child.id());
         let how = if status.code() == Some(1) { String::new() } else { format!(" ({status})") };
         Err(CliError::failed(format!("{} did not start{how}: {}", self.called, self.log_tail())))
     }
@@ -164,6 +170,21 @@ impl PidFile {
         let (pid, start) = text.trim().split_once(' ')?;
         let (pid, start): (u32, u64) = (pid.parse().ok()?, start.parse().ok()?);
         (pid > 1 && posix::start_time(pid) == Some(start)).then_some(pid)
+    }
+
+    /// The file of the same name that ends in `ending` instead.
+    pub fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = self.path.file_stem().unwrap_or_default().to_owned();
+        name.push(ending);
+        self.path.with_file_name(name)
+    }
+
+    /// Forgets process `pid`, which has ended, if it is the one that is noted.
+    pub fn remove_of(&self, pid: u32) {
+        let noted = std::fs::read_to_string(&self.path).unwrap_or_default();
+        if noted.split(' ').next() == Some(&pid.to_string()) {
+            self.remove();
+        }
     }
 
     /// Forgets it.

@@ -12,6 +12,7 @@ use crate::{
     cluster::Cluster,
     error::{CliError, CliResult, Doing},
     metrics,
+    processes::say_ready,
     server::{self, Ready, Serving},
     stop,
     units::parse_duration,
@@ -94,7 +95,7 @@ fn announce(ready: &[Ready], metrics: Option<&Address>) {
         format!("{} at {}", ready.id, addresses.join(" and "))
     };
     let metrics = metrics.map_or(String::new(), |address| format!("; metrics at {}", metrics::url(address)));
-    println!("serving {}{metrics}", ready.iter().map(one).collect::<Vec<_>>().join(", "));
+    say_ready(&format!("serving {}{metrics}", ready.iter().map(one).collect::<Vec<_>>().join(", ")));
 }
 
 /// Which directory listens where.

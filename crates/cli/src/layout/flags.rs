@@ -144,9 +144,16 @@ impl LayoutFlags {
         let end_of = |part: &Value| part["end"].as_u64().unwrap_or(u64::MAX);
         let mut like: Vec<(u64, Vec<Flag>)> = Vec::new();
         for part in parts {
-            match like.last_mut().filter(|(_, flags)| *flags == flags_of(part)) {
+            let flags = flags_of(part);
+            // A part that was asked for ends at a multiple of this; one that ends elsewhere ended where an OST was full, and what
+            // follows it goes on as well as it can, perhaps over fewer.
+            let odd = |end: u64| !end.is_multiple_of(forebay_proto::limits::STRIPE_BYTES_MIN.into());
+            let goes_on = |(end, before): &&mut (u64, Vec<Flag>)| {
+                *before == flags || odd(*end) && before.iter().skip(1).eq(flags.iter().skip(1))
+            };
+            match like.last_mut().filter(goes_on) {
                 Some((end, _)) => *end = end_of(part),
-                None => like.push((end_of(part), flags_of(part))),
+                None => like.push((end_of(part), flags)),
             }
         }
         let several = like.len() > 1;
