@@ -56,6 +56,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
             &["forebay_rpc", "hostile", "sessions", "recovery", "scenes:write_back", "disasters", "histories"]
         }
+        HeldIsIgnored => &["objects:held", "disasters", "histories"],
         LevelOfInodeIgnored => &["forebay_mds", "levels", "scenes:levels"],
         RecallIgnored | FlushedBeforeSent | FidReused => {
             &["forebay_client", "scenes:leases", "scenes:write_back", "disasters", "histories"]

@@ -82,7 +82,7 @@ pub struct UpArgs {
     /// Listen at this TCP address and the ports behind it, instead of Unix sockets (first use only)
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<Address>,
-    /// When replies of the mount may leave: memory (treated as data so far), data, commit [default: as last time, else data]
+    /// When replies of the mount may leave: memory, data, commit [default: as last time, else data]
     #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
     pub commit: Option<Level>,
     /// A process per target (first use only)
@@ -144,6 +144,8 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
         return create(args);
     }
     let cluster = Cluster::load(&args.dir)?;
+    // Of a power failure right after the formatting. Should the description be lost one day, nothing here is unfinished.
+    let _ = std::fs::remove_file(cluster.dir.join(UNFINISHED));
     let differs = |flag: &str, was: String| {
         Err(CliError::usage(format!("{flag}: {} was formatted with {was}; that cannot change", args.dir.display())))
     };
@@ -435,7 +437,7 @@ fn called(name: &str, targets: &[cluster::Target]) -> String {
 fn refuse_other_level(args: &UpArgs, cluster: &Cluster) -> CliResult {
     let Some(asked) = args.commit.map(Level::name) else { return Ok(()) };
     let was = cluster.description.commit.clone().unwrap_or_else(|| Level::Data.name());
-    let running = |mnt: &PathBuf| mounts::pid_file(mnt).running().is_some() && mounts::is_mounted(mnt);
+    let running = |mnt: &PathBuf| mounts::pid_file(mnt).running().is_some() && mounts::shows_cluster(&cluster.dir, mnt);
     match cluster.description.mount.as_ref().filter(|mnt| asked != was && running(mnt)) {
         None => Ok(()),
         Some(mnt) => {

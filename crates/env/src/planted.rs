@@ -72,6 +72,8 @@ bugs! {
     ReplaysSkipped = "replays-skipped",
     /// Replies do not wait for the commit that was asked for.
     CommitLevelIgnored = "commit-level-ignored",
+    /// What was answered at level `memory` and is not applied yet is neither waited for nor shown.
+    HeldIsIgnored = "held-is-ignored",
     /// The commit level of a file or directory counts for nothing, at the MDT and at clients.
     LevelOfInodeIgnored = "level-of-inode-ignored",
     /// What others changed is shown, and built upon, before it is durable.

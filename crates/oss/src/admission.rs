@@ -1,10 +1,19 @@
 //! Whether a request may act on an object: destroyed fids, truncate epochs.
 
+use std::{cell::Cell, rc::Rc};
+
 use forebay_env::{Bug, planted};
-use forebay_proto::{Errno, ErrorReply, Fid, message::ObjectRef};
+use forebay_proto::{
+    Errno, ErrorReply, Fid,
+    message::{CommitLevel, ObjectRef},
+};
 use forebay_target::Context;
 
-use crate::{Oss, object::ObjectRow};
+use crate::{
+    Oss,
+    object::{ObjectRow, key},
+    server::decode,
+};
 
 /// What a request's truncate epoch means for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +41,15 @@ pub fn stale(fid: Fid, have: u64, got: u64) -> ErrorReply {
 }
 
 impl Oss {
-    /// Waits until the request may act on its object; returns the object's row. Replays are never refused here.
+    /// Waits until the request may act on its object; returns the object's row, with what was acknowledged. Replays are never
+    /// refused here.
     pub(crate) async fn admissible(&self, ctx: &Context, object: &ObjectRef) -> Result<Option<ObjectRow>, ErrorReply> {
+        self.target().wait_applied(Some(object.fid)).await;
+        self.may_write(ctx, object).await
+    }
+
+    /// As [`Oss::admissible`], for who does not look at what others wrote: the row as it stands.
+    pub(crate) async fn may_write(&self, ctx: &Context, object: &ObjectRef) -> Result<Option<ObjectRow>, ErrorReply> {
         let fid = object.fid;
         if self.destroyed.borrow().contains(fid) && !ctx.is_replay() {
             return Err(ErrorReply::new(Errno::ESTALE, format!("{fid} was destroyed")));
@@ -42,7 +58,7 @@ impl Oss {
         loop {
             // Registered before the row is read, so that a truncate in between is not missed.
             let truncated = self.truncated.notified();
-            let row = self.load(fid).await?;
+            let row = self.load_applied(fid).await?;
             match standing(row.as_ref(), object.truncate_epoch) {
                 _ if ctx.is_replay() => return Ok(row),
                 Standing::Current => return Ok(row),
@@ -60,6 +76,39 @@ impl Oss {
                 ));
             }
         }
+    }
+}
+
+/// While it is there, no write is answered before it is applied.
+pub(crate) struct Cutting(Rc<Cell<u32>>);
+
+impl Drop for Cutting {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Oss {
+    /// For requests that take bytes away: a write that was answered beside one might come to nothing.
+    pub(crate) fn cutting(&self) -> Cutting {
+        self.cutting.set(self.cutting.get() + 1);
+        Cutting(self.cutting.clone())
+    }
+
+    /// Whether a write that has its room may be answered before its bytes are on the device, and the object's row then: at level
+    /// `memory`, where nothing can refuse it any more. To be asked in one step with its admission.
+    pub(crate) fn may_answer_early(&self, ctx: &Context, object: &ObjectRef) -> Option<ObjectRow> {
+        let asked = ctx.level() == CommitLevel::Memory && !ctx.is_replay();
+        if !asked
+            || self.store().stands_still()
+            || self.cutting.get() > 0
+            || self.destroyed.borrow().contains(object.fid)
+        {
+            return None;
+        }
+        let row = self.store().get(&key(object.fid)).ok()?;
+        let row = row.map(|row| decode(&row)).transpose().ok()?;
+        (standing(row.as_ref(), object.truncate_epoch) == Standing::Current).then(|| row.unwrap_or_default())
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Oss {
     pub(crate) destroyed: RefCell<Destroyed>,
     /// Woken when a truncate was applied.
     pub(crate) truncated: Notify,
+    /// Requests under way that take bytes away, or whose rows are not to change beside them.
+    pub(crate) cutting: Rc<Cell<u32>>,
     /// Objects there are.
     pub(crate) objects: Cell<u64>,
     target: OnceCell<Target>,
@@ -35,6 +37,7 @@ impl Oss {
             store: store.clone(),
             destroyed: RefCell::default(),
             truncated: Notify::new(),
+            cutting: Rc::default(),
             objects: Cell::new(0),
             target: OnceCell::new(),
         });
@@ -62,8 +65,14 @@ impl Oss {
         self.env.unix_time().0
     }
 
-    /// The object's row, from the device if need be.
+    /// The object's row, with what was acknowledged of it.
     pub(crate) async fn load(&self, fid: Fid) -> Result<Option<ObjectRow>, ErrorReply> {
+        self.target().wait_applied(Some(fid)).await;
+        self.load_applied(fid).await
+    }
+
+    /// The object's row as it stands, from the device if need be.
+    pub(crate) async fn load_applied(&self, fid: Fid) -> Result<Option<ObjectRow>, ErrorReply> {
         let value = self.store.load(&object::key(fid)).await.map_err(store_error)?;
         value.map(|v| decode(&v)).transpose()
     }

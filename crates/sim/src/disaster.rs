@@ -18,7 +18,7 @@ use crate::{
     links::{self, Worse},
     mirror::{self, Copies},
     moments::{self, Hits, Moment},
-    setup::Setup,
+    setup::{Setup, draw_level, slow_down},
     stop::{Excuses, Stop},
     verify::verify,
     workload::{LATER, Runner, Shared, Worker},
@@ -118,7 +118,7 @@ impl Run {
                 workers: (0..options.workers)
                     .map(|w| Worker::new(format!("w{number}_{w}"), sim.random_u64()))
                     .collect(),
-                level: if sim.chance(0.25) { CommitLevel::Commit } else { CommitLevel::Data },
+                level: draw_level(sim),
                 failure: Rc::default(),
                 done: Rc::default(),
                 client: Rc::default(),
@@ -134,6 +134,9 @@ impl Run {
     async fn whole(&self) -> Result<Report, String> {
         let options = cluster::ClusterOptions { mdt_mirror: self.options.mirror, ..self.setup.options(&self.sim) };
         let cluster = Cluster::format(&self.sim, options).await;
+        if self.setup.slow_osts {
+            slow_down(&cluster);
+        }
         cluster.boot_all();
         for station in &self.stations {
             self.start(&cluster, station, None);

@@ -20,6 +20,8 @@ pub enum Moment {
     Idle,
     /// Requests are in execution, or their replies have not left.
     Executing,
+    /// Writes were answered, at level `memory`, that are not applied.
+    Held,
     /// Changes were applied that are not durable.
     Uncommitted,
     /// A group commits.
@@ -38,12 +40,13 @@ pub enum Moment {
 
 impl Moment {
     /// All, in the order of the report.
-    pub const ALL: [Moment; 12] = [
+    pub const ALL: [Moment; 13] = [
         Moment::Starting,
         Moment::Replaying,
         Moment::Reclaiming,
         Moment::Idle,
         Moment::Executing,
+        Moment::Held,
         Moment::Uncommitted,
         Moment::Committing,
         Moment::Checkpointing,
@@ -74,6 +77,7 @@ fn of_serving(target: &Target) -> Vec<Moment> {
     let store = target.store();
     let all = [
         (target.under_way() > 0, Moment::Executing),
+        (target.has_held(), Moment::Held),
         (target.has_uncommitted(), Moment::Uncommitted),
         (store.is_committing(), Moment::Committing),
         (store.is_checkpointing(), Moment::Checkpointing),

@@ -1,8 +1,19 @@
 //! How the disks of a run are: usual, failing, or too small.
 
-use forebay_env::sim::Sim;
+use std::time::Duration;
 
-use crate::{cluster::ClusterOptions, stop::Excuses};
+use forebay_client::CommitLevel;
+use forebay_env::sim::{DiskModel, Sim};
+use forebay_proto::TargetKind;
+
+use crate::{
+    cluster::{Cluster, ClusterOptions},
+    disks::data_path,
+    stop::Excuses,
+};
+
+/// See [`slow_down`].
+const SLOW_WRITE: Duration = Duration::from_millis(15);
 
 /// Drawn from the seed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,6 +26,8 @@ pub struct Setup {
     pub small_mdt: bool,
     /// Journals are as small as will do.
     pub small_journals: bool,
+    /// The data of OSTs is on devices that take their time: much is under way when something happens.
+    pub slow_osts: bool,
 }
 
 impl Setup {
@@ -25,7 +38,7 @@ impl Setup {
         let part = || small && sim.chance(0.5);
         let (small_osts, small_mdt, small_journals) = (part(), part(), part() || failing && sim.chance(0.3));
         let (small_mdt, small_journals) = (small_mdt && small_metadata, small_journals && small_metadata);
-        Self { failing, small_osts, small_mdt, small_journals }
+        Self { failing, small_osts, small_mdt, small_journals, slow_osts: sim.chance(0.3) }
     }
 
     /// What servers may answer.
@@ -57,5 +70,22 @@ impl Setup {
             options.mdt_cache_bytes = Some(256 << 10);
         }
         options
+    }
+}
+
+/// Has the OSTs' data on devices that take as long for a write as a disk that has to seek.
+pub fn slow_down(cluster: &Cluster) {
+    let model = DiskModel { latency_write: SLOW_WRITE, ..DiskModel::default() };
+    for server in cluster.servers.iter().filter(|server| server.target.kind == TargetKind::Ost) {
+        cluster.sim.set_disk_model(server.node, &data_path(), model);
+    }
+}
+
+/// The commit level of a client.
+pub fn draw_level(sim: &Sim) -> CommitLevel {
+    match sim.random_below(4) {
+        0 => CommitLevel::Commit,
+        1 => CommitLevel::Memory,
+        _ => CommitLevel::Data,
     }
 }

@@ -1,6 +1,6 @@
 //! Placing callers' fragments, and holding their places until the index knows them.
 
-use std::ops::Range;
+use std::{ops::Range, rc::Rc};
 
 use forebay_proto::{
     Fid, crc,
@@ -20,10 +20,11 @@ use crate::{
     txn::{TailError, tail_extents, tail_start},
 };
 
-/// Fragments that lie on the device (not flushed) and wait to be inserted. Dropped, their place becomes garbage.
+/// Fragments that lie on the device (not flushed) and wait to be inserted. Once all clones are dropped, their place becomes garbage.
+#[derive(Clone)]
 pub struct Placed {
-    pieces: Option<Pieces>,
-    _room: Option<Reservation>,
+    pieces: Option<Rc<Pieces>>,
+    _room: Option<Rc<Reservation>>,
 }
 
 impl Placed {
@@ -34,7 +35,7 @@ impl Placed {
 
     /// Pieces that the cleaner moved.
     pub(crate) fn of_cleaner(pieces: Pieces) -> Self {
-        Self { pieces: Some(pieces), _room: None }
+        Self { pieces: Some(Rc::new(pieces)), _room: None }
     }
 
     /// The extents, in order of object and offset.
@@ -76,7 +77,7 @@ impl Core {
             outcome => outcome?,
         };
         self.stats.borrow_mut().user_bytes += bytes;
-        Ok(Placed { pieces: Some(pieces), _room: Some(room.placed()) })
+        Ok(Placed { pieces: Some(Rc::new(pieces)), _room: Some(Rc::new(room.placed())) })
     }
 
     /// See [`crate::Store::prefetch_tail`].

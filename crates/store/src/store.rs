@@ -190,6 +190,12 @@ impl Store {
         self.core.resident(|table| keys.iter().try_for_each(|key| table.get(key.as_ref()).map(drop))).await
     }
 
+    /// True while what the store itself has to write finds no room, on a thin device: what is placed now may be refused, though it was
+    /// reserved.
+    pub fn stands_still(&self) -> bool {
+        self.core.writer.stalled().is_some()
+    }
+
     /// A row's value. Errors: `NotResident`.
     pub fn get(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
         check_key(key)?;

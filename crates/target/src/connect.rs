@@ -232,6 +232,7 @@ impl Core {
     pub(crate) fn goodbye(&self, connection: &Rc<Connection>, session: Rc<Session>, request: Request) {
         let (core, connection, header) = (self.strong(), connection.clone(), request.header);
         self.env.spawn(async move {
+            core.wait_applied(None).await;
             core.forget(&session, "it said goodbye");
             // Durable before the client goes: a restart need not wait for it.
             if let Some(point) = core.bury(&session, false).await {
@@ -244,11 +245,21 @@ impl Core {
 
     /// Ends a session from this side.
     pub(crate) async fn evict(&self, session: &Rc<Session>, reason: &str) {
-        if self.forget(session, reason) {
-            self.count(|c| c.evictions += 1);
-            self.log(&format!("evicted session {} ({}): {reason}", session.id, session.description));
+        // What it was answered is held for it still.
+        let _ = self.env.timeout(limits::HELD_WAIT, self.wait_applied(None)).await;
+        if self.forget_evicted(session, reason) {
             self.bury(session, true).await;
         }
+    }
+
+    /// As [`Core::forget`], of a session that is evicted; it has yet to be buried.
+    pub(crate) fn forget_evicted(&self, session: &Rc<Session>, reason: &str) -> bool {
+        let was_there = self.forget(session, reason);
+        if was_there {
+            self.count(|c| c.evictions += 1);
+            self.log(&format!("evicted session {} ({}): {reason}", session.id, session.description));
+        }
+        was_there
     }
 
     /// Takes a session out of all tables in memory; nothing of it is executed any more. False if it was out.

@@ -8,18 +8,19 @@ use std::{
 use bytes::Bytes;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
-    ClientId, Encode, Errno, ErrorReply, SessionId, Transno,
-    message::{CommitLevel, FrameHeader, frame_flags},
+    ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno,
+    message::{CommitLevel, FrameHeader, FrameKind, frame_flags},
 };
 use forebay_rpc::limits::CONTROL_SLOT;
 use forebay_store::{CommitPoint, Store, Txn};
 
 use crate::{
     Target, Ticket,
-    core::{Core, store_error},
+    core::{Core, RUN_AGAIN, RUN_AGAIN_AFTER_COMMIT, store_error},
+    dispatch::reply_to,
     limits,
     rows::{self, ReplyRow},
-    session::Session,
+    session::{Reply, Session},
 };
 
 /// What a request is answered with.
@@ -58,14 +59,18 @@ struct Inner {
     /// Keys changed, not yet known to be applied.
     touched: RefCell<Vec<Box<[u8]>>>,
     applied: Cell<Transno>,
+    /// It stands, or stood, in line for its change.
+    in_line: Cell<bool>,
+    /// It was answered before it was applied; what it changes.
+    early: Cell<Option<Fid>>,
     /// Own change that the reply shows: it leaves after that one's reply.
     shows: Cell<Transno>,
 }
 
 impl Context {
     pub(crate) fn new(target: Target, session: Rc<Session>, header: FrameHeader) -> Self {
-        let (touched, applied, shows) = Default::default();
-        Self { inner: Rc::new(Inner { target, session, header, touched, applied, shows }) }
+        let (touched, applied, in_line, early, shows) = Default::default();
+        Self { inner: Rc::new(Inner { target, session, header, touched, applied, in_line, early, shows }) }
     }
 
     /// The session it came in.
@@ -212,8 +217,10 @@ impl Context {
         if header.slot != CONTROL_SLOT {
             session.applied(header.slot, header.sequence, transno, header.op, body.clone());
         }
-        if !self.is_replay() {
-            session.expect_reply(transno);
+        match self.inner.in_line.get() {
+            _ if self.is_replay() => {}
+            true => session.applied_in_turn(transno),
+            false => session.expect_reply(transno),
         }
         let touched = self.inner.touched.take();
         let mut dirty = self.core().dirty.borrow_mut();
@@ -247,6 +254,53 @@ impl Context {
         assert!(transno <= core.store.last_committed(), "what may be lost yet holds up what was built on it");
         self.inner.session.let_pass(transno);
         core.flush(&self.inner.session);
+    }
+
+    /// It has a place in line: replies to later changes of the session wait for its own.
+    pub(crate) fn admitted(&self, transno: Transno) {
+        self.inner.in_line.set(true);
+        self.inner.session.admitted(transno);
+    }
+
+    /// Its ticket is gone, after the change or without one.
+    pub(crate) fn left_line(&self, transno: Transno) {
+        if let Some(fid) = self.inner.early.get() {
+            self.core().held.gone(fid, transno);
+        }
+        if self.applied() == Transno(0) {
+            self.inner.session.given_up(transno);
+            self.core().flush(&self.inner.session);
+        }
+    }
+
+    /// See [`Ticket::answer_early`].
+    pub(crate) fn answer_early(&self, fid: Fid, transno: Transno, body: Bytes) {
+        let (core, session, header) = (self.core(), &self.inner.session, self.header());
+        self.inner.early.set(Some(fid));
+        core.held.answered(fid, transno);
+        // Asked again, it is answered from here: it is on its way to be applied.
+        if header.slot != CONTROL_SLOT {
+            session.applied(header.slot, header.sequence, transno, header.op, body.clone());
+        }
+        session.ready(transno, Reply { transno, ..reply_to(header, FrameKind::Reply, body) });
+        core.flush(session);
+    }
+
+    /// True if it was answered before it was applied.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.inner.early.get().is_some()
+    }
+
+    /// After a failed [`Ticket::try_apply`]: returns when that is to be tried again, or the error if that is final.
+    pub async fn again(&self, error: ErrorReply) -> Result<(), ErrorReply> {
+        match error.errno {
+            RUN_AGAIN => Ok(()),
+            RUN_AGAIN_AFTER_COMMIT => {
+                self.core().wait_any_commit().await;
+                Ok(())
+            }
+            _ => Err(error),
+        }
     }
 
     /// A place in the order of changes: the transno is fixed now, the change comes later, in turn.

@@ -6,9 +6,9 @@ use std::{
     rc::{Rc, Weak},
 };
 
-use forebay_env::{Env, sync::Notify};
+use forebay_env::{Bug, Env, planted, sync::Notify};
 use forebay_proto::{
-    ClientId, Encode, Errno, ErrorReply, Incarnation, SessionId, Transno, limits as proto_limits,
+    ClientId, Encode, Errno, ErrorReply, Fid, Incarnation, SessionId, Transno, limits as proto_limits,
     message::{FrameHeader, FrameKind},
 };
 use forebay_rpc::{
@@ -21,6 +21,7 @@ use forebay_store::{CommitPoint, Store, StoreError, StoreErrorKind, Txn};
 use crate::{
     Asked, Target, TargetOptions, TargetState,
     dirty::Dirty,
+    held::Held,
     limits,
     order::Order,
     recovery::Recovery,
@@ -67,6 +68,7 @@ pub(crate) struct Core {
     /// Replaced by nobody when the target ends: services hold their target, and would keep each other alive.
     pub service: RefCell<Rc<dyn AnyService>>,
     pub order: Order,
+    pub held: Held,
     pub dirty: RefCell<Dirty>,
     /// Sessions with a reply that waits for a commit.
     pub awaiting_commit: RefCell<BTreeSet<SessionId>>,
@@ -174,6 +176,15 @@ impl Core {
             }
         }
         Err(ErrorReply::new(Errno::EAGAIN, "the store's memory or journal is too small for its load"))
+    }
+
+    /// Waits until what was answered early of `fid`, or of everything, is applied.
+    pub async fn wait_applied(&self, fid: Option<Fid>) {
+        if let Some(last) = self.held.last(fid)
+            && !planted(Bug::HeldIsIgnored)
+        {
+            self.order.passed(last).await;
+        }
     }
 
     /// Waits until everything up to `transno` is committed, hurrying it.

@@ -172,6 +172,7 @@ impl Core {
                 _ => self.service().handle(ctx.clone(), op, body.clone(), bulk.clone()).await,
             };
             match result {
+                result if ctx.is_answered() => return result,
                 Err(error) if error.errno == RUN_AGAIN => {}
                 Err(error) if error.errno == RUN_AGAIN_AFTER_COMMIT => self.wait_any_commit().await,
                 result => return result,
@@ -184,6 +185,7 @@ impl Core {
 
     async fn sync(&self, body: &[u8]) -> Result<Answer, ErrorReply> {
         let request = Sync::from_bytes(body)?;
+        self.wait_applied(request.fid).await;
         match request.fid.and_then(|fid| self.service().last_change(fid)) {
             Some(transno) => self.wait_committed(transno).await?,
             None => self.store.sync().await.map_err(|e| self.store_failed(e))?,
@@ -194,6 +196,9 @@ impl Core {
     /// The request was executed: its reply leaves now, or in its order.
     fn finish(&self, ctx: &Context, result: Result<Answer, ErrorReply>) {
         let (session, header) = (ctx.session_ref(), ctx.header());
+        if ctx.is_answered() {
+            return result.err().map_or((), |error| self.broke_its_word(session, &error));
+        }
         let mut reply = match result {
             Ok(answer) => Reply { bulk: answer.bulk, ..reply_to(header, FrameKind::Reply, answer.body) },
             Err(error) => {
@@ -216,16 +221,32 @@ impl Core {
         self.flush(session);
     }
 
+    /// What was answered could not be applied. Its client has to hear of that: it keeps it, and tells who wrote it.
+    fn broke_its_word(&self, session: &Rc<Session>, error: &ErrorReply) {
+        if error.errno == Errno::STOPPED {
+            return self.stop(&error.message);
+        }
+        // Before the next in line is applied, and with it perhaps committed: nothing ran since this one left the line.
+        let words = format!("a change that was answered could not be made: {}", error.message);
+        if self.forget_evicted(session, &words) {
+            let (core, session) = (self.strong(), session.clone());
+            self.env.spawn(async move { core.bury(&session, true).await });
+        }
+    }
+
     fn ping(&self, connection: &Rc<Connection>, session: Rc<Session>, request: Request) {
         let header = request.header;
         let commit = forebay_proto::message::Ping::from_bytes(&request.body).is_ok_and(|p| p.commit);
-        let applied = self.order.last_applied();
-        if !commit || applied <= self.store.last_committed() {
+        let is_committed =
+            || self.order.last_applied() <= self.store.last_committed() && self.held.last(None).is_none();
+        if !commit || is_committed() {
             return self.answer(connection, &header, &Empty {});
         }
         self.store.commit_soon();
         let (core, connection) = (self.strong(), connection.clone());
         self.env.spawn(async move {
+            core.wait_applied(None).await;
+            let applied = core.order.last_applied();
             // If the target stopped, its connections have been told.
             if core.wait_committed(applied).await.is_ok() && session.is_bound_to(&connection) {
                 core.answer(&connection, &header, &Empty {});

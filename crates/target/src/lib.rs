@@ -13,6 +13,7 @@ mod context;
 mod core;
 mod dirty;
 mod dispatch;
+mod held;
 pub mod limits;
 mod metrics;
 mod order;

@@ -31,3 +31,5 @@ pub const LOAD_ROWS: usize = 1024;
 pub const STATUS_CLIENTS: usize = 1000;
 /// Fewest requests a session may have in flight when bulk memory runs short.
 pub const CREDITS_MIN: u16 = 4;
+/// How long who ends a session, or closes a target, waits for what was answered before it was applied.
+pub const HELD_WAIT: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use forebay_env::sync::Notify;
 use forebay_proto::{Incarnation, Transno};
 
 /// Gives transnos and keeps the line of those whose change is not ready yet.
@@ -17,13 +18,16 @@ pub struct Order {
     line: RefCell<BTreeMap<Transno, Option<Waker>>>,
     last_joined: Cell<Transno>,
     last_applied: Cell<Transno>,
+    /// Somebody left the line.
+    left: Notify,
 }
 
 impl Order {
     /// The first transno will be the first of `incarnation`.
     pub fn new(incarnation: Incarnation, last_applied: Transno) -> Self {
         let (last_joined, last_applied) = (Cell::new(last_applied), Cell::new(last_applied));
-        Self { incarnation, counter: Cell::new(0), line: RefCell::default(), last_joined, last_applied }
+        let (counter, line, left) = (Cell::new(0), RefCell::default(), Notify::new());
+        Self { incarnation, counter, line, last_joined, last_applied, left }
     }
 
     /// The transno that [`Order::give`] would give.
@@ -67,6 +71,18 @@ impl Order {
         };
         if let Some(waker) = next {
             waker.wake();
+        }
+        self.left.notify_waiters();
+    }
+
+    /// Waits until nobody up to `transno` stands in line any more.
+    pub async fn passed(&self, transno: Transno) {
+        loop {
+            let left = self.left.notified();
+            if self.line.borrow().first_key_value().is_none_or(|(first, _)| *first > transno) {
+                return;
+            }
+            left.await;
         }
     }
 

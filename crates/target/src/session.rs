@@ -72,6 +72,8 @@ pub struct Reply {
 /// A change whose reply has not left.
 struct Outgoing {
     transno: Transno,
+    /// Else it stands in line, and its request counts as running.
+    applied: bool,
     reply: Option<Reply>,
     /// It is committed and its reply will take long: others do not wait for it.
     may_be_passed: bool,
@@ -187,14 +189,31 @@ impl Session {
         }
     }
 
-    /// From now on, replies that show `transno` wait for its own.
+    /// A change stands in line: replies to later ones wait for its own.
+    pub fn admitted(&self, transno: Transno) {
+        self.expect(transno, false);
+    }
+
+    /// A change was applied that never stood in line: from now on, replies that show `transno` wait for its own.
     pub fn expect_reply(&self, transno: Transno) {
-        self.outgoing.borrow_mut().push_back(Outgoing {
-            transno,
-            reply: None,
-            may_be_passed: false,
-            behind: Vec::new(),
-        });
+        self.expect(transno, true);
+    }
+
+    fn expect(&self, transno: Transno, applied: bool) {
+        let (reply, may_be_passed, behind) = (None, false, Vec::new());
+        self.outgoing.borrow_mut().push_back(Outgoing { transno, applied, reply, may_be_passed, behind });
+    }
+
+    /// What stood in line was applied: from now on, replies that show `transno` wait for its own, if that has not left.
+    pub fn applied_in_turn(&self, transno: Transno) {
+        if let Some(entry) = self.outgoing.borrow_mut().iter_mut().find(|o| o.transno == transno) {
+            entry.applied = true;
+        }
+    }
+
+    /// What stood in line has left it and was not applied: nothing waits for it. See [`Session::leaving`].
+    pub fn given_up(&self, transno: Transno) {
+        self.outgoing.borrow_mut().retain(|o| o.transno != transno || o.applied);
     }
 
     fn is_outgoing(&self, transno: Transno) -> bool {
@@ -261,7 +280,7 @@ impl Session {
     /// Requests in execution or whose reply has not left.
     pub fn under_way(&self) -> usize {
         let running = self.slots.borrow().iter().filter(|s| matches!(s.standing, Standing::Running)).count();
-        running + self.outgoing.borrow().len()
+        running + self.outgoing.borrow().iter().filter(|outgoing| outgoing.applied).count()
     }
 
     /// Takes its connection away.
@@ -322,6 +341,21 @@ mod tests {
         assert_eq!(sequences(&session.leaving(Transno(5))), [5, 6]);
         session.ready(Transno(7), reply(7, CommitLevel::Data));
         assert_eq!(sequences(&session.leaving(Transno(5))), [7]);
+    }
+
+    #[test]
+    fn a_reply_that_is_early_waits_for_those_to_what_came_before_it() {
+        let session = session();
+        (5..9).for_each(|t| session.admitted(Transno(t)));
+        session.ready(Transno(7), reply(7, CommitLevel::Memory));
+        assert!(session.leaving(Transno(0)).is_empty(), "5 and 6 stand in line");
+        session.given_up(Transno(5));
+        session.applied_in_turn(Transno(6));
+        session.given_up(Transno(6));
+        assert!(session.leaving(Transno(0)).is_empty(), "6 was applied, its reply is not ready");
+        session.ready(Transno(6), reply(6, CommitLevel::Data));
+        assert_eq!(sequences(&session.leaving(Transno(0))), [6, 7]);
+        assert_eq!(session.under_way(), 0, "8 counts where it runs");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use forebay_env::{Env, Listener, sync::Notify};
-use forebay_proto::{Errno, ErrorReply, Incarnation, SessionId, TargetId, Transno};
+use forebay_proto::{Errno, ErrorReply, Fid, Incarnation, SessionId, TargetId, Transno};
 use forebay_rpc::{Latch, server};
 use forebay_store::{CommitPoint, Store, Txn};
 
@@ -15,6 +15,7 @@ use crate::{
     Service, SessionInfo, TargetOptions, Ticket, background,
     core::{Core, store_error},
     dispatch::Door,
+    held::Held,
     limits,
     order::Order,
     rows::{self, Row},
@@ -66,6 +67,7 @@ impl Target {
             gate: server::BulkGate::new(options.bulk_bytes),
             options,
             service: RefCell::new(Rc::new(Erased(service))),
+            held: Held::default(),
             dirty: RefCell::default(),
             awaiting_commit: RefCell::default(),
             sessions: RefCell::default(),
@@ -171,6 +173,11 @@ impl Target {
         Ticket::own(self.core.clone())
     }
 
+    /// Waits until what was answered early of `fid`, or of everything, is applied: before anything of it is shown.
+    pub async fn wait_applied(&self, fid: Option<Fid>) {
+        self.core.wait_applied(fid).await;
+    }
+
     /// Waits until `point` is durable, hurrying it.
     pub async fn commit(&self, point: CommitPoint) -> Result<(), ErrorReply> {
         self.core.commit(point).await
@@ -208,6 +215,11 @@ impl Target {
         self.core.sessions.borrow().values().map(|session| session.under_way()).sum()
     }
 
+    /// Something was answered that is not applied.
+    pub fn has_held(&self) -> bool {
+        self.core.held.last(None).is_some()
+    }
+
     /// Something was applied that is not durable.
     pub fn has_uncommitted(&self) -> bool {
         self.core.order.last_applied() > self.core.store.last_committed()
@@ -220,6 +232,8 @@ impl Target {
 
     /// Stops serving: closes all connections, ends the background tasks. The store is the caller's to close.
     pub async fn close(&self) {
+        // What was answered is on its way: a clean stop does without a replay of it.
+        let _ = self.core.env.timeout(limits::HELD_WAIT, self.core.wait_applied(None)).await;
         self.core.closed.raise();
         for session in self.core.all_sessions() {
             if let Some(connection) = session.disconnect() {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use forebay_proto::{Encode, ErrorReply, Transno};
+use forebay_proto::{Encode, ErrorReply, Fid, Transno};
 use forebay_store::Txn;
 
 use crate::{Answer, Context, core::Core};
@@ -33,6 +33,7 @@ impl Ticket {
         }
         let transno = core.order.give();
         core.order.join(transno);
+        ctx.admitted(transno);
         Self { core, transno, kind: Kind::Request(ctx) }
     }
 
@@ -55,10 +56,27 @@ impl Ticket {
         std::future::poll_fn(|cx| self.core.order.poll_turn(self.transno, cx)).await;
     }
 
+    /// Answers before the change is applied, to a request of level `memory`: the target holds what it needs for that. `fid` is what
+    /// it changes: who looks at that with [`crate::Target::wait_applied`] does not see it as it was before.
+    ///
+    /// From now on the change has to succeed: if it fails for a reason of its own, the session is evicted, so that its client tells of it.
+    pub fn answer_early(&self, fid: Fid, reply: &impl Encode) {
+        let Kind::Request(ctx) = &self.kind else { panic!("a replay is answered when it is applied") };
+        ctx.answer_early(fid, self.transno, reply.to_bytes().into());
+    }
+
     /// Applies the change with the request's reply row; panics if it is not its turn. (Of a ticket of
     /// [`crate::Target::admit`]: without a reply row.)
     pub fn apply<R: Encode>(
         self,
+        change: impl FnOnce(&mut Txn) -> Result<R, ErrorReply>,
+    ) -> Result<Answer, ErrorReply> {
+        self.try_apply(change)
+    }
+
+    /// As [`Ticket::apply`]; if it fails the place in line is kept.
+    pub fn try_apply<R: Encode>(
+        &self,
         change: impl FnOnce(&mut Txn) -> Result<R, ErrorReply>,
     ) -> Result<Answer, ErrorReply> {
         assert!(self.core.order.is_first(self.transno), "ticket {} applied before its turn", self.transno);
@@ -77,6 +95,9 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if matches!(self.kind, Kind::Request(_) | Kind::Own) {
             self.core.order.leave(self.transno);
+        }
+        if let Kind::Request(ctx) = &self.kind {
+            ctx.left_line(self.transno);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::{ObjectRow, Oss, limits};
 
 /// Sets room aside for what of the range (or of its first part) holds no bytes and has none. ENOSPC is decided at admission.
 pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, ErrorReply> {
+    let _cutting = oss.cutting();
     let end = request.offset.checked_add(request.length).filter(|end| *end <= FILE_BYTES && *end > request.offset);
     let Some(end) = end else {
         let words = format!("to set room aside for {} bytes at {}", request.length, request.offset);

@@ -32,6 +32,32 @@ impl Change {
         ticket: Ticket,
         change: impl FnOnce(&mut Txn, &mut ObjectRow) -> Result<R, ErrorReply>,
     ) -> Result<Answer, ErrorReply> {
+        self.try_apply(oss, ctx, &ticket, change).await
+    }
+
+    /// As [`Change::apply`] of a ticket that was answered: what passes is waited for, in the same place in line.
+    pub async fn apply_surely<R: Encode>(
+        self,
+        oss: &Oss,
+        ctx: &Context,
+        ticket: Ticket,
+        mut change: impl FnMut(&mut Txn, &mut ObjectRow) -> Result<R, ErrorReply>,
+    ) -> Result<Answer, ErrorReply> {
+        loop {
+            match self.try_apply(oss, ctx, &ticket, &mut change).await {
+                Err(error) => ctx.again(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_apply<R: Encode>(
+        &self,
+        oss: &Oss,
+        ctx: &Context,
+        ticket: &Ticket,
+        change: impl FnOnce(&mut Txn, &mut ObjectRow) -> Result<R, ErrorReply>,
+    ) -> Result<Answer, ErrorReply> {
         self.prefetch(oss, ctx).await?;
         ticket.turn().await;
         self.prefetch(oss, ctx).await?;
@@ -39,7 +65,7 @@ impl Change {
         let fid = self.fid;
         let mut is_new = false;
         let mut aside = (0, 0);
-        let answer = ticket.apply(|txn| {
+        let answer = ticket.try_apply(|txn| {
             let row = txn.get(&object::key(fid)).map_err(store_error)?;
             is_new = row.is_none();
             let row = row.map(|value| decode(&value)).transpose()?;

@@ -12,6 +12,7 @@ use crate::{Oss, limits, object, server::decode};
 /// Runs a destroy. What does not exist is not an error. What cannot be read stays, for fsck: asked for again it could not be
 /// either, and everything behind it would stay too.
 pub async fn run(oss: &Oss, ctx: &Context, request: Destroy) -> Result<Answer, ErrorReply> {
+    let _cutting = oss.cutting();
     if request.fids.len() > limits::DESTROY_FIDS {
         return Err(ErrorReply::new(Errno::EINVAL, format!("a destroy of {} objects at once", request.fids.len())));
     }

@@ -10,6 +10,7 @@ use crate::{Oss, limits, object};
 
 /// Lists objects in the order of fids, a page at a time.
 pub async fn run(oss: &Oss, request: ListObjects) -> Result<Answer, ErrorReply> {
+    oss.target().wait_applied(None).await;
     let mut from = object::sequence_start(request.from).to_vec();
     if request.after != Fid::default() {
         from = object::key(request.after).to_vec();

@@ -16,6 +16,7 @@ use crate::Oss;
 
 /// Runs a punch. The size stays.
 pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, ErrorReply> {
+    let _cutting = oss.cutting();
     let end = request.offset.checked_add(request.length);
     let (Some(end), 1..) = (end, request.length) else {
         return Err(ErrorReply::new(

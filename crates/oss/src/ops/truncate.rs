@@ -15,6 +15,7 @@ pub(super) const STEP_EXTENTS: usize = 16 << 10;
 
 /// Runs a truncate. At or below the object's epoch it has been done before.
 pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<Answer, ErrorReply> {
+    let _cutting = oss.cutting();
     let fid = request.fid;
     if request.file_bytes != u64::MAX {
         super::write::check_size(request.file_bytes)?;

@@ -9,7 +9,7 @@ use forebay_proto::{
     limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES, WRITE_PIECES},
     message::{Piece, WriteObject, WritePieces, WriteReply},
 };
-use forebay_store::Fragment;
+use forebay_store::{Fragment, Txn};
 use forebay_target::{Answer, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
@@ -27,7 +27,7 @@ pub fn one_piece(request: WriteObject) -> WritePieces {
 /// Runs a write. All pieces become visible at once, or none.
 pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) -> Result<Answer, ErrorReply> {
     let parts = check(&request, &bulk)?;
-    let row = oss.admissible(ctx, &request.object).await?;
+    let row = oss.may_write(ctx, &request.object).await?;
     let fid = request.object.fid;
     let mut aside = 0;
     for part in &parts {
@@ -38,7 +38,9 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
     let room = oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await.map_err(store_error)?;
+    let early = oss.may_answer_early(ctx, &request.object);
     let ticket = ctx.admit();
+    let told_ns = early.map(|row| answer_early(&ticket, &request, row, oss.now_ns()));
     let end = kept_end(ctx, row.as_ref(), &request, &ticket);
     let parts: Vec<Part> = parts.into_iter().filter_map(|part| part.until(end, &request)).collect();
     let written: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
@@ -49,23 +51,33 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         0 => None,
         _ => Some(oss.store().place(room, fragments).await.map_err(store_error)?),
     };
-    let now_ns = oss.now_ns();
-    change
-        .apply(oss, ctx, ticket, move |txn, row| {
-            if let Some(placed) = placed {
-                let mut filled = 0;
-                for part in written.iter().flat_map(|written| row.aside.within(written)) {
-                    filled += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
-                }
-                row.aside.fill(filled);
-                txn.insert(placed).map_err(store_error)?;
-                row.object_bytes = row.object_bytes.max(whole.end);
-                row.file_bytes = row.file_bytes.max(request.file_bytes);
+    let now_ns = told_ns.unwrap_or_else(|| oss.now_ns());
+    let apply = |txn: &mut Txn, row: &mut ObjectRow| {
+        if let Some(placed) = &placed {
+            let mut filled = 0;
+            for part in written.iter().flat_map(|written| row.aside.within(written)) {
+                filled += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
             }
-            row.touch(request.attr_epoch, now_ns);
-            Ok(WriteReply { file_bytes: row.file_bytes, mtime_ns: row.mtime_ns })
-        })
-        .await
+            row.aside.fill(filled);
+            txn.insert(placed.clone()).map_err(store_error)?;
+            row.object_bytes = row.object_bytes.max(whole.end);
+            row.file_bytes = row.file_bytes.max(request.file_bytes);
+        }
+        row.touch(request.attr_epoch, now_ns);
+        Ok(WriteReply { file_bytes: row.file_bytes, mtime_ns: row.mtime_ns })
+    };
+    match told_ns {
+        Some(_) => change.apply_surely(oss, ctx, ticket, apply).await,
+        None => change.apply(oss, ctx, ticket, apply).await,
+    }
+}
+
+/// Level `memory`: what the write comes to, as far as it can be told; its time.
+fn answer_early(ticket: &Ticket, request: &WritePieces, mut row: ObjectRow, now_ns: i64) -> i64 {
+    row.touch(request.attr_epoch, now_ns);
+    let file_bytes = row.file_bytes.max(request.file_bytes);
+    ticket.answer_early(request.object.fid, &WriteReply { file_bytes, mtime_ns: row.mtime_ns });
+    now_ns
 }
 
 /// A piece with its bytes and their sums.

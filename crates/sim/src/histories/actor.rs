@@ -56,6 +56,8 @@ pub struct Actor {
     pub notes: Notes,
     pub stage: Rc<Stage>,
     pub worker: u32,
+    /// The client keeps writes back: what it was told is done is lost with it, until it lets go of the lock.
+    pub keeps_back: bool,
     /// Files kept open, by object.
     pub open: BTreeMap<u32, OpenFile>,
 }
@@ -355,7 +357,7 @@ impl Actor {
             self.client.write(file, place, next.to_le_bytes().to_vec()).await?;
             counted = Some(next);
             // Accepted, so the client was not fenced: it still had the lock when it asked.
-            so_far(asked, counted);
+            so_far(asked, counted.filter(|_| !self.keeps_back));
         }
         let until = self.now();
         self.client.try_lock(file, LockSpec { mode: lock_mode::NONE, ..spec }).await?;

@@ -29,6 +29,7 @@ use forebay_proto::{Fid, limits::LEASE_TERM};
 use crate::{
     Cluster, ClusterOptions,
     faults::{kill_and_boot, random_ms},
+    setup::{draw_level, slow_down},
 };
 use actor::{Actor, Notes, Stop};
 use kernel::Kernel;
@@ -147,7 +148,7 @@ impl Run {
         };
         let stations = (0..options.clients).map(|station| Station {
             node: sim.add_node(&format!("client{station}")),
-            level: if sim.chance(0.2) { CommitLevel::Commit } else { CommitLevel::Data },
+            level: draw_level(sim),
             has_kernel: sim.chance(0.7),
             workers: (0..options.workers).map(|w| worker((station * options.workers + w) as u32)).collect(),
             may_fail: Rc::default(),
@@ -170,6 +171,9 @@ impl Run {
         let usual = ClusterOptions::default();
         let write_back_bytes = if self.sim.seed().is_multiple_of(4) { 0 } else { usual.write_back_bytes };
         let cluster = Cluster::format(&self.sim, ClusterOptions { write_back_bytes, ..usual }).await;
+        if self.sim.chance(0.3) {
+            slow_down(&cluster);
+        }
         cluster.boot_all();
         // It sees to the stage, to what lost clients leave, and to the audit; nothing happens to it.
         let auditor = self.sim.add_node("auditor");
@@ -199,7 +203,7 @@ impl Run {
     fn actor(&self, node: NodeId, client: &Client, stage: &Rc<Stage>, notes: &Notes) -> Actor {
         let (env, client, notes, stage) = (self.sim.env(node), client.clone(), notes.clone(), stage.clone());
         let worker = (self.options.clients * self.options.workers) as u32;
-        Actor { env, client, kernel: None, notes, stage, worker, open: Default::default() }
+        Actor { env, client, kernel: None, notes, stage, worker, keeps_back: false, open: Default::default() }
     }
 
     /// One round, with faults, until every worker is done.
@@ -239,6 +243,7 @@ impl Run {
     fn start(&self, cluster: &Cluster, station: &Station, stage: &Rc<Stage>, notes: &Notes) {
         let env = self.sim.env(station.node);
         let options = cluster.mount_options(station.node, station.level);
+        let keeps_back = options.write_back_bytes > 0 && station.level != CommitLevel::Commit;
         let (workers, stage, notes) = (station.workers.clone(), stage.clone(), notes.clone());
         let (failure, may_fail, broken) = (self.failure.clone(), station.may_fail.clone(), station.broken.clone());
         workers.iter().for_each(|worker| worker.done.set(false));
@@ -251,6 +256,7 @@ impl Run {
                 Some(client) => client,
                 None => match Client::mount(&env, options).await {
                     Ok(client) => client,
+                    Err(_) if may_fail.get() => return broken.set(true),
                     Err(error) => return note(&failure, format!("mount: {error}")),
                 },
             };
@@ -264,7 +270,8 @@ impl Run {
                 let shard = env.clone();
                 shard.spawn(async move {
                     let open = Default::default();
-                    let mut actor = Actor { env, client, kernel, notes, stage, worker: worker.number, open };
+                    let number = worker.number;
+                    let mut actor = Actor { env, client, kernel, notes, stage, worker: number, keeps_back, open };
                     let before = actor.client.stats().shares;
                     let worked = match begins {
                         Some(workers) => write_in_turn(&mut actor, &worker, workers).await,

@@ -1,5 +1,7 @@
 //! Objects through sessions, on simulated machines: written, read, cut, destroyed, and the server killed in between.
 
+mod held;
+
 use std::{cell::RefCell, rc::Rc, task::Poll, time::Duration};
 
 use bytes::Bytes;
@@ -26,6 +28,7 @@ const FID: Fid = Fid { high: 0, low: 5 << 20 | 9 };
 struct World {
     sim: Sim,
     server: NodeId,
+    client: NodeId,
     session: ClientSession,
     writes: std::cell::Cell<u64>,
     /// Of the last boot.
@@ -34,6 +37,19 @@ struct World {
 
 fn address() -> Address {
     Address::Mem("OST0000".into())
+}
+
+/// A session of the client of that number.
+fn connect(sim: &Sim, node: NodeId, number: u8) -> ClientSession {
+    let options = SessionOptions {
+        cluster: CLUSTER,
+        target: TargetId::ost(0),
+        addresses: vec![address()],
+        client: Uuid([number; 16]),
+        description: "test".into(),
+        pins: PinBudget::new(16 << 20),
+    };
+    ClientSession::start(&sim.env(node), options)
 }
 
 impl World {
@@ -49,16 +65,8 @@ impl World {
             Store::format(&sim.env(server), "/ost", &options).await.expect("formats");
         });
         sim.crash(server);
-        let options = SessionOptions {
-            cluster: CLUSTER,
-            target: TargetId::ost(0),
-            addresses: vec![address()],
-            client: Uuid([1; 16]),
-            description: "test".into(),
-            pins: PinBudget::new(16 << 20),
-        };
-        let session = ClientSession::start(&sim.env(client), options);
-        let world = World { sim, server, session, writes: std::cell::Cell::new(0), target: Rc::default() };
+        let session = connect(&sim, client, 1);
+        let world = World { sim, server, client, session, writes: std::cell::Cell::new(0), target: Rc::default() };
         world.boot();
         world
     }
@@ -87,6 +95,10 @@ impl World {
     }
 
     async fn write(&self, epoch: u64, offset: u64, bytes: &[u8]) -> Result<u64, RpcError> {
+        self.write_at(CommitLevel::Data, epoch, offset, bytes).await
+    }
+
+    async fn write_at(&self, level: CommitLevel, epoch: u64, offset: u64, bytes: &[u8]) -> Result<u64, RpcError> {
         self.writes.set(self.writes.get() + 1);
         let write_id = WriteId { client: 1, sequence: self.writes.get() };
         let sums = crc::blocks(offset, bytes.len() as u64, BLOCK_BYTES)
@@ -105,12 +117,16 @@ impl World {
             attr_epoch: 0,
         };
         let bulk = vec![Bytes::copy_from_slice(bytes)];
-        Ok(self.session.call(&request, Call { bulk, ..Call::level(CommitLevel::Data) }).await?.reply.file_bytes)
+        Ok(self.session.call(&request, Call { bulk, ..Call::level(level) }).await?.reply.file_bytes)
     }
 
     async fn read(&self, epoch: u64, offset: u64, length: u32) -> Result<Vec<u8>, RpcError> {
+        self.read_by(&self.session, epoch, offset, length).await
+    }
+
+    async fn read_by(&self, by: &ClientSession, epoch: u64, offset: u64, length: u32) -> Result<Vec<u8>, RpcError> {
         let request = ReadObject { object: self.object(epoch), offset, length };
-        let called = self.session.call(&request, Call::level(CommitLevel::Data)).await?;
+        let called = by.call(&request, Call::level(CommitLevel::Data)).await?;
         let (mut bytes, mut bulk) = (Vec::new(), called.bulk);
         for segment in called.reply.segments {
             if !segment.data {
