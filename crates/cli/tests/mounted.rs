@@ -444,6 +444,30 @@ fn down_takes_every_mount_of_its_cluster_away() {
     assert!(!table.contains(mounts.scratch.path()), "{table}");
 }
 
+/// two clusters, and one place that the first remembers | the second is mounted there | the first leaves it alone
+#[test]
+fn a_place_that_another_cluster_has_taken_since_is_left_to_it() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new("taken");
+    let [one, other, mnt] = ["one", "other", "mnt"].map(|name| format!("{}/{name}", scratch.path()));
+    let small = ["--osts", "1", "--ost-size", "64MiB", "--mdt-size", "64MiB", "--mount", &mnt];
+    run(forebay().args(["up", &one]).args(small));
+    run(forebay().args(["umount", &mnt]));
+    run(forebay().args(["up", &other]).args(small));
+    let file = format!("{mnt}/file");
+    fs::write(&file, "the other's").expect("written");
+    let refused = forebay().args(["up", &one]).output().expect("it runs");
+    assert!(!refused.status.success() && common::words(&refused).contains("is a mount already, of"), "{refused:?}");
+    for force in [&["--force"][..], &[]] {
+        run(forebay().args(["up", &one, "--no-mount"]));
+        run(forebay().args(["down", &one]).args(force));
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "the other's");
+    }
+    run(forebay().args(["down", &other]));
+}
+
 #[test]
 fn what_is_mounted_below_stays_when_another_mount_changes_names() {
     let Some(mounts) = Mounts::new("below") else { return };
