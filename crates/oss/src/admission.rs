@@ -89,10 +89,15 @@ impl Drop for Cutting {
 }
 
 impl Oss {
-    /// For requests that take bytes away: a write that was answered beside one might come to nothing.
+    /// For requests that take bytes away, or raise the epoch: a write that was answered beside one might come to nothing.
     pub(crate) fn cutting(&self) -> Cutting {
         self.cutting.set(self.cutting.get() + 1);
         Cutting(self.cutting.clone())
+    }
+
+    /// [`Oss::cutting`] for a request that may make the object, in an epoch that others may not know.
+    pub(crate) fn raising(&self, row: Option<&ObjectRow>, object: &ObjectRef) -> Option<Cutting> {
+        (row.is_none() && object.truncate_epoch > 0).then(|| self.cutting())
     }
 
     /// Whether a write that has its room may be answered before its bytes are on the device, and the object's row then: at level
@@ -100,6 +105,7 @@ impl Oss {
     pub(crate) fn may_answer_early(&self, ctx: &Context, object: &ObjectRef) -> Option<ObjectRow> {
         let asked = ctx.level() == CommitLevel::Memory && !ctx.is_replay();
         if !asked
+            || ctx.has_ended()
             || self.store().stands_still()
             || self.cutting.get() > 0
             || self.destroyed.borrow().contains(object.fid)

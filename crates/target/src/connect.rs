@@ -232,7 +232,6 @@ impl Core {
     pub(crate) fn goodbye(&self, connection: &Rc<Connection>, session: Rc<Session>, request: Request) {
         let (core, connection, header) = (self.strong(), connection.clone(), request.header);
         self.env.spawn(async move {
-            core.wait_applied(None).await;
             core.forget(&session, "it said goodbye");
             // Durable before the client goes: a restart need not wait for it.
             if let Some(point) = core.bury(&session, false).await {

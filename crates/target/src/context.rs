@@ -291,6 +291,33 @@ impl Context {
         self.inner.early.get().is_some()
     }
 
+    /// What was answered with this ticket cannot be applied: the session ends, so that its client, which keeps it, tells who wrote it.
+    ///
+    /// That it has ended is in the journal before anything later is applied, and with it perhaps committed: after a crash the
+    /// client would take what is missing for committed.
+    pub async fn break_word(&self, ticket: Ticket, error: ErrorReply) -> ErrorReply {
+        let (core, session) = (self.core(), &self.inner.session);
+        if error.errno == Errno::STOPPED {
+            return error;
+        }
+        let words = format!("a change that was answered could not be made: {}", error.message);
+        let was_there = core.forget_evicted(session, &words);
+        if core.remove_rows(session).await.is_none() {
+            return ErrorReply::new(Errno::STOPPED, words);
+        }
+        drop(ticket);
+        if was_there {
+            let (core, session) = (core.clone(), session.clone());
+            core.clone().env.spawn(async move { core.bury(&session, true).await });
+        }
+        error
+    }
+
+    /// True once nothing of its session is executed any more.
+    pub fn has_ended(&self) -> bool {
+        self.inner.session.ended.get()
+    }
+
     /// After a failed [`Ticket::try_apply`]: returns when that is to be tried again, or the error if that is final.
     pub async fn again(&self, error: ErrorReply) -> Result<(), ErrorReply> {
         match error.errno {

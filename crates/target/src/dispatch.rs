@@ -197,7 +197,8 @@ impl Core {
     fn finish(&self, ctx: &Context, result: Result<Answer, ErrorReply>) {
         let (session, header) = (ctx.session_ref(), ctx.header());
         if ctx.is_answered() {
-            return result.err().map_or((), |error| self.broke_its_word(session, &error));
+            // Of what failed otherwise its client has been told.
+            return result.err().filter(|e| e.errno == Errno::STOPPED).map_or((), |error| self.stop(&error.message));
         }
         let mut reply = match result {
             Ok(answer) => Reply { bulk: answer.bulk, ..reply_to(header, FrameKind::Reply, answer.body) },
@@ -219,19 +220,6 @@ impl Core {
         reply.transno = ctx.applied();
         session.ready(ctx.applied(), reply);
         self.flush(session);
-    }
-
-    /// What was answered could not be applied. Its client has to hear of that: it keeps it, and tells who wrote it.
-    fn broke_its_word(&self, session: &Rc<Session>, error: &ErrorReply) {
-        if error.errno == Errno::STOPPED {
-            return self.stop(&error.message);
-        }
-        // Before the next in line is applied, and with it perhaps committed: nothing ran since this one left the line.
-        let words = format!("a change that was answered could not be made: {}", error.message);
-        if self.forget_evicted(session, &words) {
-            let (core, session) = (self.strong(), session.clone());
-            self.env.spawn(async move { core.bury(&session, true).await });
-        }
     }
 
     fn ping(&self, connection: &Rc<Connection>, session: Rc<Session>, request: Request) {

@@ -59,7 +59,7 @@ impl Ticket {
     /// Answers before the change is applied, to a request of level `memory`: the target holds what it needs for that. `fid` is what
     /// it changes: who looks at that with [`crate::Target::wait_applied`] does not see it as it was before.
     ///
-    /// From now on the change has to succeed: if it fails for a reason of its own, the session is evicted, so that its client tells of it.
+    /// From now on the change has to succeed; if it does not: [`Context::break_word`].
     pub fn answer_early(&self, fid: Fid, reply: &impl Encode) {
         let Kind::Request(ctx) = &self.kind else { panic!("a replay is answered when it is applied") };
         ctx.answer_early(fid, self.transno, reply.to_bytes().into());

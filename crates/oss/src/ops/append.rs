@@ -16,6 +16,7 @@ use crate::{Oss, limits};
 /// that the first execution found may not be there again, if who was given the place before has no reply and is late, or gone.
 pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
     let row = oss.admissible(ctx, &request.object).await?;
+    let _raising = oss.raising(row.as_ref(), &request.object);
     // Its room may have been set aside: then the write itself will tell.
     let has_room = row.is_some_and(|row| row.aside.bytes() >= request.length.into());
     if request.here && !has_room && !ctx.is_replay() {

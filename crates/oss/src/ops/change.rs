@@ -40,11 +40,11 @@ impl Change {
         self,
         oss: &Oss,
         ctx: &Context,
-        ticket: Ticket,
+        ticket: &Ticket,
         mut change: impl FnMut(&mut Txn, &mut ObjectRow) -> Result<R, ErrorReply>,
     ) -> Result<Answer, ErrorReply> {
         loop {
-            match self.try_apply(oss, ctx, &ticket, &mut change).await {
+            match self.try_apply(oss, ctx, ticket, &mut change).await {
                 Err(error) => ctx.again(error).await?,
                 done => return done,
             }

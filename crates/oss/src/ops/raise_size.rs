@@ -12,6 +12,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
         return Err(ErrorReply::new(forebay_proto::Errno::EFBIG, format!("a size of {}", request.file_bytes)));
     }
     let row = oss.admissible(ctx, &request.object).await?;
+    let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let epoch = request.object.truncate_epoch;
     let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());

@@ -39,6 +39,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     }
     let room = oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await.map_err(store_error)?;
     let early = oss.may_answer_early(ctx, &request.object);
+    let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let told_ns = early.map(|row| answer_early(&ticket, &request, row, oss.now_ns()));
     let end = kept_end(ctx, row.as_ref(), &request, &ticket);
@@ -49,7 +50,10 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     let fragments: Vec<Fragment> = parts.into_iter().map(|part| part.fragment(&request, ticket.transno())).collect();
     let placed = match fragments.len() {
         0 => None,
-        _ => Some(oss.store().place(room, fragments).await.map_err(store_error)?),
+        _ => match oss.store().place(room, fragments).await.map_err(store_error) {
+            Err(error) if told_ns.is_some() => return Err(ctx.break_word(ticket, error).await),
+            placed => Some(placed?),
+        },
     };
     let now_ns = told_ns.unwrap_or_else(|| oss.now_ns());
     let apply = |txn: &mut Txn, row: &mut ObjectRow| {
@@ -66,9 +70,12 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         row.touch(request.attr_epoch, now_ns);
         Ok(WriteReply { file_bytes: row.file_bytes, mtime_ns: row.mtime_ns })
     };
-    match told_ns {
-        Some(_) => change.apply_surely(oss, ctx, ticket, apply).await,
-        None => change.apply(oss, ctx, ticket, apply).await,
+    if told_ns.is_none() {
+        return change.apply(oss, ctx, ticket, apply).await;
+    }
+    match change.apply_surely(oss, ctx, &ticket, apply).await {
+        Err(error) => Err(ctx.break_word(ticket, error).await),
+        done => done,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Commit level `memory`: a write is answered when the target holds it, and nobody can tell but by the clock.
 
-use forebay_env::sim::DiskModel;
+use forebay_env::sim::{DiskModel, Fault};
 use forebay_proto::message::Sync;
 
 use super::*;
@@ -155,5 +155,28 @@ fn beside_a_truncate_nothing_is_answered_that_it_might_refuse() {
             }
         }
         assert!(world.metrics().evictions == 0);
+    });
+}
+
+/// write | the device has no room behind it | its client is told, and nobody else
+#[test]
+fn what_was_answered_and_cannot_be_made_ends_the_session() {
+    let world = World::new(72);
+    world.run(async {
+        slow_world(&world).await;
+        hold(&world, 0, &pattern(1, 1000)).await;
+        world.sim.sleep(SLOW * 2).await;
+        let other = connect(&world.sim, world.sim.add_node("other"), 2);
+        assert_eq!(world.read_by(&other, 0, 0, 1000).await.unwrap(), pattern(1, 1000));
+        let told: Rc<RefCell<Vec<Vec<Fid>>>> = Rc::default();
+        let losses = told.clone();
+        world.session.set_lost(move |lost| losses.borrow_mut().push(lost.fids));
+        world.sim.disk_fault(world.server, "/ost/data", Fault::NoRoom);
+        // More than is left in the slab that is open.
+        hold(&world, 0, &pattern(2, 1000 << 10)).await;
+        assert_eq!(world.read_by(&other, 0, 0, 1000).await.unwrap(), pattern(1, 1000), "it was never seen");
+        world.sim.sleep(Duration::from_secs(5)).await;
+        assert_eq!((world.metrics().evictions, &told.borrow()[..]), (1, &[vec![FID]][..]));
+        assert_eq!(world.read_by(&other, 0, 0, 1000).await.unwrap(), pattern(1, 1000));
     });
 }

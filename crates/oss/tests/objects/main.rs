@@ -117,7 +117,7 @@ impl World {
             attr_epoch: 0,
         };
         let bulk = vec![Bytes::copy_from_slice(bytes)];
-        Ok(self.session.call(&request, Call { bulk, ..Call::level(level) }).await?.reply.file_bytes)
+        Ok(self.session.call(&request, Call { bulk, fid: Some(FID), ..Call::level(level) }).await?.reply.file_bytes)
     }
 
     async fn read(&self, epoch: u64, offset: u64, length: u32) -> Result<Vec<u8>, RpcError> {
