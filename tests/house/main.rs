@@ -50,6 +50,7 @@ const EXEMPT: &[&str] = &[
     "crates/cli/src/mounts.rs",
     "crates/cli/src/posix.rs",
     "crates/cli/src/processes.rs",
+    "crates/cli/src/remount.rs",
     "crates/cli/src/stop.rs",
     "crates/cli/src/up.rs",
 ];

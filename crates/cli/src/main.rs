@@ -24,6 +24,7 @@ mod pool;
 mod posix;
 mod processes;
 mod progress;
+mod remount;
 mod serve;
 mod server;
 mod setattr;
@@ -121,21 +122,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = arguments();
-    let name = if called_as(&arguments, "lfs") { "lfs" } else { "forebay" };
+    let called: Vec<OsString> = std::env::args_os().collect();
+    let is_helper = called_as(&called, "mount.forebay");
+    let name = if called_as(&called, "lfs") { "lfs" } else { "forebay" };
+    // Called as `lfs` it answers as lfs; called as `mount.forebay` (fstab) it mounts.
+    let arguments = if is_helper { mount::as_helper(called) } else { called };
     match run(&CommandLine::parse_from(arguments).command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{name}: {error}");
-            ExitCode::from(error.exit_code())
+            ExitCode::from(if is_helper { mount::helper_exit_code(&error) } else { error.exit_code() })
         }
     }
-}
-
-/// Called as `lfs` it answers as lfs; called as `mount.forebay` (fstab) it mounts.
-fn arguments() -> Vec<OsString> {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
-    if called_as(&arguments, "mount.forebay") { mount::as_helper(arguments) } else { arguments }
 }
 
 /// The program was called through a link of this name.

@@ -16,13 +16,13 @@ use forebay_env::{Address, Env, real};
 use crate::{
     ask,
     cluster::{Cluster, ClusterArg},
-    error::{CliError, CliResult, Doing},
+    error::{CliError, CliErrorKind, CliResult, Doing},
     format::utf8,
     fuse_mount::{self, Place},
     mount_options::Options,
     mounts,
     processes::{self, Background},
-    stop,
+    remount, stop,
 };
 
 /// How long the process of an earlier mount at the same place may take to make its changes durable.
@@ -41,7 +41,7 @@ pub struct MountArgs {
     #[arg(value_name = "MNT")]
     pub mnt: PathBuf,
     /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, writeback=SIZE, ro, suid,
-    /// dev, noexec, allow_other, transport=auto|dev|uring
+    /// dev, noexec, allow_other, transport=auto|dev|uring; with remount ro, rw, suid, dev, noexec of a mount change
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Stay in the foreground
@@ -50,11 +50,19 @@ pub struct MountArgs {
     /// Begin a session of its own once it is mounted
     #[arg(long, hide = true)]
     pub background: bool,
+    /// Pass over options that there are not (`mount -s`)
+    #[arg(long, hide = true)]
+    pub sloppy: bool,
 }
 
 /// Mounts; returns when the mount is ready.
 pub fn run(args: &MountArgs) -> CliResult {
-    let options = Options::parse(&args.options)?;
+    let is_known = |word: &&String| !args.sloppy || Options::parse(std::slice::from_ref(word)).is_ok();
+    let words: Vec<String> = args.options.iter().filter(is_known).cloned().collect();
+    let options = Options::parse(&words)?;
+    if options.remount {
+        return remount::run(&args.mnt, &options);
+    }
     let cluster = ClusterArg::parse(&args.cluster)?;
     let mnt = prepare_point(&args.mnt)?;
     refuse_mounted(&mnt)?;
@@ -74,7 +82,7 @@ pub fn run(args: &MountArgs) -> CliResult {
         ClusterArg::Addresses(_) => mounts::run_dir(),
     };
     ask::tell_if_silent(&cluster, fuse_mount::PATIENCE);
-    start(&source, &mnt, &args.options, &log_dir)
+    start(&source, &mnt, &words, &log_dir)
 }
 
 /// Mounts `cluster` at `mnt` unless it is mounted there.
@@ -113,20 +121,27 @@ fn start(cluster: &str, mnt: &Path, options: &[String], log_dir: &Path) -> CliRe
 }
 
 /// The arguments with which mount(8) calls its helpers (`mount.forebay SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]
-/// [-t TYPE]`), as this program has them. With -f nothing is to be mounted: `--help` is as good as any.
+/// [-t TYPE]`), as this program has them. `defaults` it keeps to itself, and says what is otherwise. With -f nothing is to be
+/// mounted: `--help` is as good as any.
 pub fn as_helper(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut arguments = arguments.into_iter();
-    let mut ours: Vec<OsString> = arguments.next().into_iter().chain(["mount".into()]).collect();
+    let mut ours: Vec<OsString> = arguments.next().into_iter().chain(["mount", "-odefaults"].map(Into::into)).collect();
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("-t" | "-N") => drop(arguments.next()),
             Some("-o") => ours.extend([argument].into_iter().chain(arguments.next())),
             Some(flags) if is_helper_flag(flags) && flags.contains('f') => ours.push("--help".into()),
+            Some(flags) if is_helper_flag(flags) && flags.contains('s') => ours.push("--sloppy".into()),
             Some(flags) if is_helper_flag(flags) => {}
             _ => ours.push(argument),
         }
     }
     ours
+}
+
+/// What mount(8) expects of its helpers: 1 for a wrong call, 32 for a mount that failed.
+pub fn helper_exit_code(error: &CliError) -> u8 {
+    if error.kind == CliErrorKind::Usage { 1 } else { 32 }
 }
 
 fn is_helper_flag(word: &str) -> bool {
@@ -220,7 +235,8 @@ mod tests {
     #[test]
     fn what_mount_8_passes_to_its_helper_is_understood() {
         let line = "/sbin/mount.forebay 127.0.0.1:4500 /mnt/x -n -sv -o rw,_netdev -t forebay";
-        assert_eq!(helper(line), "/sbin/mount.forebay mount 127.0.0.1:4500 /mnt/x -o rw,_netdev");
-        assert_eq!(helper("mount.forebay a b -f"), "mount.forebay mount a b --help");
+        assert_eq!(helper(line), "/sbin/mount.forebay mount -odefaults 127.0.0.1:4500 /mnt/x --sloppy -o rw,_netdev");
+        assert_eq!(helper("mount.forebay a b -nv"), "mount.forebay mount -odefaults a b");
+        assert_eq!(helper("mount.forebay a b -f"), "mount.forebay mount -odefaults a b --help");
     }
 }

@@ -34,6 +34,8 @@ pub struct Options {
     pub allow_other: bool,
     /// By which way the kernel's requests come.
     pub transport: FuseTransport,
+    /// Change the mount that is there.
+    pub remount: bool,
 }
 
 /// What fstab and mount(8) add, and means nothing to us; also what is so anyway (access times move by hand only; locks hold
@@ -66,7 +68,8 @@ impl Options {
     pub fn parse(words: &[String]) -> CliResult<Self> {
         // As mount(8) has it, wherever it stands: rw, suid, dev, exec, auto, nouser, async.
         let ordinary = words.iter().any(|word| word == "defaults");
-        let mut options = Self { devices: ordinary, set_ids: ordinary, ..Self::default() };
+        let remount = words.iter().any(|word| word == "remount");
+        let mut options = Self { devices: ordinary, set_ids: ordinary, remount, ..Self::default() };
         for word in words
             .iter()
             .map(String::as_str)
@@ -103,11 +106,9 @@ impl Options {
             ("owner" | "group", "") => (self.devices, self.set_ids) = (false, false),
             ("allow_other", "") => self.allow_other = true,
             ("sync" | "dirsync", "") => return Err("say commit=commit: replies leave when all is durable".into()),
-            ("remount", "") => {
-                return Err(
-                    "`mount -i -o remount,...` changes what the kernel keeps (ro, noexec, nodev, nosuid)".into()
-                );
-            }
+            ("remount", "") => {}
+            // mount(8) repeats what the kernel tells of the mount.
+            ("user_id" | "group_id" | "max_read" | "blksize", _) | ("default_permissions", "") if self.remount => {}
             _ => return Err("there is no such option; see `forebay mount --help`".into()),
         }
         Ok(())
@@ -186,6 +187,8 @@ mod tests {
             assert!(!users.set_ids && !users.devices && users.no_exec, "{by_users}");
         }
         assert!(!parse("users,exec").expect("exec comes after").no_exec);
+        let again = parse("rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other,remount,ro");
+        assert!(again.is_ok_and(|again| again.remount && again.read_only && !again.set_ids));
     }
 
     #[test]
@@ -200,6 +203,7 @@ mod tests {
             ("noflock", "no such option"),
             ("transport=pigeon", "auto, dev or uring"),
             ("frobnicate", "no such option"),
+            ("user_id=0", "no such option"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.exit_code() == 2 && error.message.contains(words) && error.message.contains(text), "{error}");

@@ -17,6 +17,8 @@ use std::{
     process::Command,
 };
 
+use crate::mount_options::Options;
+
 /// Nanoseconds of the machine's monotonic clock: comparable between processes of one machine.
 pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -275,6 +277,19 @@ pub enum Unmount {
     Lazily,
     /// Also ends what programs wait for.
     Forcibly,
+}
+
+/// Changes the flags of the mount at `path` to those of `options`.
+pub fn remount(path: &Path, options: &Options) -> io::Result<()> {
+    let path = c_path(path)?;
+    let flag = |on: bool, flag: libc::c_ulong| if on { flag } else { 0 };
+    let flags = flag(options.read_only, libc::MS_RDONLY)
+        | flag(!options.devices, libc::MS_NODEV)
+        | flag(!options.set_ids, libc::MS_NOSUID)
+        | flag(options.no_exec, libc::MS_NOEXEC);
+    let none = std::ptr::null();
+    // SAFETY: `path` ends in NUL and lives across the call; a remount takes neither source nor type, and needs no data.
+    check(unsafe { libc::mount(none, path.as_ptr(), none, flags | libc::MS_REMOUNT, none.cast()) })
 }
 
 /// Takes the mount at `path` away.

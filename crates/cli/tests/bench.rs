@@ -55,6 +55,18 @@ fn a_stonewall_ends_the_write_and_the_read_reads_what_was_written() {
     assert!(moved(0) > 0.0 && moved(0) < 2048.0 && moved(1) <= moved(0), "{} {}", moved(0), moved(1));
 }
 
+/// Needs root and /dev/fuse.
+#[test]
+fn fuse_floor_makes_looks_at_and_removes_names_in_its_own_mount() {
+    if !common::mounts::can_mount() {
+        return;
+    }
+    let report = json(forebay().args(["bench", "fuse-floor", "-N", "2", "--files", "200", "-i", "1", "--json"]));
+    assert_eq!(report["bench"], "fuse-floor");
+    let rows = report["rows"].as_array().expect("rows");
+    assert!(rows.len() >= 3 && rows.iter().all(|row| row["value"].as_f64().is_some_and(|rate| rate > 0.0)), "{rows:?}");
+}
+
 #[test]
 fn mdtest_makes_looks_at_and_removes_directories_and_files() {
     let scratch = Scratch::new("mdtest");

@@ -189,8 +189,9 @@ fn a_file_on_a_full_ost_goes_on_elsewhere() {
     run(forebay().args(["setstripe", "-c", "1", "-i", "0"]).arg(&file));
     let open = OpenOptions::new().write(true).open(&file).expect("opens");
     let piece = |number: usize| vec![number as u8 | 1; 4 * MIB];
-    // An OST of 256 MiB holds less than this, two hold more.
-    for number in 0..80 {
+    // An OST of 512 MiB holds less than this, two hold more.
+    let pieces = 150;
+    for number in 0..pieces {
         open.write_all_at(&piece(number), (number * 4 * MIB) as u64).expect("there is room on the other");
     }
     open.sync_all().expect("synced");
@@ -200,7 +201,7 @@ fn a_file_on_a_full_ost_goes_on_elsewhere() {
     mounts.bring_back();
     let read = File::open(mounts.second.join("f")).expect("opens");
     let mut bytes = vec![0; 4 * MIB];
-    for number in 0..80 {
+    for number in 0..pieces {
         read.read_exact_at(&mut bytes, (number * 4 * MIB) as u64).expect("read");
         assert!(bytes == piece(number), "piece {number}");
     }

@@ -2,13 +2,13 @@
 //!
 //! Invariant: `bytes` is the length of the ranges less the bytes that lie in them, as long as whoever changes either tells
 //! the other. So a write uses room up without cutting a range, however many there are.
-//! Invariant: ranges are in order, not empty, and do not touch.
+//! Invariant: ranges are in order, not empty, and do not touch; there are none where nothing is left to be written.
 
 use std::ops::Range;
 
 use forebay_proto::{DecodeError, Reader, Writer};
 
-use crate::limits::ASIDE_RANGES;
+use crate::limits::{ALLOCATE_BYTES, ASIDE_RANGES};
 
 /// What is set aside in one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +42,18 @@ impl Aside {
         parts
     }
 
+    /// `range`, or where it would be one too many: to the nearest of the others, unless that is far.
+    pub fn reach(&self, range: Range<u64>) -> Range<u64> {
+        let touches = |of: &Range<u64>| of.start <= range.end && range.start <= of.end;
+        if self.ranges.len() < ASIDE_RANGES || self.ranges.iter().any(touches) {
+            return range;
+        }
+        let to = |of: &Range<u64>| range.start.min(of.end)..range.end.max(of.start);
+        let reached = self.ranges.iter().map(to).min_by_key(|to| to.end - to.start);
+        let near = |to: &Range<u64>| to.end - to.start <= (range.end - range.start).saturating_add(ALLOCATE_BYTES);
+        reached.filter(near).unwrap_or(range)
+    }
+
     /// Sets room aside in `range`, of which `bytes` were outside and hold no bytes. False: it would be too many ranges.
     pub fn add(&mut self, range: Range<u64>, bytes: u64) -> bool {
         let touches = |of: &Range<u64>| of.start <= range.end && range.start <= of.end;
@@ -66,6 +78,9 @@ impl Aside {
     /// `bytes` more lie in the ranges.
     pub fn fill(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
+        if self.bytes == 0 {
+            self.ranges.clear();
+        }
     }
 
     /// Nothing is set aside in `range` any more, which holds no bytes from now on; `bytes` lay in what was set aside of it. A
@@ -82,7 +97,8 @@ impl Aside {
             return;
         }
         let gone: u64 = self.within(range).iter().map(|part| part.end - part.start).sum();
-        (self.ranges, self.bytes) = (left, self.bytes.saturating_sub(gone - bytes.min(gone)));
+        self.ranges = left;
+        self.fill(gone - bytes.min(gone));
     }
 
     /// Number of ranges (1 byte); if there are any, the bytes, then start and end of each, words of 8 bytes.
@@ -157,6 +173,32 @@ mod tests {
         aside.fill(5);
         aside.remove(&(1..4), 3);
         assert_eq!((aside.ranges.clone(), aside.bytes()), (before.ranges, before.bytes - 5 + 3));
+    }
+
+    #[test]
+    fn one_too_many_reaches_to_its_nearest_neighbour() {
+        let mut aside = Aside::default();
+        let places: Vec<u64> = (1..=ASIDE_RANGES as u64).map(|n| n * 100).collect();
+        assert!(places.iter().all(|at| aside.reach(*at..at + 5) == (*at..at + 5) && aside.add(*at..at + 5, 5)));
+        assert_eq!(aside.reach(20..30), 20..100);
+        assert_eq!(aside.reach(110..130), 105..130);
+        assert_eq!(aside.reach(180..190), 180..200);
+        assert_eq!(aside.reach(103..120), 103..120, "it is none more");
+        let far = places[places.len() - 1] + 5 + ALLOCATE_BYTES;
+        assert_eq!(aside.reach(far + 1..far + 2), far + 1..far + 2, "that would be too much");
+        assert_eq!(aside.reach(far..far + 2).start, far - ALLOCATE_BYTES);
+        assert!(aside.add(aside.reach(180..190), 20));
+        assert_eq!(aside.within(&(170..310)), [180..205, 300..305]);
+        assert_eq!(aside.ranges.len(), ASIDE_RANGES);
+    }
+
+    #[test]
+    fn where_all_is_written_nothing_is_set_aside() {
+        let mut aside = aside(&[0..10, 20..30]);
+        aside.fill(19);
+        assert_eq!(aside.ranges.len(), 2);
+        aside.fill(1);
+        assert_eq!(aside, Aside::default());
     }
 
     /// The golden bytes of docs/format.md.

@@ -1,7 +1,7 @@
 //! `xtask suites`: other people's test suites and real programs, on mounts of a cluster of this machine.
 //!
-//! Needs root, /dev/fuse, a registry for `cargo install` the first time, and about 12 GB under --dir. A program that is not
-//! installed is named and passed over; everything else has to pass.
+//! Needs root, /dev/fuse, a registry for `cargo install` the first time, and about 12 GB under --dir. With --quick a program
+//! that is not installed is named and passed over; else all have to be there, and to pass.
 
 pub mod cluster;
 mod fsx;

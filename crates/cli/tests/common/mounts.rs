@@ -36,7 +36,8 @@ impl Mounts {
         let at = |what: &str| base.join(what);
         let mounts = Self { first: at("m1"), second: at("m2"), scratch };
         let (cluster, first, second) = (mounts.cluster(), mounts.first.clone(), mounts.second.clone());
-        let sizes = ["--osts", "2", "--ost-size", "256MiB", "--mdt-size", "256MiB", "--mount"];
+        // With less room small writes are not kept back in a mount.
+        let sizes = ["--osts", "2", "--ost-size", "512MiB", "--mdt-size", "256MiB", "--mount"];
         run(forebay().args(["up", &cluster]).args(sizes).arg(&first));
         // As mount(8) calls its helper.
         let helper = at("mount.forebay");

@@ -59,6 +59,8 @@ fn body(tx: &Tx<'_>, request: &Make, dir: &Inode) -> Result<Body, ErrorReply> {
         })),
         S_IFLNK => symlink(&request.symlink).map(Body::Symlink).map_err(Into::into),
         S_IFIFO | S_IFSOCK => Ok(Body::Special(0)),
+        // An overlay's whiteout anybody may make (Linux 5.8).
+        S_IFCHR if request.rdev == 0 => Ok(Body::Special(0)),
         S_IFCHR | S_IFBLK if request.caller.uid == 0 => Ok(Body::Special(request.rdev)),
         S_IFCHR | S_IFBLK => Err(Errno::EPERM.into()),
         _ => Err(ErrorReply::new(Errno::EINVAL, format!("mode {:o} names no type that Make makes", request.mode))),

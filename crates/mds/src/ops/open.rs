@@ -78,6 +78,8 @@ fn check(inode: &Inode, flags: u32, creating: bool) -> Result<(), Errno> {
         return Err(Errno::EISDIR);
     }
     match inode.mode & S_IFMT {
+        // Somebody else's link since its kernel looked: that is to look again, and follow it.
+        S_IFLNK if creating => Err(Errno::ESTALE),
         S_IFLNK => Err(Errno::ELOOP),
         S_IFREG | S_IFDIR => Ok(()),
         // A kernel opens pipes, sockets and devices itself: this one has yet to hear that there is one. It looks again.

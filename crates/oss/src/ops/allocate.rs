@@ -1,7 +1,9 @@
 //! Allocate: room is set aside for bytes to come.
 
+use std::ops::Range;
+
 use forebay_proto::{
-    Errno, ErrorReply,
+    Errno, ErrorReply, Fid,
     limits::FILE_BYTES,
     message::{Allocate, AllocateReply},
 };
@@ -21,14 +23,19 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, 
     let row = oss.admissible(ctx, &request.object).await?;
     let (fid, epoch, now_ns) = (request.object.fid, request.object.truncate_epoch, oss.now_ns());
     let end = first_part(row.as_ref(), request.offset, end);
-    let range = request.offset..end;
-    let wanted = wanted(oss, row.as_ref(), &request, end).await?;
+    let asked = request.offset..end;
+    let range = row.as_ref().map_or_else(|| asked.clone(), |row| row.aside.reach(asked.clone()));
+    let wanted = wanted(oss, row.as_ref(), fid, &range).await?;
     // A replay had its room.
     let room = if ctx.is_replay() { None } else { Some(oss.store().promise(wanted).map_err(store_error)?) };
     let ticket = ctx.admit();
     let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
     let answer = Change { fid, epoch: Some(epoch), extents: Some(range.clone()) }
         .apply(oss, ctx, ticket, move |txn, row| {
+            // Meanwhile there may be another range: what it reaches then is beyond what there is room for.
+            let reached = row.aside.reach(asked.clone());
+            let fits = range.start <= reached.start && reached.end <= range.end;
+            let range = if fits { reached } else { asked };
             let range = range.start..if superseded { range.end.min(row.truncated_bytes) } else { range.end };
             let mut bytes = 0;
             for part in row.aside.outside(&range) {
@@ -53,12 +60,11 @@ fn first_part(row: Option<&ObjectRow>, offset: u64, end: u64) -> u64 {
     if offset >= object_bytes { end } else { end.min(offset + limits::ALLOCATE_BYTES) }
 }
 
-async fn wanted(oss: &Oss, row: Option<&ObjectRow>, request: &Allocate, end: u64) -> Result<u64, ErrorReply> {
-    let range = request.offset..end;
-    let outside = row.map_or_else(|| vec![range.clone()], |row| row.aside.outside(&range));
+async fn wanted(oss: &Oss, row: Option<&ObjectRow>, fid: Fid, range: &Range<u64>) -> Result<u64, ErrorReply> {
+    let outside = row.map_or_else(|| vec![range.clone()], |row| row.aside.outside(range));
     let mut bytes = 0;
     for part in outside {
-        bytes += part.end - part.start - oss.data_bytes(request.object.fid, part).await?;
+        bytes += part.end - part.start - oss.data_bytes(fid, part).await?;
     }
     Ok(bytes)
 }

@@ -1,0 +1,87 @@
+//! `mount -o remount,...`: what the kernel keeps of a mount changes under the programs that use it.
+//!
+//! What the mount's process keeps (commit, pin, rpc, writeback, transport) was chosen when it began. mount(8) gives the options of
+//! fstab again whenever it remounts, so those may be named, as they are.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // asks the kernel, and the process that serves the mount
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
+
+use clap::Parser;
+
+use crate::{
+    Command, CommandLine,
+    error::{CliError, CliResult, Doing},
+    mount,
+    mount_options::Options,
+    mounts, posix,
+};
+
+/// Changes the mount at `mnt`.
+pub fn run(mnt: &Path, options: &Options) -> CliResult {
+    let mnt = mount::resolve_point(mnt)?;
+    let shown = mnt.display();
+    if !mounts::is_mounted(&mnt) {
+        return Err(CliError::usage(format!("{shown} is not mounted: there is nothing to remount")));
+    }
+    if let Some(kind) = mounts::foreign(&mnt) {
+        return Err(CliError::usage(format!("{shown} is a mount of type {kind}, not one of Forebay's")));
+    }
+    let server =
+        mounts::pid_file(&mnt).running().and_then(|pid| options_of(&PathBuf::from(format!("/proc/{pid}/cmdline"))));
+    let differs = match &server {
+        Some(now) => difference(options, now),
+        None => difference(options, &Options::default()),
+    };
+    if let Some(word) = differs {
+        return Err(CliError::usage(format!(
+            "{word} is chosen when a mount is made: `forebay umount {shown}`, then mount it with that"
+        )));
+    }
+    posix::remount(&mnt, options).doing(|| format!("cannot remount {shown}"))
+}
+
+/// The options that the process of a mount was given.
+fn options_of(command_line: &Path) -> Option<Options> {
+    let words = std::fs::read(command_line).ok()?;
+    let words = words.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec()));
+    match CommandLine::try_parse_from(words).ok()?.command {
+        Command::Mount(args) => Options::parse(&args.options).ok(),
+        _ => None,
+    }
+}
+
+/// What is wanted of the mount's process that it does not do now.
+fn difference(wanted: &Options, now: &Options) -> Option<&'static str> {
+    fn differs<T: PartialEq>(wanted: &Option<T>, now: &Option<T>) -> bool {
+        wanted.is_some() && wanted != now
+    }
+    let all = [
+        ("commit=", differs(&wanted.level, &now.level)),
+        ("pin=", differs(&wanted.pin_bytes, &now.pin_bytes)),
+        ("rpc=", differs(&wanted.rpc_bytes, &now.rpc_bytes)),
+        ("rpcs_in_flight=", differs(&wanted.rpcs_in_flight, &now.rpcs_in_flight)),
+        ("writeback=", differs(&wanted.write_back_bytes, &now.write_back_bytes)),
+        ("transport=", wanted.transport != Options::default().transport && wanted.transport != now.transport),
+    ];
+    all.into_iter().find(|(_, differs)| *differs).map(|(word, _)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_mount_has_may_be_named_again_and_nothing_else() {
+        let parse =
+            |words: &str| Options::parse(&words.split(',').map(str::to_owned).collect::<Vec<_>>()).expect("options");
+        let now = parse("commit=data,pin=64MiB,ro");
+        assert_eq!(difference(&parse("remount,rw,noexec,commit=data"), &now), None);
+        assert_eq!(difference(&parse("remount,commit=commit"), &now), Some("commit="));
+        assert_eq!(difference(&parse("remount,writeback=1MiB"), &now), Some("writeback="));
+        assert_eq!(difference(&parse("remount,transport=dev"), &now), Some("transport="));
+    }
+}
