@@ -45,6 +45,9 @@ pub struct FormatArgs {
     /// Block device or file for the data, instead of DIR/data
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
+    /// What the devices or files for data hold is of no worth: take them all the same
+    #[arg(long)]
+    pub overwrite_data: bool,
     /// Block device or file for the journal, instead of DIR/journal: all of one of its own, or, with --journal-size
     /// or where other targets have parts of it, a part
     #[arg(long, value_name = "PATH")]
@@ -156,6 +159,7 @@ impl FormatArgs {
             journal_path: self.journal.as_deref().map(absolute).transpose()?,
             journal_shared: self.journal_size.is_some(),
             journal_overwrite: self.overwrite_journal,
+            data_overwrite: self.overwrite_data,
             journal_bytes: self.journal_size.unwrap_or(defaults.journal_bytes),
             slab_bytes: self.slab_size.unwrap_or(defaults.slab_bytes),
             stripe_bytes: self.full_stripe.unwrap_or(defaults.stripe_bytes),

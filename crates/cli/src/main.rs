@@ -143,7 +143,18 @@ fn called_as(arguments: &[OsString], name: &str) -> bool {
 
 fn run(command: &Command) -> CliResult {
     // These say much, and hold nothing that others wait for.
-    if matches!(command, Command::Getstripe(_) | Command::Migrate(_) | Command::Find(_) | Command::Sim(_)) {
+    if matches!(
+        command,
+        Command::Getstripe(_)
+            | Command::Migrate(_)
+            | Command::Find(_)
+            | Command::Sim(_)
+            | Command::Status(_)
+            | Command::Df(_)
+            | Command::PoolList(_)
+            | Command::Pool(pool::PoolCommand::List(_))
+            | Command::Journal(journal::JournalCommand::List(_))
+    ) {
         posix::end_with_closed_pipes();
     }
     match command {

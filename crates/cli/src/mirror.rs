@@ -37,6 +37,9 @@ pub struct ReplaceArgs {
     /// Block device or file for its journal, instead of PATH/journal
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
+    /// What these devices hold is of no worth: take them all the same
+    #[arg(long)]
+    pub overwrite: bool,
 }
 
 /// Which one stays.
@@ -62,7 +65,9 @@ async fn replace(env: &Env, args: &ReplaceArgs) -> CliResult {
         journal_path: args.journal.as_deref().map(absolute).transpose()?,
         witness: None,
     };
-    let stays = Store::mirror_replace(env, &dir, &place).await.doing(|| format!("cannot make {} a copy", place.dir))?;
+    let stays = Store::mirror_replace(env, &dir, &place, args.overwrite)
+        .await
+        .doing(|| format!("cannot make {} a copy", place.dir))?;
     println!(
         "{} will be filled from {stays} while the target is served (by a server that runs, from now on); `forebay status` \
          shows how far it is",

@@ -212,7 +212,9 @@ pub fn clear_dead(mnt: &Path) -> CliResult {
     if pid_file(mnt).running().is_some() || !is_mounted(mnt) {
         return Ok(());
     }
-    let dead = mnt.metadata().is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    // A name that nobody has asked for: of the mount itself the kernel may still know enough to answer.
+    let name = format!(".is-anybody-there-{}", std::process::id());
+    let dead = mnt.join(name).symlink_metadata().is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
     if dead {
         posix::unmount(mnt, Unmount::Lazily)
             .doing(|| format!("cannot take the dead mount at {} away", mnt.display()))?;

@@ -115,6 +115,78 @@ fn a_directory_with_other_things_in_it_is_not_made_a_cluster() {
     assert_eq!(scratch.names(), ["thesis.tex"]);
 }
 
+/// format --data and --mirror-data, mirror replace --data and --journal, of files that hold something, another target's data among
+/// them | refused, and each as it was; a blank one is taken, and with the flag any
+#[test]
+fn devices_that_hold_something_are_not_taken_for_data() {
+    let scratch = Scratch::new("taken");
+    let at = |name: &str| Path::new(scratch.path()).join(name);
+    let format = |dir: &str, kind: &str, flags: &[&str]| {
+        let mut command = forebay();
+        command.arg("format").arg(kind).arg(at(dir)).args(["--size", "64MiB", "--journal-size", "16MiB"]);
+        command.args(["--cluster", "01234567-89ab-cdef-0123-456789abcdef"]);
+        for flag in flags {
+            if flag.starts_with("--") {
+                command.arg(flag)
+            } else {
+                command.arg(at(flag))
+            };
+        }
+        command.output().expect("it runs")
+    };
+    let device = |name: &str, byte: Option<u8>| {
+        let file = File::create_new(at(name)).expect("made");
+        file.set_len(80 << 20).expect("set");
+        if let Some(byte) = byte {
+            file.write_all_at(&[byte; 100], 70_000).expect("written");
+        }
+    };
+    ["blank", "spare"].iter().for_each(|name| device(name, None));
+    ["theirs", "others"].iter().for_each(|name| device(name, Some(7)));
+    let first = format("ost0", "ost", &["--data", "blank"]);
+    assert!(first.status.success(), "{}", words(&first));
+    for (taken, flag) in [("blank", "--data"), ("theirs", "--data"), ("theirs", "--mirror-data")] {
+        let before = fs::read(at(taken)).expect("read");
+        let refused = match flag {
+            "--data" => format("ost1", "ost", &["--data", taken]),
+            _ => format("mdt1", "mdt", &["--mirror", "copy1", "--mirror-data", taken]),
+        };
+        assert_eq!(refused.status.code(), Some(1), "{}", words(&refused));
+        let said = words(&refused);
+        assert!(said.contains("holds something already") && said.contains("--overwrite-data"), "{said}");
+        assert!(fs::read(at(taken)).expect("read") == before, "{taken} is as it was");
+    }
+    let meant = format("ost1", "ost", &["--data", "theirs", "--overwrite-data"]);
+    assert!(meant.status.success(), "{}", words(&meant));
+
+    let mirrored = format("mdt", "mdt", &["--mirror", "copy"]);
+    assert!(mirrored.status.success(), "{}", words(&mirrored));
+    fs::remove_dir_all(at("copy")).expect("lost");
+    let replace = |flags: &[&str]| {
+        let mut command = forebay();
+        command.args(["mirror", "replace"]).arg(at("mdt")).arg(at("new"));
+        for flag in flags {
+            if flag.starts_with("--") {
+                command.arg(flag)
+            } else {
+                command.arg(at(flag))
+            };
+        }
+        command.output().expect("it runs")
+    };
+    for flag in ["--data", "--journal"] {
+        let before = fs::read(at("others")).expect("read");
+        let refused = replace(&[flag, "others"]);
+        assert!(!refused.status.success() && words(&refused).contains("--overwrite"), "{}", words(&refused));
+        assert!(fs::read(at("others")).expect("read") == before, "others is as it was");
+    }
+    let taken = replace(&["--data", "others", "--journal", "spare", "--overwrite"]);
+    assert!(taken.status.success(), "{}", words(&taken));
+    // It is a copy of this target now: to begin anew needs no flag.
+    let again = replace(&["--data", "others", "--journal", "spare"]);
+    assert!(again.status.success(), "{}", words(&again));
+}
+
 #[test]
 fn a_port_in_use_is_named() {
     let scratch = Scratch::new("port");

@@ -74,7 +74,7 @@ impl Copies {
             cluster.sim.clear_disk_faults(node, &path);
         }
         let place = MirrorPlace { dir: DIRS[copy].into(), ..MirrorPlace::default() };
-        let replaced = Store::mirror_replace(&cluster.sim.env(node), DIRS[1 - copy], &place).await;
+        let replaced = Store::mirror_replace(&cluster.sim.env(node), DIRS[1 - copy], &place, false).await;
         match replaced {
             Ok(_) => {
                 cluster.dead_copy.set(None);

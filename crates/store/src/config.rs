@@ -30,6 +30,8 @@ pub struct FormatOptions {
     pub journal_shared: bool,
     /// What the device named by `journal_path` holds, if it is not shared, is of no worth.
     pub journal_overwrite: bool,
+    /// What the devices or files named for data hold is of no worth.
+    pub data_overwrite: bool,
     /// A second place that holds the same.
     pub mirror: Option<MirrorPlace>,
 }
@@ -49,6 +51,7 @@ impl FormatOptions {
             journal_bytes: (data_bytes / 64).next_multiple_of(4096).clamp(16 << 20, 1 << 30),
             journal_shared: false,
             journal_overwrite: false,
+            data_overwrite: false,
             mirror: None,
         }
     }

@@ -33,6 +33,10 @@ pub(crate) async fn format(env: &Env, dir: &str, options: &FormatOptions) -> Sto
         let words = format!("{dir} holds a target already; remove the directory first if it is to be made anew");
         return Err(StoreError::new(StoreErrorKind::Busy, words));
     }
+    let places = [options.data_path.as_deref(), options.mirror.as_ref().and_then(|place| place.data_path.as_deref())];
+    for path in places.into_iter().flatten() {
+        slots::refuse_taken(env, path, "--overwrite-data", options.data_overwrite).await?;
+    }
     remember_paths(env, dir, options.data_path.as_deref(), options.journal_path.as_deref())?;
     let mirrored = if options.mirror.is_some() { identity::MIRRORED } else { 0 };
     let mut identity = Identity {

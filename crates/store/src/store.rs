@@ -125,9 +125,10 @@ impl Store {
 
     /// Prepares `place` to take the place of the copy of a mirrored store that is lost, or else of the one that `dir` names
     /// as the other. Whoever serves the store, now or later, fills it. Returns the directory of the copy that stays.
-    /// Errors: `Invalid`, in words.
-    pub async fn mirror_replace(env: &Env, dir: &str, place: &MirrorPlace) -> StoreResult<String> {
-        mirror::replace(env, dir, place).await
+    /// `overwrite`: what the devices of `place` hold is of no worth; that of a copy of this store is none in any case.
+    /// Errors: `Invalid`, in words; `Busy`.
+    pub async fn mirror_replace(env: &Env, dir: &str, place: &MirrorPlace, overwrite: bool) -> StoreResult<String> {
+        mirror::replace(env, dir, place, overwrite).await
     }
 
     /// Declares the copy of a mirrored store that is not here lost for good. Errors: `Invalid`, in words; `Busy`.

@@ -221,7 +221,7 @@ fn a_lost_copy_is_replaced_and_filled_while_the_store_is_served() {
         break_copy(&sim, node, MIRROR);
         put(&store, 20, 60).await;
         let place = MirrorPlace { dir: "spare".into(), ..MirrorPlace::default() };
-        assert_eq!(Store::mirror_replace(&env, DIR, &place).await.unwrap(), DIR);
+        assert_eq!(Store::mirror_replace(&env, DIR, &place, false).await.unwrap(), DIR);
         let mut number = 61;
         while store.mirror().unwrap().is_degraded() {
             put(&store, number % 20, number).await;
@@ -260,7 +260,7 @@ fn a_copy_that_hangs_while_it_is_filled_hinders_nobody() {
             break_copy(&sim, node, MIRROR);
             put(&store, 20, 60).await;
             let place = MirrorPlace { dir: "spare".into(), ..MirrorPlace::default() };
-            Store::mirror_replace(&env, DIR, &place).await.unwrap();
+            Store::mirror_replace(&env, DIR, &place, false).await.unwrap();
             let is_known = || states(&store, "spare").iter().any(|state| !matches!(state, CopyState::Lost { .. }));
             while !is_known() {
                 env.sleep(Duration::from_millis(1)).await;
@@ -489,7 +489,7 @@ fn filling_a_copy_survives_crashes_anywhere() {
             operate(&sim, &env, &store, &mut states, 80, &|| ()).await;
             store.sync().await.unwrap();
             let place = MirrorPlace { dir: "spare".into(), ..MirrorPlace::default() };
-            Store::mirror_replace(&env, DIR, &place).await.unwrap();
+            Store::mirror_replace(&env, DIR, &place, false).await.unwrap();
         });
         sim.power_cut(node);
         let mut lives = 0;

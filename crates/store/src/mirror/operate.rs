@@ -32,7 +32,7 @@ pub struct MirrorPlace {
 
 /// Prepares `place` to take the place of the copy that is lost, or else of the one that `dir` names as the other.
 /// Returns the directory of the copy that stays.
-pub(crate) async fn replace(env: &Env, dir: &str, place: &MirrorPlace) -> StoreResult<String> {
+pub(crate) async fn replace(env: &Env, dir: &str, place: &MirrorPlace, overwrite: bool) -> StoreResult<String> {
     let identity = mirrored(env, dir)?;
     let other = pointer(env, dir)?;
     let dirs = [dir.to_owned(), other];
@@ -45,6 +45,17 @@ pub(crate) async fn replace(env: &Env, dir: &str, place: &MirrorPlace) -> StoreR
         return refuse(format!("the copy in {} is in sync; there is nothing to replace", place.dir));
     }
     refuse_foreign(env, &place.dir, &identity)?;
+    for owner in owners(&identity) {
+        let path = match owner.part {
+            Part::Data => &place.data_path,
+            Part::Journal => &place.journal_path,
+        };
+        let Some(path) = path else { continue };
+        let there = look(env, path, &owner, OpenDisk { read_only: true, ..OpenDisk::default() }).await;
+        if !matches!(there.found, Found::Copy(_)) {
+            slots::refuse_taken(env, path, "--overwrite", overwrite).await?;
+        }
+    }
     env.create_dir(&place.dir)?;
     format::remember_paths(env, &place.dir, place.data_path.as_deref(), place.journal_path.as_deref())?;
     for owner in owners(&identity) {

@@ -3,7 +3,7 @@
 use forebay_env::{Env, EnvErrorKind, OpenDisk};
 
 use super::{DIRECTORY_BYTES, directory::Directory};
-use crate::{StoreResult, journal, limits::SLOTS_START};
+use crate::{StoreError, StoreErrorKind, StoreResult, journal, limits::SLOTS_START};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,4 +46,17 @@ pub(crate) async fn look(env: &Env, path: &str) -> StoreResult<Found> {
         return Ok(Found::Other(words.into()));
     }
     Ok(Found::Blank { bytes })
+}
+
+/// Refuses a device or file for something else than a shared journal where it holds anything, unless that is `of_no_worth`, which
+/// `flag` says. Journals of several targets are never that.
+pub(crate) async fn refuse_taken(env: &Env, path: &str, flag: &str, of_no_worth: bool) -> StoreResult<()> {
+    let words = match look(env, path).await? {
+        Found::Slots => "holds journals of targets: give another device".to_owned(),
+        Found::Other(_) if !of_no_worth => {
+            format!("holds something already: give another device, or add {flag} if that is of no worth")
+        }
+        Found::Missing | Found::Blank { .. } | Found::Other(_) => return Ok(()),
+    };
+    Err(StoreError::new(StoreErrorKind::Busy, format!("{path} {words}")))
 }

@@ -25,7 +25,7 @@ use crate::{
 pub use anew::NewJournal;
 pub(crate) use anew::anew;
 use directory::{Directory, Slot, SlotState};
-pub(crate) use look::{Found, look};
+pub(crate) use look::{Found, look, refuse_taken};
 pub use operate::JournalSlot;
 pub(crate) use operate::{free, list};
 pub use relocate::MovedJournal;

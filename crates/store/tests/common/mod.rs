@@ -43,6 +43,7 @@ pub fn tiny() -> FormatOptions {
         journal_bytes: 256 << 10,
         journal_shared: false,
         journal_overwrite: false,
+        data_overwrite: false,
         mirror: None,
     }
 }
