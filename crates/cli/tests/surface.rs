@@ -755,6 +755,33 @@ fn room_may_be_set_aside_in_many_places_and_many_holes_give_it_back() {
     assert!(soon(|| blocks() == (bytes - (100 << 17)) as u64), "{} bytes", blocks());
 }
 
+/// over half of all room is set aside, or written, and deleted, again and again | there is room each time, at once
+#[test]
+fn room_of_a_deleted_file_is_there_for_the_next() {
+    let Some(mounts) = Mounts::new("rotate") else { return };
+    let bytes: i64 = 640 << 20;
+    for (name, stripes) in [("striped", "2"), ("round", "1")] {
+        let dir = mounts.first.join(name);
+        fs::create_dir(&dir).expect("made");
+        run(forebay().args(["setstripe", "-c", stripes]).arg(&dir));
+        let path = dir.join("checkpoint");
+        for round in 0..6 {
+            let file = File::create_new(&path).expect("made");
+            if stripes == "2" {
+                assert_eq!(allocate(&file, 0, 0, bytes), Ok(0), "round {round}");
+            }
+            for at in (0..bytes as u64).step_by(4 << 20) {
+                if stripes == "1" || at % (64 << 20) == 0 {
+                    file.write_all_at(&vec![round; 4 << 20], at)
+                        .unwrap_or_else(|error| panic!("{name} {round} {at}: {error}"));
+                }
+            }
+            drop(file);
+            fs::remove_file(&path).expect("removed");
+        }
+    }
+}
+
 /// The process that serves a mount.
 fn process_of(mnt: &Path) -> i32 {
     let is_it = |pid: &i32| {

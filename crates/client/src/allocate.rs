@@ -11,6 +11,7 @@ use crate::{
     Client, ClientResult, OpenFile,
     errors::Trouble,
     file::Snapshot,
+    limits,
     plan::{WholeRange, plan_whole},
     tasks::{detached, try_all},
 };
@@ -63,7 +64,16 @@ impl Client {
             let outside = client.send_kept_through(&file).await?;
             file.inner.wrote.set(true);
             file.state().make_sparse();
-            client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await?;
+            let mut attempts = 1..limits::ROOM_ATTEMPTS;
+            loop {
+                match client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await {
+                    Err(error)
+                        if error.errno == Errno::ENOSPC
+                            && attempts.next().is_some()
+                            && client.made_room(&file, file.state().snapshot().layout.osts()).await => {}
+                    done => break done?,
+                }
+            }
             drop(outside);
             if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
         })

@@ -1,6 +1,9 @@
 //! OSTs for what is written where a file has none yet, or behind its end when those it lies on are full.
 
-use forebay_proto::{Errno, message::ExtendLayout};
+use forebay_proto::{
+    Errno,
+    message::{ExtendLayout, FinishDestroys},
+};
 
 use crate::{Client, ClientResult, OpenFile, errors::Trouble, limits};
 
@@ -17,15 +20,30 @@ impl Client {
             match self.try_fresh(file.state(), &attempt).await {
                 Err(Trouble::Bare(offset, length)) => self.extend(file, offset, length, &[]).await?,
                 Err(Trouble::Full(offset, osts, error)) => {
+                    if self.made_room(file, file.state().snapshot().layout.osts()).await {
+                        continue;
+                    }
                     full.extend(osts);
                     if self.extend(file, offset, 1, &full).await.is_err() {
-                        return Err(error);
+                        // Those that were full may have room by now.
+                        full.clear();
+                        if !self.made_room(file, Vec::new()).await {
+                            return Err(error);
+                        }
                     }
                 }
                 other => return Ok(other?),
             }
         }
         Ok(self.try_fresh(file.state(), &attempt).await?)
+    }
+
+    /// Objects of deleted files were still to be destroyed on these OSTs (none: on any), and are now: who was told that there is no
+    /// room may find some.
+    pub(crate) async fn made_room(&self, file: &OpenFile, osts: Vec<u32>) -> bool {
+        // Files that were deleted here may be among them. Not for ever: what is to be settled may wait for this very write.
+        let _ = self.env().timeout(limits::ROOM_WAIT, self.settle_all()).await;
+        self.mdt(file.fid(), &FinishDestroys { osts }).await.is_ok_and(|reply| reply.objects > 0)
     }
 
     /// Asks the MDT for OSTs. Errors: ENOSPC if none has room.

@@ -22,6 +22,10 @@ pub const COPY_STEP_BYTES: u64 = 4 << 20;
 pub const STALE_ATTEMPTS: u32 = 100;
 /// Times that one call asks for OSTs: as often as it may meet another full one.
 pub const EXTENSIONS: u32 = 16;
+/// Times that one fallocate waits for the room of deleted files.
+pub const ROOM_ATTEMPTS: u32 = 4;
+/// How long it waits at most for names that are taken away on its own mount.
+pub const ROOM_WAIT: Duration = Duration::from_secs(1);
 /// Pause while a handle that the MDT lost is opened again.
 pub const REOPEN_PAUSE: Duration = Duration::from_millis(100);
 /// Room that an OST needs beside that for an append, so that others do not take it meanwhile.

@@ -20,6 +20,10 @@ pub const PREFETCH_ROWS: usize = 8;
 pub const DESTROY_BATCH: usize = 1000;
 /// Destroys that become ready within this time go together.
 pub const DESTROY_DELAY: Duration = Duration::from_millis(20);
+/// Longest that somebody who wants their room waits for destroys.
+pub const DESTROY_WAIT: Duration = Duration::from_secs(2);
+/// How often such a one looks.
+pub const DESTROY_POLL: Duration = Duration::from_millis(5);
 /// Fids asked for by one `ListObjects` of the collection.
 pub const COLLECT_BATCH: u32 = 1000;
 /// Pause between two steps of the collection.
@@ -30,6 +34,8 @@ pub const SCAN_ROWS: usize = 1000;
 pub const POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// An OST that has not answered a poll for this long is passed over by placement.
 pub const POLL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long OSTs have to tell whether they have room, while somebody waits who was told that there is none.
+pub const ROOM_TIMEOUT: Duration = Duration::from_millis(500);
 /// Heaviest weight of an OST in the placement wheel.
 pub const WEIGHT_MAX: u8 = 16;
 /// An OST whose weight moved by less than this keeps its old one: a new table costs a commit.

@@ -227,6 +227,7 @@ impl Mds {
             Op::Lock => self.lock(&ctx, &body).await,
             Op::AwaitRecalls => self.await_recalls(&ctx, &body).await,
             Op::Claim => self.claim(&ctx, &body).await,
+            Op::FinishDestroys => self.finish_destroys(&body).await,
             Op::SendKept => Ok(self.send_kept(ctx.session()).await),
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {

@@ -2,10 +2,13 @@
 //!
 //! Order: the rows are committed; then the OST destroys and commits; then the rows go.
 
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 
-use forebay_proto::{ErrorReply, Fid, message::Destroy};
-use forebay_target::store_error;
+use forebay_proto::{
+    Decode, ErrorReply, Fid,
+    message::{Destroy, FinishDestroys, FinishDestroysReply},
+};
+use forebay_target::{Answer, store_error};
 
 use crate::{Mds, keys, limits};
 
@@ -31,6 +34,32 @@ pub async fn drive(mds: Weak<Mds>, ost: u32) {
 }
 
 impl Mds {
+    /// Answers when what is logged now is destroyed, the first batch of each OST, or after a while.
+    pub(crate) async fn finish_destroys(self: &Rc<Self>, body: &[u8]) -> Result<Answer, ErrorReply> {
+        let FinishDestroys { osts } = Decode::from_bytes(body)?;
+        let anywhere = osts.is_empty();
+        let osts = if anywhere { self.osts.indices() } else { osts };
+        let until = self.env.now() + limits::DESTROY_WAIT;
+        let mut objects = 0;
+        for ost in osts.into_iter().filter(|ost| self.destroys.contains_key(ost)) {
+            let prefix = keys::destroys(ost);
+            let to = keys::after(prefix.as_ref());
+            let rows = self.store.scan(prefix.as_ref(), &to, limits::DESTROY_BATCH).await.map_err(store_error)?;
+            objects += rows.len() as u64;
+            let Some((last, _)) = rows.last() else { continue };
+            let to = keys::after(last);
+            while self.env.now() < until
+                && !self.store.scan(prefix.as_ref(), &to, 1).await.map_err(store_error)?.is_empty()
+            {
+                self.env.sleep(limits::DESTROY_POLL).await;
+            }
+        }
+        if anywhere {
+            objects += self.look_for_room().await?;
+        }
+        Ok(Answer::read(&FinishDestroysReply { objects }))
+    }
+
     /// Destroys what is logged, up to a batch; how many there were.
     async fn destroy_some(&self, ost: u32) -> Result<usize, ErrorReply> {
         let prefix = keys::destroys(ost);

@@ -28,6 +28,19 @@ pub async fn run(mds: Weak<Mds>) {
 }
 
 impl Mds {
+    /// Asks now. How many OSTs have room that had none.
+    pub(crate) async fn look_for_room(self: &Rc<Self>) -> Result<u64, ErrorReply> {
+        let known = || {
+            let memory = self.memory.borrow();
+            (memory.full.clone(), memory.exhausted.clone())
+        };
+        let before = known();
+        let _ = self.env.timeout(limits::ROOM_TIMEOUT, self.poll_all()).await;
+        self.update_placement().await?;
+        let after = known();
+        Ok((before.0.difference(&after.0).count() + before.1.difference(&after.1).count()) as u64)
+    }
+
     /// All OSTs at once, each for a bounded time.
     async fn poll_all(self: &Rc<Self>) {
         let ask = |ost: u32| {

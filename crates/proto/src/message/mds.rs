@@ -767,6 +767,22 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Waits for room of deleted files.
+    pub struct FinishDestroys {
+        /// Where it is wanted; none: anywhere, and the MDT is to look anew where there is room.
+        pub osts: Vec<u32>,
+    }
+}
+
+wire_struct! {
+    /// What came of it.
+    pub struct FinishDestroysReply {
+        /// Objects that were still to be destroyed, at least; and OSTs that turned out to have room again.
+        pub objects: u64,
+    }
+}
+
+wire_struct! {
     /// Inodes used and free.
     pub struct MdtStatFs {}
 }

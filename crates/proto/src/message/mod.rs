@@ -143,6 +143,8 @@ operations! {
     SendKept = 65, Read, SendKept -> Empty;
     /// Names what a client is going to write of a file that others have open; with nothing, ends that.
     Claim = 66, Read, Claim -> ClaimReply;
+    /// Answers when objects of deleted files are destroyed on some OSTs, or after a while.
+    FinishDestroys = 67, Read, FinishDestroys -> FinishDestroysReply;
 
     /// Chooses OSTs for parts of a file that have none, or none with room.
     ExtendLayout = 60, Modify, ExtendLayout -> Empty;

@@ -17,6 +17,11 @@ pub fn add(samples: &mut Samples) {
         vec![MdtStatFs {}],
         vec![MdtStatFsReply { files: n.u64(), files_free: n.u64(), total_bytes: n.u64(), free_bytes: n.u64() }],
     );
+    let n = &mut Numbers::default();
+    samples.exchange(
+        vec![FinishDestroys { osts: vec![n.u32(), n.u32()] }],
+        vec![FinishDestroysReply { objects: n.u64() }],
+    );
 }
 
 fn names(samples: &mut Samples) {
