@@ -64,6 +64,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         NamesGivenBackEarly | LateChangeMade | NamesNotReclaimed | LoneFileShown => {
             &["forebay_mds", "scenes:ahead", "histories"]
         }
+        OwnWriteNotForgotten | UncommittedKept | BytesOutliveLease => {
+            &["forebay_client", "scenes:reading", "histories"]
+        }
         ClaimNotTakenBack | SharesNotRecalled | ClaimEndNotAwaited | MeetingClaimsShared => {
             &["forebay_mds", "scenes:sharing", "histories"]
         }

@@ -40,8 +40,8 @@ pub struct MountArgs {
     /// Where: a directory
     #[arg(value_name = "MNT")]
     pub mnt: PathBuf,
-    /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, writeback=SIZE, ro, suid,
-    /// dev, noexec, allow_other, transport=auto|dev|uring; with remount ro, rw, suid, dev, noexec of a mount change
+    /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, writeback=SIZE, readcache=SIZE,
+    /// ro, suid, dev, noexec, allow_other, transport=auto|dev|uring; with remount ro, rw, suid, dev, noexec of a mount change
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Stay in the foreground

@@ -22,6 +22,8 @@ pub struct Options {
     pub rpcs_in_flight: Option<usize>,
     /// Most bytes of small writes that are kept back for a moment.
     pub write_back_bytes: Option<u64>,
+    /// Most bytes of files that were read, and are kept.
+    pub read_cache_bytes: Option<u64>,
     /// No changes through this mount.
     pub read_only: bool,
     /// Device files are devices.
@@ -90,6 +92,7 @@ impl Options {
                 self.rpcs_in_flight = Some(count.ok_or("give a number from 1 to 64")?);
             }
             ("writeback", size) => self.write_back_bytes = Some(parse_write_back(size)?),
+            ("readcache", size) => self.read_cache_bytes = Some(parse_read_cache(size)?),
             ("transport", name) => self.transport = name.parse()?,
             // Of what contradicts itself the last counts, as with mount(8).
             ("ro", "") => self.read_only = true,
@@ -122,6 +125,7 @@ impl Options {
         options.max_rpc_bytes = self.rpc_bytes.unwrap_or(options.max_rpc_bytes);
         options.rpcs_in_flight = self.rpcs_in_flight.unwrap_or(options.rpcs_in_flight);
         options.write_back_bytes = self.write_back_bytes.unwrap_or(options.write_back_bytes);
+        options.read_cache_bytes = self.read_cache_bytes.unwrap_or(options.read_cache_bytes);
         options.description = description;
         options
     }
@@ -149,6 +153,12 @@ fn parse_write_back(text: &str) -> Result<u64, String> {
     if fits { Ok(bytes) } else { Err("use 1MiB to 4GiB, or 0 to send every write at once".into()) }
 }
 
+fn parse_read_cache(text: &str) -> Result<u64, String> {
+    let bytes = if text == "0" { 0 } else { parse_size(text)? };
+    let fits = bytes == 0 || (4 << 20..=64 << 30).contains(&bytes);
+    if fits { Ok(bytes) } else { Err("use 4MiB to 64GiB, or 0 to ask the servers for every read".into()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,13 +169,15 @@ mod tests {
 
     #[test]
     fn options_of_fstab_are_understood() {
-        let options = parse("defaults,_netdev,commit=commit,pin=64MiB,rpc=1MiB,rpcs_in_flight=4,writeback=0,ro")
-            .expect("options");
+        let options =
+            parse("defaults,_netdev,commit=commit,pin=64MiB,rpc=1MiB,rpcs_in_flight=4,writeback=0,readcache=1GiB,ro")
+                .expect("options");
         assert_eq!(options.level, Some(CommitLevel::Commit));
         assert_eq!(
             (options.pin_bytes, options.rpc_bytes, options.rpcs_in_flight, options.write_back_bytes),
             (Some(64 << 20), Some(1 << 20), Some(4), Some(0))
         );
+        assert_eq!(options.read_cache_bytes, Some(1 << 30));
         assert!(options.read_only && !options.allow_other && options.devices && options.set_ids);
         assert!(parse("noexec,nosuid,flock,user_xattr,x-systemd.automount").expect("options").no_exec);
         for transport in [FuseTransport::Auto, FuseTransport::Device, FuseTransport::Uring] {
@@ -198,6 +210,7 @@ mod tests {
             ("rpc=47008", "64KiB"),
             ("rpcs_in_flight=0", "1 to 64"),
             ("writeback=1KiB", "1MiB to 4GiB"),
+            ("readcache=1MiB", "4MiB to 64GiB"),
             ("pin=lots", "not a size"),
             ("pin=1K", "1MiB or more"),
             ("noflock", "no such option"),

@@ -64,16 +64,19 @@ impl Client {
             let outside = client.send_kept_through(&file).await?;
             file.inner.wrote.set(true);
             file.state().make_sparse();
+            client.all_bytes_change(file.fid());
             let mut attempts = 1..limits::ROOM_ATTEMPTS;
-            loop {
+            let done = loop {
                 match client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await {
                     Err(error)
                         if error.errno == Errno::ENOSPC
                             && attempts.next().is_some()
                             && client.made_room(&file, file.state().snapshot().layout.osts()).await => {}
-                    done => break done?,
+                    done => break done,
                 }
-            }
+            };
+            client.all_bytes_change(file.fid());
+            done?;
             drop(outside);
             if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
         })

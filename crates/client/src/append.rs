@@ -32,7 +32,9 @@ impl Client {
         detached(self.env(), async move {
             let _busy = busy;
             let _outside = client.send_kept_through(&file).await?;
-            client.append_all(&file, &data).await
+            let appended = client.append_all(&file, &data).await;
+            client.all_bytes_change(file.fid());
+            appended
         })
         .await
     }

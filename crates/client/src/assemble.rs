@@ -140,7 +140,7 @@ mod tests {
             segments.push(ReadSegment { offset: at, length: length as u32, data, write_id, sums });
             at += length;
         }
-        (ReadReply { segments, file_bytes: 0 }, bulk.into())
+        (ReadReply { segments, file_bytes: 0, settled: true }, bulk.into())
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         let write_id = WriteId { client: 1, sequence: 1 };
         let sums = crate::payload::block_sums(FID, 70_000, write_id, &[bytes.clone().into()]);
         let segment = ReadSegment { offset: 70_000, length: 200_000, data: true, write_id, sums };
-        let reply = ReadReply { segments: vec![segment], file_bytes: 0 };
+        let reply = ReadReply { segments: vec![segment], file_bytes: 0, settled: true };
         assert!(object_bytes(FID, &asked, &reply, bytes.clone().into()).is_ok());
         let mut bad = bytes;
         bad[150_000] ^= 1;
@@ -209,10 +209,10 @@ mod tests {
             vec![hole(0, 0), hole(0, 10)],
             vec![ReadSegment { data: true, ..hole(0, 10) }],
         ] {
-            let reply = ReadReply { segments, file_bytes: 0 };
+            let reply = ReadReply { segments, file_bytes: 0, settled: true };
             assert!(object_bytes(FID, &asked, &reply, Bytes::new()).is_err(), "{reply:?}");
         }
-        let reply = ReadReply { segments: vec![hole(0, 10)], file_bytes: 0 };
+        let reply = ReadReply { segments: vec![hole(0, 10)], file_bytes: 0, settled: true };
         assert!(object_bytes(FID, &asked, &reply, Bytes::from_static(b"x")).is_err());
     }
 }

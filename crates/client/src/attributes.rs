@@ -94,6 +94,9 @@ impl Client {
     ///
     /// `open`: a handle the caller has.
     pub async fn getattr(&self, fid: Fid, open: Option<&OpenFile>) -> ClientResult<Attr> {
+        if let Some(attr) = self.known_under_lease(fid).await? {
+            return Ok(attr);
+        }
         let asked = self.inner.leases.ticket();
         let entry = match self.inner.leases.entry(fid) {
             Some(kept) => kept,
@@ -105,7 +108,22 @@ impl Client {
         self.complete(entry).await
     }
 
-    async fn ask_attributes(&self, fid: Fid) -> ClientResult<EntryReply> {
+    /// Attributes of a file that only this client writes: what it keeps back is sent first, as the OSTs give the times; else nobody
+    /// is asked. `None`: not known, or not any more.
+    async fn known_under_lease(&self, fid: Fid) -> ClientResult<Option<Attr>> {
+        let known = || {
+            let entry = self.inner.leases.written(fid)?;
+            self.known_as_sole_writer(&entry.attr).map(|known| merge(entry.attr, &[known]))
+        };
+        if known().is_none() {
+            return Ok(None);
+        }
+        self.send_own_of(fid).await?;
+        // It may have been recalled meanwhile, and others may have changed what we have not seen.
+        Ok(known())
+    }
+
+    pub(crate) async fn ask_attributes(&self, fid: Fid) -> ClientResult<EntryReply> {
         let asked = self.inner.leases.ticket();
         let entry = self.mdt(fid, &GetAttr { fid }).await?;
         self.learn_level(asked, &entry.attr);
@@ -139,7 +157,14 @@ impl Client {
         let outside = self.send_kept_of(fid).await?;
         let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
         let asked = self.inner.leases.ticket();
-        let entry = self.change(fid, &request).await?;
+        if changes.size.is_some() {
+            self.all_bytes_change(fid);
+        }
+        let entry = self.change(fid, &request).await;
+        if changes.size.is_some() {
+            self.all_bytes_change(fid);
+        }
+        let entry = entry?;
         if let Some(file) = self.inner.file(fid) {
             file.adopt(asked, &entry.attr, entry.layout.as_ref());
         }

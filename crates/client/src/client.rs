@@ -15,7 +15,7 @@ use forebay_rpc::{Call, Called, RpcError};
 
 use crate::{
     ClientError, MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases, open::Held,
-    peers::Peers, stats::Counters, write_back::WriteBack,
+    peers::Peers, read_cache::ReadCache, stats::Counters, write_back::WriteBack,
 };
 
 /// A mounted file system. Cheap to clone; belongs to one shard.
@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     pub ahead: Ahead,
     /// What was written and not sent yet.
     pub write_back: WriteBack,
+    /// What was read of files, or will be.
+    pub read_cache: ReadCache,
     /// Acknowledged requests lost since the last `sync_all`.
     pub lost_requests: Cell<u64>,
     /// What was lost of files that nobody has open, and no fsync was told.

@@ -23,6 +23,8 @@ pub struct MountOptions {
     /// Most bytes of small writes that are kept back for a moment to be sent together, where nobody else has the file open; 0:
     /// every write is sent before it is acknowledged.
     pub write_back_bytes: u64,
+    /// Most bytes of files that were read, or will be read next, and are kept as long as nobody else may change them; 0: none.
+    pub read_cache_bytes: u64,
 }
 
 impl MountOptions {
@@ -36,6 +38,7 @@ impl MountOptions {
             max_rpc_bytes: limits::RPC_BYTES,
             rpcs_in_flight: limits::RPCS_IN_FLIGHT,
             write_back_bytes: limits::WRITE_BACK_BYTES,
+            read_cache_bytes: limits::READ_CACHE_BYTES,
         }
     }
 }

@@ -51,6 +51,10 @@ pub(crate) struct FileState {
     pub sharing: Sharing,
     /// When a lease on its data is worth asking for.
     pub ask_for_data_at: Cell<Time>,
+    /// When a lease on its inode is worth asking for.
+    pub ask_for_lease_at: Cell<Time>,
+    /// Until then something that was read of it is expected not to be committed.
+    pub unsettled_until: Cell<Time>,
     losses: Cell<u64>,
     /// How many of them an fsync was told of.
     pub told: Cell<u64>,
@@ -100,6 +104,8 @@ impl FileState {
             arrived: Notify::new(),
             sharing: Sharing::default(),
             ask_for_data_at: Cell::new(Time(0)),
+            ask_for_lease_at: Cell::new(Time(0)),
+            unsettled_until: Cell::new(Time(0)),
             losses: Cell::new(0),
             told: Cell::new(0),
             loss: RefCell::new(Errno::EIO.into()),

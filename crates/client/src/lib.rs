@@ -38,6 +38,7 @@ mod peers;
 mod plan;
 mod pools;
 mod read;
+mod read_cache;
 mod recalls;
 mod sharing;
 mod size;

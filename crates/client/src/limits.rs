@@ -65,6 +65,26 @@ pub const CLAIM_CALM: u32 = 4;
 pub const SHARE_SEND_BYTES: usize = 4 << 20;
 /// How long close(2) waits for what was kept back; it may be on the way for longer.
 pub const FLUSH_TERM: Duration = Duration::from_secs(2);
+/// Bytes of files that were read, and are kept under leases, by default.
+pub const READ_CACHE_BYTES: u64 = 64 << 20;
+/// How often a lease on a file that is read, and has none, is asked for: there is none for a moment after others changed it.
+pub const ASK_FOR_LEASE_PAUSE: Duration = Duration::from_millis(250);
+/// Longer reads are not kept: they are worth requests of their own.
+pub const KEPT_READ_BYTES: u64 = 256 << 10;
+/// Times that one read looks at what is kept, and waits for what is on its way, before it asks the OSTs itself.
+pub const KEPT_READ_ATTEMPTS: u32 = 8;
+/// How far ahead a reader is read at first; twice as far with each read that goes on, up to [`READ_AHEAD_BYTES`].
+pub const READ_AHEAD_BYTES_LEAST: u64 = 128 << 10;
+/// See [`READ_AHEAD_BYTES_LEAST`].
+pub const READ_AHEAD_BYTES: u64 = 2 << 20;
+/// Of a reader in even steps of at most this, all bytes in between are read too: requests cost more than bytes.
+pub const DENSE_STEP_BYTES: u64 = 256 << 10;
+/// Steps that a reader in larger ones is read ahead.
+pub const READ_AHEAD_STEPS: u32 = 8;
+/// Bytes that are fetched before they are asked for, of all files at a time.
+pub const READ_AHEAD_COMING_BYTES: u64 = 16 << 20;
+/// After something was read that is not committed yet, nothing more of the file is fetched to be kept for this long.
+pub const UNSETTLED_PAUSE: Duration = Duration::from_millis(100);
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.
 pub const READ_ATTEMPTS: u32 = 2;
 /// Pause before a lock is asked for again, where the MDT keeps no more waiting requests.

@@ -46,6 +46,7 @@ impl Client {
             next_write: Cell::new(1),
             ahead: Default::default(),
             write_back: WriteBack::default(),
+            read_cache: Default::default(),
             lost_requests: Cell::new(0),
             untold: RefCell::default(),
             counters,

@@ -1,7 +1,7 @@
 //! Open files: the handles the MDT knows, their reclaim after its restart, their end.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     rc::{Rc, Weak},
 };
 
@@ -19,6 +19,7 @@ use crate::{
     file::FileState,
     leases::{Holds, Ticket},
     limits,
+    read_cache::Pattern,
     tasks::detached,
 };
 
@@ -88,6 +89,8 @@ pub(crate) struct OpenInner {
     reported: Cell<u64>,
     /// Losses of the file that it has reported to fsync: nobody else's call uses up that report.
     synced: Cell<u64>,
+    /// How it is read.
+    pub pattern: RefCell<Pattern>,
     /// Losses of the file that it has reported to close(2): a call that was cut short tells its program of none.
     closed: Cell<u64>,
 }
@@ -231,15 +234,22 @@ impl Client {
             let flags = mode.flags() & !open_flags::EXCLUSIVE;
             let request = Open { caller: caller.clone(), fid, flags, handle };
             let changes = mode.write || mode.truncate;
+            if mode.truncate {
+                client.all_bytes_change(fid);
+            }
             let _outside = if mode.truncate { client.send_kept_of(fid).await? } else { None };
             if changes {
                 client.inner.leases.touch(fid);
             }
             let asked = client.inner.leases.ticket();
-            let reply = client.mdt(fid, &request).await?;
+            let reply = client.mdt(fid, &request).await;
             if changes {
                 client.inner.leases.touch(fid);
             }
+            if mode.truncate {
+                client.all_bytes_change(fid);
+            }
+            let reply = reply?;
             client.opened(caller, asked, reply, handle, mode)
         })
         .await
@@ -303,6 +313,7 @@ impl Client {
             wrote: Rc::default(),
             named: Cell::new(false),
             lock_lost: Cell::new(false),
+            pattern: RefCell::default(),
             reported: Cell::new(state.losses()),
             // As on a local file system, what no fsync was told yet whoever opens the file next is told.
             synced: Cell::new(state.told.get()),

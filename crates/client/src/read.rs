@@ -4,10 +4,12 @@
 //! one that goes beyond, bytes of other OSTs are read only *after* the size was asked for: else a write that both
 //! lands and raises the size in between would be read as zeros.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use forebay_proto::{
     Errno,
-    message::{GetObject, ReadObject},
+    message::{GetObject, ReadObject, ReadReply},
 };
 use forebay_rpc::Call;
 
@@ -25,6 +27,15 @@ use crate::{
 struct Part {
     bytes: Vec<Bytes>,
     file_bytes: u64,
+    settled: bool,
+}
+
+/// Bytes of the file.
+pub(crate) struct Read {
+    /// One after another.
+    pub parts: Vec<Bytes>,
+    /// All of them are committed.
+    pub settled: bool,
 }
 
 impl Client {
@@ -35,7 +46,11 @@ impl Client {
         file.check_read()?;
         let end = offset.saturating_add(length.min(limits::CALL_BYTES) as u64);
         let _outside = self.send_kept_before_read(file, offset, end).await?;
-        let parts = self.fresh(file.state(), async || self.read_once(file, offset, end).await).await?;
+        let state = file.state();
+        let parts = match self.read_kept(file, &(offset..end)).await {
+            Some(parts) => parts,
+            None => self.fresh(state, async || self.read_once(state, offset, end).await).await?.parts,
+        };
         self.inner.counters.read(parts.iter().map(Bytes::len).sum());
         Ok(parts)
     }
@@ -50,27 +65,29 @@ impl Client {
         })
     }
 
-    async fn read_once(&self, file: &OpenFile, offset: u64, end: u64) -> Result<Vec<Bytes>, Trouble> {
-        let at = file.state().snapshot();
+    /// One attempt, under the epoch and layout of now.
+    pub(crate) async fn read_once(&self, file: &Rc<FileState>, offset: u64, end: u64) -> Result<Read, Trouble> {
+        let at = file.snapshot();
         let end = if end > at.seen && !at.layout.is_at_home(offset, end.saturating_sub(offset)) {
-            end.min(self.ask_size(file.state(), &at).await?)
+            end.min(self.ask_size(file, &at).await?)
         } else {
             end
         };
         if end <= offset {
-            return Ok(Vec::new());
+            return Ok(Read { parts: Vec::new(), settled: false });
         }
-        let at = self.with_osts(file.state(), at, offset, end - offset).await?;
+        let at = self.with_osts(file, at, offset, end - offset).await?;
         let requests = plan(&at.layout, offset, end - offset, self.inner.options.max_rpc_bytes.into());
         let reads = requests.iter().map(|request| {
             let (client, file, at, request) = (self.clone(), file.clone(), at.clone(), request.clone());
-            async move { client.read_object(file.state(), &at, &request).await }
+            async move { client.read_object(&file, &at, &request).await }
         });
         let parts = try_all(self.env(), reads).await?;
         let end = end_of_file(&at, &requests, &parts, end);
+        let settled = parts.iter().all(|part| part.settled);
         let replies = requests.iter().zip(parts).map(|(request, part)| (request, part.bytes)).collect();
         let holes = at.layout.gaps(offset, end.saturating_sub(offset));
-        Ok(file_bytes(replies, &holes, end.saturating_sub(offset)))
+        Ok(Read { parts: file_bytes(replies, &holes, end.saturating_sub(offset)), settled })
     }
 
     /// `at` with a layout that was asked for just now, if as far as is known a part of the range has no OSTs: others may have
@@ -112,7 +129,8 @@ impl Client {
             match object_bytes(at.object.fid, request, &called.reply, called.bulk) {
                 Ok(bytes) => {
                     file.size.borrow_mut().see(at.object.truncate_epoch, called.reply.file_bytes);
-                    return Ok(Part { bytes, file_bytes: called.reply.file_bytes });
+                    let ReadReply { file_bytes, settled, .. } = called.reply;
+                    return Ok(Part { bytes, file_bytes, settled });
                 }
                 Err(why) => bad = why,
             }
@@ -153,7 +171,8 @@ mod tests {
 
     fn end(at: &Snapshot, range: (u64, u64), sizes: &[u64]) -> u64 {
         let requests = plan(&at.layout, range.0, range.1 - range.0, 64 << 10);
-        let parts: Vec<Part> = sizes.iter().map(|size| Part { bytes: Vec::new(), file_bytes: *size }).collect();
+        let parts: Vec<Part> =
+            sizes.iter().map(|size| Part { bytes: Vec::new(), file_bytes: *size, settled: true }).collect();
         end_of_file(at, &requests, &parts, range.1)
     }
 

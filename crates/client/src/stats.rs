@@ -11,6 +11,10 @@ use crate::Client;
 pub struct ClientStats {
     /// Bytes read by calls.
     pub read_bytes: u64,
+    /// Of these, bytes that were here before they were asked for.
+    pub kept_read_bytes: u64,
+    /// Bytes of files kept under leases now.
+    pub read_cache_bytes: u64,
     /// Bytes written by calls.
     pub written_bytes: u64,
     /// Requests that were replied.
@@ -44,6 +48,7 @@ pub(crate) struct Counters(Rc<Counts>);
 #[derive(Default)]
 struct Counts {
     read_bytes: Cell<u64>,
+    kept_read_bytes: Cell<u64>,
     written_bytes: Cell<u64>,
     longest_stall: Cell<Duration>,
     shares: Cell<u64>,
@@ -53,6 +58,10 @@ struct Counts {
 impl Counters {
     pub fn read(&self, bytes: usize) {
         self.0.read_bytes.set(self.0.read_bytes.get() + bytes as u64);
+    }
+
+    pub fn read_kept(&self, bytes: usize) {
+        self.0.kept_read_bytes.set(self.0.kept_read_bytes.get() + bytes as u64);
     }
 
     pub fn written(&self, bytes: usize) {
@@ -79,6 +88,8 @@ impl Client {
         let counts = &self.inner.counters.0;
         let mut stats = ClientStats {
             read_bytes: counts.read_bytes.get(),
+            kept_read_bytes: counts.kept_read_bytes.get(),
+            read_cache_bytes: self.inner.read_cache.bytes().0,
             written_bytes: counts.written_bytes.get(),
             shares: counts.shares.get(),
             answered_ahead: counts.answered_ahead.get(),

@@ -44,6 +44,8 @@ impl Client {
             return Ok(0);
         }
         let busy = file.state().busy();
+        let range = offset..offset + length as u64;
+        self.bytes_change(file.fid(), range.clone());
         if length == data.len() && self.keep_back(file, offset, &data).await {
             return Ok(length);
         }
@@ -52,7 +54,9 @@ impl Client {
             let _busy = busy;
             let _writing = client.begin_write(file.state(), offset, length as u64).await?;
             client.send_own_through(&file).await?;
-            client.write_all(&file, offset, length, &data).await
+            let written = client.write_all(&file, offset, length, &data).await;
+            client.bytes_change(file.fid(), range);
+            written
         })
         .await
     }

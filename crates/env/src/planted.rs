@@ -52,6 +52,12 @@ bugs! {
     SlabReusedEarly = "slab-reused-early",
     /// Tombstones are not written: a rebuild finds what was deleted.
     TombstonesSkipped = "tombstones-skipped",
+    /// What a client keeps of a file's bytes is not forgotten when it writes them.
+    OwnWriteNotForgotten = "own-write-not-forgotten",
+    /// A client keeps bytes that it read though a crash may take them back.
+    UncommittedKept = "uncommitted-kept",
+    /// A client believes bytes that it keeps of a file whatever became of the lease.
+    BytesOutliveLease = "bytes-outlive-lease",
     /// Bytes are read without a look at their sums.
     ReadSumSkipped = "read-sum-skipped",
     /// An OST takes bytes that are not what their writer summed.

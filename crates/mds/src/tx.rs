@@ -194,9 +194,10 @@ impl<'a> Tx<'a> {
     }
 
     /// Leases `fid` to the session with the reply: `flag` of [`lease_flags`], or 0. A file's attributes are not to be had
-    /// while a session may write to it.
+    /// while another session may write to it: what this one does to it, it knows.
     pub fn lease(&mut self, fid: Fid, flag: u32) -> u32 {
         let is_written = self.memory.opens.has_writer(fid) || self.effects.opened == Some(fid);
+        let is_written = is_written && !self.memory.opens.is_sole_holder(fid, self.origin.session);
         let is_cut = self.effects.truncate == Some(fid) || self.memory.truncating.contains(&fid);
         if is_written || is_cut { 0 } else { self.lease_anyway(fid, flag) }
     }

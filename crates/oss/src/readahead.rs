@@ -41,8 +41,10 @@ struct Inner {
 struct Reader {
     /// Where the last read ended.
     next: u64,
-    /// Consecutive sequential reads.
+    /// Consecutive sequential reads of as many bytes each: only such find what was read ahead for them.
     streak: u32,
+    /// Bytes of the last read.
+    bytes: u64,
     /// Stretches read or being read ahead, by offset.
     steps: BTreeMap<u64, Step>,
     /// Raised by each change of the object.
@@ -124,6 +126,10 @@ impl Reader {
     /// Takes note of a read; returns the bytes of steps that are of no use any more.
     fn follow(&mut self, range: &Range<u64>) -> u64 {
         let near = range.start.abs_diff(self.next) <= limits::READ_AHEAD_WINDOW_BYTES;
+        let bytes = range.end - range.start;
+        if std::mem::replace(&mut self.bytes, bytes) != bytes {
+            self.streak = 0;
+        }
         if near {
             self.streak = self.streak.saturating_add(u32::from(range.start == self.next));
             self.next = self.next.max(range.end);
@@ -200,7 +206,7 @@ impl Inner {
             }
         }
         self.order.push_back(fid);
-        self.objects.insert(fid, Reader { next: 0, streak: 0, steps: BTreeMap::new(), change: 0, read: now });
+        self.objects.insert(fid, Reader { next: 0, streak: 0, bytes: 0, steps: BTreeMap::new(), change: 0, read: now });
     }
 }
 
@@ -221,6 +227,22 @@ mod tests {
             inner.objects.get_mut(&fid).expect("it is watched").steps.insert(*offset, step);
         }
         starts.len()
+    }
+
+    /// A program whose buffer begins within a page asks for a MiB as the kernel cuts it: all but two pages, and those.
+    #[test]
+    fn who_reads_as_much_each_time_is_read_ahead_and_nobody_else() {
+        let (fid, mut inner, mut begun) = (Fid { high: 0, low: 3 }, Inner::default(), 0);
+        let mut at = 0;
+        for length in [MIB - 8192, 8192].into_iter().cycle().take(40) {
+            begun += inner.plan(fid, &(at..at + length), 1 << 30, Time(0)).len();
+            at += length;
+        }
+        assert_eq!(begun, 0);
+        (0..3).for_each(|number| {
+            inner.plan(fid, &(at + number * MIB..at + (number + 1) * MIB), 1 << 30, Time(0));
+        });
+        assert!(!inner.plan(fid, &(at + 3 * MIB..at + 4 * MIB), 1 << 30, Time(0)).is_empty());
     }
 
     #[test]

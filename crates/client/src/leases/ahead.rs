@@ -162,9 +162,10 @@ impl Leases {
         state.links_change(told.fid);
         if let Some(attr) = told.made {
             // Nobody else hears of it before the directory is given back, and by then the MDT has said whether it is leased.
-            let node = state.node(told.fid);
             let is_dir = mode::is_dir(attr.mode);
-            (node.leased, node.complete) = (true, is_dir);
+            state.begin_lease(told.fid);
+            let node = state.node(told.fid);
+            node.complete = is_dir;
             node.single = (!is_dir).then_some(Single { mode: attr.mode, uid: attr.uid, since });
             node.entry = is_dir.then(|| Box::new(entry_of(attr)));
         }

@@ -1,5 +1,6 @@
 //! Leases on the data of files: what is written may be kept back (see `write_back` and `sharing`).
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{Fid, message::DataRecall};
 
 use super::{Leases, Node, State, Ticket};
@@ -48,6 +49,22 @@ impl Leases {
         if self.alive().is_some() { self.holds(fid) } else { Holds::Nothing }
     }
 
+    /// The number of a lease on the inode of a file: nobody else may change its bytes as long as it is the same.
+    pub fn data_is_ours(&self, fid: Fid) -> Option<u64> {
+        self.alive()?;
+        let mut state = self.state.borrow_mut();
+        state.used = self.env.now();
+        let node = state.nodes.get(&fid).filter(|node| node.leased || planted(Bug::BytesOutliveLease))?;
+        Some(node.lease).filter(|_| node.lease > 0)
+    }
+
+    /// Truncate epoch and size of a file that nobody may write, as its attributes are kept.
+    pub fn size_of(&self, fid: Fid) -> Option<(u64, u64)> {
+        let state = self.state.borrow();
+        let node = state.nodes.get(&fid).filter(|node| node.leased)?;
+        node.entry.as_ref().map(|entry| (entry.attr.truncate_epoch, entry.attr.size))
+    }
+
     /// Nothing more is kept back of `fid`, nor under what was asked for before. The MDT may count it as leased, and ask it back.
     pub fn give_up_share(&self, fid: Fid) {
         let mut state = self.state.borrow_mut();
@@ -62,7 +79,8 @@ impl Leases {
         state.data.remove(&fid);
         state.sequence += 1;
         let number = state.sequence;
-        state.node(fid).data_ended = number;
+        let node = state.node(fid);
+        (node.data_ended, node.written) = (number, None);
         drop(state);
         self.bound();
     }
@@ -72,6 +90,7 @@ impl Leases {
         let mut state = self.state.borrow_mut();
         state.data.clear();
         state.flushed.clear();
+        state.nodes.values_mut().for_each(|node| node.written = None);
     }
 
     /// The MDT wants a lease on data back: from now on nothing is kept back, nor under a lease that was asked for before.
@@ -93,7 +112,8 @@ impl State {
     fn stop_keeping(&mut self, fid: Fid) {
         self.sequence += 1;
         let number = self.sequence;
-        self.node(fid).recalled = number;
+        let node = self.node(fid);
+        (node.recalled, node.written) = (number, None);
         // It is asked on, until the last close: what is kept back may take its time, and the MDT may lease it again.
         if let Some(holds) = self.data.get_mut(&fid) {
             *holds = Holds::Nothing;

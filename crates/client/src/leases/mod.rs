@@ -80,6 +80,8 @@ struct State {
     used: Time,
     /// Number of the last recall or change.
     sequence: u64,
+    /// Number of the last lease.
+    leases: u64,
     /// What inodes that are not in the table went through before this is not known any more.
     forgotten: u64,
     nodes: BTreeMap<Fid, Node>,
@@ -102,7 +104,11 @@ struct State {
 #[derive(Default)]
 struct Node {
     leased: bool,
+    /// Number of the lease, if it is leased.
+    lease: u64,
     entry: Option<Box<EntryReply>>,
+    /// The same of a file that only we write, without what we have done to it: while its data is leased to us, too.
+    written: Option<Box<EntryReply>>,
     names: BTreeMap<Bytes, Name>,
     /// Names that are not in the table are not in the directory.
     complete: bool,
@@ -179,6 +185,17 @@ impl Leases {
         let mut state = self.state.borrow_mut();
         state.used = self.env.now();
         state.nodes.get(&fid)?.entry()
+    }
+
+    /// The attributes of a file that only we write, as they were before what we did to it since.
+    pub fn written(&self, fid: Fid) -> Option<EntryReply> {
+        self.alive()?;
+        let mut state = self.state.borrow_mut();
+        state.used = self.env.now();
+        if state.data.get(&fid) != Some(&Holds::All) {
+            return None;
+        }
+        state.nodes.get(&fid)?.written.as_deref().cloned()
     }
 
     /// What a name leads to; `Some(None)`: to nothing.
@@ -262,11 +279,16 @@ impl Leases {
         if entry.leases & lease_flags::INODE == 0 || !state.lease(asked, fid) {
             return;
         }
-        // Of a file that somebody has open for writing the OSTs know more.
+        // Of a file that somebody has open for writing the OSTs know more, or we do.
         let written = entry.attr.flags & attr_flags::SIZE_ON_OST != 0;
+        let ours = entry.attr.flags & attr_flags::SOLE_WRITER != 0 && state.data.get(&fid) == Some(&Holds::All);
         let is_told = state.is_told(fid);
-        if let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.changed <= asked.0 && !written && !is_told) {
-            node.entry = Some(Box::new(entry.clone()));
+        if let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.changed <= asked.0 && !is_told) {
+            if !written {
+                node.entry = Some(Box::new(entry.clone()));
+            } else if ours && node.data_ended <= asked.0 {
+                node.written = Some(Box::new(entry.clone()));
+            }
         }
         drop(state);
         self.bound();
@@ -566,10 +588,20 @@ impl State {
 
     /// A reply to what was `asked` brought a lease. False if it was recalled since.
     fn lease(&mut self, asked: Ticket, fid: Fid) -> bool {
-        let node = self.node(fid);
-        let holds = node.recalled <= asked.0;
-        node.leased |= holds;
+        let holds = self.node(fid).recalled <= asked.0;
+        if holds {
+            self.begin_lease(fid);
+        }
         holds
+    }
+
+    fn begin_lease(&mut self, fid: Fid) {
+        let number = self.leases + 1;
+        let node = self.node(fid);
+        if !node.leased {
+            (node.leased, node.lease) = (true, number);
+            self.leases = number;
+        }
     }
 
     /// As [`State::touch`]; also who owns it, and how many names it has, may change.
@@ -582,7 +614,7 @@ impl State {
         let number = self.sequence;
         let node = self.node(fid);
         node.changed = number;
-        node.entry = None;
+        (node.entry, node.written) = (None, None);
     }
 
     fn set_name(
@@ -633,7 +665,7 @@ impl Node {
 
     /// Nothing is believed any more; what others may still believe is told.
     fn give_up(&mut self, fid: Fid, now: Time) -> Vec<Dropped> {
-        (self.leased, self.entry, self.complete) = (false, None, false);
+        (self.leased, self.entry, self.written, self.complete) = (false, None, None, false);
         (self.alone, self.single) = (None, None);
         let attributes = (self.attributes_until > now).then_some(Dropped::Attributes(fid));
         let names = (self.names_until > now).then_some(Dropped::Names);

@@ -8,7 +8,7 @@ use forebay_proto::{
 use forebay_store::{Segment, SegmentBody};
 use forebay_target::{Answer, Context, store_error};
 
-use crate::{Oss, limits};
+use crate::{ObjectRow, Oss, limits};
 
 /// Runs a read. Beyond the object's end there is a hole.
 pub async fn run(oss: &Oss, ctx: &Context, request: ReadObject) -> Result<Answer, ErrorReply> {
@@ -33,7 +33,14 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadObject) -> Result<Answer
     if hole_start < end {
         segments.push(hole(hole_start, (end - hole_start) as u32));
     }
-    Ok(Answer::with_bulk(&ReadReply { segments, file_bytes: row.file_bytes }, bulk))
+    let settled = is_settled(oss, ctx, &request, &row).await?;
+    Ok(Answer::with_bulk(&ReadReply { segments, file_bytes: row.file_bytes, settled }, bulk))
+}
+
+/// The object did not change while it was read, as its row was `before`, and its last change is committed.
+async fn is_settled(oss: &Oss, ctx: &Context, request: &ReadObject, before: &ObjectRow) -> Result<bool, ErrorReply> {
+    let now = oss.load_applied(request.object.fid).await?.unwrap_or_default();
+    Ok(now.transno == before.transno && now.transno <= ctx.store().last_committed())
 }
 
 fn describe(piece: Segment, bulk: &mut Vec<Bytes>) -> ReadSegment {

@@ -107,6 +107,8 @@ wire_struct! {
         pub segments: Vec<ReadSegment>,
         /// The file's size at stripe 0's target; elsewhere 0.
         pub file_bytes: u64,
+        /// All of it is committed: no crash takes back what is shown here.
+        pub settled: bool,
     }
 }
 

@@ -86,7 +86,7 @@ fn read_reply() -> ReadReply {
         sums: vec![n.u64(), n.u64()],
     };
     let hole = ReadSegment { offset: n.u64(), length: n.u32(), data: false, write_id: n.write_id(), sums: Vec::new() };
-    ReadReply { segments: vec![data, hole], file_bytes: n.u64() }
+    ReadReply { segments: vec![data, hole], file_bytes: n.u64(), settled: n.u64() % 2 == 0 }
 }
 
 fn truncate() -> TruncateObject {

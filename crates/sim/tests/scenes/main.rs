@@ -13,6 +13,7 @@ mod levels;
 mod locks;
 mod mirror;
 mod pins;
+mod reading;
 mod returning;
 mod sharing;
 mod truncates;

@@ -132,7 +132,7 @@ impl Echo {
         }
         let segment =
             ReadSegment { offset, length, data: true, write_id: WRITE_ID, sums: self.sums(object.fid, offset) };
-        Ok((ReadReply { segments: vec![segment], file_bytes: 0 }, self.bytes.clone()))
+        Ok((ReadReply { segments: vec![segment], file_bytes: 0, settled: true }, self.bytes.clone()))
     }
 
     fn sums(&self, fid: Fid, offset: u64) -> Vec<u64> {

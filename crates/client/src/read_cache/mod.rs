@@ -1,0 +1,201 @@
+//! Small reads: what was read is kept under a lease, and what will be read next is fetched before it is asked for.
+//!
+//! A lease of the MDT on a file's inode says that no other session has the file open for writing, nor cuts it: as long as
+//! it lasts nobody else changes the file's bytes. It is recalled before anybody may. What this client changes itself it
+//! takes out of the cache, before and after.
+//!
+//! Invariant: what is answered from here is what the OSTs would have answered at some time during the call.
+//! Invariant: only what is committed is kept: what a crash may take back is asked for again and again.
+//! Invariant: bounded by [`MountOptions::read_cache_bytes`](crate::MountOptions), and by as much that is on its way.
+//! Not here: large reads, which are worth requests of their own; leases (see `leases`).
+
+mod cache;
+mod pattern;
+
+use std::{ops::Range, rc::Rc};
+
+use bytes::Bytes;
+use forebay_env::{Bug, planted};
+use forebay_proto::Fid;
+
+use crate::{Client, OpenFile, file::FileState, leases::Holds, limits};
+pub(crate) use cache::ReadCache;
+use cache::{Arrival, Found, LeaseNumber, cut};
+pub(crate) use pattern::Pattern;
+use pattern::{Ahead, blocks};
+
+impl Client {
+    /// Reads `range`, cut at the end of the file, from what is kept, or so that it is kept. `None`: that cannot be, ask the OSTs.
+    pub(crate) async fn read_kept(&self, file: &OpenFile, range: &Range<u64>) -> Option<Vec<Bytes>> {
+        let (state, fid) = (file.state(), file.fid());
+        if range.end - range.start > limits::KEPT_READ_BYTES || self.inner.options.read_cache_bytes == 0 {
+            return None;
+        }
+        let ahead = file.inner.pattern.borrow_mut().note(range);
+        for _ in 0..limits::KEPT_READ_ATTEMPTS {
+            let Some(lease) = self.inner.leases.data_is_ours(fid) else {
+                self.ask_for_lease(state);
+                return None;
+            };
+            let size = self.size_under_lease(state, range.end)?;
+            let wanted = range.start..range.end.min(size);
+            if wanted.is_empty() {
+                return Some(Vec::new());
+            }
+            let gap = match self.inner.read_cache.find(fid, lease, &wanted) {
+                Found::Here(parts) => {
+                    self.inner.counters.read_kept(parts.iter().map(Bytes::len).sum());
+                    self.read_ahead(state, lease, &ahead, range, size);
+                    return Some(parts);
+                }
+                Found::Coming(arrived) => {
+                    arrived.notified().await;
+                    continue;
+                }
+                Found::Missing(gap) => gap,
+            };
+            if self.env().now() < state.unsettled_until.get() {
+                return None;
+            }
+            let gap = gap.start..widened(&gap, &ahead).end;
+            let arrival = self.begin_fetch(fid, lease, &gap, size)?;
+            // Meanwhile, too.
+            self.read_ahead(state, lease, &ahead, range, size);
+            let fetched = arrival.range.clone();
+            let parts = self.fetch(state, lease, arrival).await?;
+            if fetched.start <= wanted.start && wanted.end <= fetched.end {
+                let mut found = Vec::new();
+                cut(&parts, (wanted.start - fetched.start) as usize..(wanted.end - fetched.start) as usize, &mut found);
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Bytes of a file in a range are about to change, or have changed, by this client.
+    pub(crate) fn bytes_change(&self, fid: Fid, range: Range<u64>) {
+        if !planted(Bug::OwnWriteNotForgotten) {
+            self.inner.read_cache.changed(fid, range);
+        }
+    }
+
+    /// The same of all of them.
+    pub(crate) fn all_bytes_change(&self, fid: Fid) {
+        self.bytes_change(fid, 0..u64::MAX);
+    }
+
+    /// How long the file is, if that is known or none of what is read lies behind what is known.
+    fn size_under_lease(&self, file: &FileState, end: u64) -> Option<u64> {
+        let known = *file.size.borrow();
+        if file.losses() > 0 {
+            return None;
+        }
+        let size = match self.inner.leases.size_of(file.fid) {
+            Some((epoch, _)) if epoch != known.epoch() => return None,
+            Some((_, size)) => return Some(size.max(known.seen())),
+            None => known.seen(),
+        };
+        (end <= size || self.inner.leases.may_keep(file.fid) == Holds::All).then_some(size)
+    }
+
+    /// A lease may be had on a file that is read, and has none: asks for it, now and then.
+    fn ask_for_lease(&self, file: &Rc<FileState>) {
+        let now = self.env().now();
+        if now < file.ask_for_lease_at.get() {
+            return;
+        }
+        file.ask_for_lease_at.set(now + limits::ASK_FOR_LEASE_PAUSE);
+        let (client, fid) = (self.clone(), file.fid);
+        drop(self.env().spawn(async move { client.ask_attributes(fid).await.map(drop) }));
+    }
+
+    /// Somebody fetches the blocks of the beginning of `gap`, in one piece.
+    fn begin_fetch(&self, fid: Fid, lease: LeaseNumber, gap: &Range<u64>, size: u64) -> Option<Arrival> {
+        let most = u64::from(self.inner.options.max_rpc_bytes);
+        let whole = blocks(gap, size);
+        // What lies before the gap in its first block may be here, or on its way.
+        let cache = &self.inner.read_cache;
+        let mut from = whole.start;
+        while let Some(first) = cache.first_gap(fid, lease, &(from..gap.start + 1)) {
+            if first.end > gap.start {
+                from = first.start;
+                break;
+            }
+            from = first.end;
+        }
+        // Requests of one reader are as long as each other, and end where stripes may end.
+        let unit_end = (from / most + 1) * most;
+        cache.begin(fid, lease, &(from..whole.end.min(unit_end)))
+    }
+
+    /// The bytes of a stretch, which are kept if they may be. `None`: they could not be had, or are not for this lease.
+    async fn fetch(&self, file: &Rc<FileState>, lease: LeaseNumber, arrival: Arrival) -> Option<Vec<Bytes>> {
+        let (start, end) = (arrival.range.start, arrival.range.end);
+        let read = self.fresh(file, async || self.read_once(file, start, end).await).await.ok()?;
+        let whole = read.parts.iter().map(Bytes::len).sum::<usize>() as u64 == end - start;
+        if !whole || !self.is_ours_still(file.fid, lease) {
+            return None;
+        }
+        if read.settled || planted(Bug::UncommittedKept) {
+            arrival.keep(read.parts.clone());
+            self.inner.read_cache.bound(self.inner.options.read_cache_bytes);
+        } else {
+            file.unsettled_until.set(self.env().now() + limits::UNSETTLED_PAUSE);
+        }
+        Some(read.parts)
+    }
+
+    fn is_ours_still(&self, fid: Fid, lease: LeaseNumber) -> bool {
+        self.inner.leases.data_is_ours(fid) == Some(lease)
+    }
+
+    /// Fetches what is expected after a read, if there is little left of it.
+    fn read_ahead(&self, file: &Rc<FileState>, lease: LeaseNumber, ahead: &Ahead, read: &Range<u64>, size: u64) {
+        match ahead {
+            Ahead::Nothing => {}
+            Ahead::Window(window) => {
+                let half = (window.end - window.start) / 2;
+                let near = match window.start >= read.end {
+                    true => window.start..window.start + half,
+                    false => window.end - half..window.end,
+                };
+                let near = near.start.min(size)..near.end.min(size);
+                if self.inner.read_cache.first_gap(file.fid, lease, &near).is_some() {
+                    self.fetch_gaps(file, lease, &self.whole_units(window), size);
+                }
+            }
+            Ahead::Steps(steps) => steps.iter().for_each(|step| self.fetch_gaps(file, lease, step, size)),
+        }
+    }
+
+    /// A window of several requests ends where a request does.
+    fn whole_units(&self, window: &Range<u64>) -> Range<u64> {
+        let unit = u64::from(self.inner.options.max_rpc_bytes);
+        match window.end - window.start >= 2 * unit {
+            true => window.start..window.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
+            false => window.clone(),
+        }
+    }
+
+    fn fetch_gaps(&self, file: &Rc<FileState>, lease: LeaseNumber, range: &Range<u64>, size: u64) {
+        let cache = &self.inner.read_cache;
+        let range = range.start.min(size)..range.end.min(size);
+        while let Some(gap) = cache.first_gap(file.fid, lease, &range) {
+            let room = self.inner.options.read_cache_bytes.min(limits::READ_AHEAD_COMING_BYTES);
+            if cache.bytes().1 >= room || self.env().now() < file.unsettled_until.get() {
+                return;
+            }
+            let Some(arrival) = self.begin_fetch(file.fid, lease, &gap, size) else { return };
+            let (client, file) = (self.clone(), file.clone());
+            drop(self.env().spawn(async move { client.fetch(&file, lease, arrival).await.map(drop) }));
+        }
+    }
+}
+
+/// A gap in what is read, with what is expected right behind it.
+fn widened(gap: &Range<u64>, ahead: &Ahead) -> Range<u64> {
+    match ahead {
+        Ahead::Window(window) if window.start <= gap.end && gap.end < window.end => gap.start..window.end,
+        _ => gap.clone(),
+    }
+}

@@ -1,0 +1,127 @@
+//! What a reader is expected to read next: sequential, in even steps, forwards or backwards. Pure.
+
+use std::ops::Range;
+
+use forebay_proto::limits::BLOCK_BYTES;
+
+use crate::limits;
+
+/// How one handle is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pattern {
+    last: Range<u64>,
+    /// From the beginning of one read to that of the next.
+    step: i64,
+    /// Reads that went on as the one before.
+    streak: u32,
+}
+
+/// What is expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// Nothing is known.
+    Nothing,
+    /// All bytes of a range: what follows the read, or what lies before it.
+    Window(Range<u64>),
+    /// Reads that lie far apart.
+    Steps(Vec<Range<u64>>),
+}
+
+impl Pattern {
+    /// Takes note of a read; tells what is expected after it. The first read at the beginning of a file counts as one that goes on.
+    pub fn note(&mut self, range: &Range<u64>) -> Ahead {
+        let step = range.start.wrapping_sub(self.last.start) as i64;
+        let goes_on = range.start == self.last.end;
+        self.streak = match goes_on || step == self.step {
+            true if step != 0 || goes_on => self.streak.saturating_add(1),
+            _ => 0,
+        };
+        (self.step, self.last) = (step, range.clone());
+        let near = step.unsigned_abs() <= limits::DENSE_STEP_BYTES;
+        match self.streak {
+            0 => Ahead::Nothing,
+            streak if goes_on => Ahead::Window(range.end..range.end.saturating_add(window(streak))),
+            // One step says nothing yet.
+            1 => Ahead::Nothing,
+            streak if near && step > 0 => Ahead::Window(range.end..range.end.saturating_add(window(streak - 1))),
+            streak if near => Ahead::Window(range.start.saturating_sub(window(streak - 1))..range.start),
+            streak => Ahead::Steps(steps(range, step, streak.min(limits::READ_AHEAD_STEPS))),
+        }
+    }
+}
+
+/// How far ahead a reader is read that went on so often.
+fn window(streak: u32) -> u64 {
+    (limits::READ_AHEAD_BYTES_LEAST << streak.saturating_sub(1).min(16)).min(limits::READ_AHEAD_BYTES)
+}
+
+fn steps(range: &Range<u64>, step: i64, count: u32) -> Vec<Range<u64>> {
+    let place = |number: u32| {
+        let start = range.start.checked_add_signed(step.checked_mul(number.into())?)?;
+        Some(start..start.checked_add(range.end - range.start)?)
+    };
+    (1..=count).map_while(place).collect()
+}
+
+/// The whole blocks of sums that a range touches, up to `end`.
+pub(crate) fn blocks(range: &Range<u64>, end: u64) -> Range<u64> {
+    let start = range.start - range.start % BLOCK_BYTES;
+    start..range.end.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX).min(end).max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last(reads: impl IntoIterator<Item = Range<u64>>) -> Ahead {
+        let mut pattern = Pattern::default();
+        reads.into_iter().map(|range| pattern.note(&range)).last().expect("reads")
+    }
+
+    #[test]
+    fn who_reads_on_is_read_ahead_further_each_time_up_to_the_bound() {
+        let read = |number: u64| 5000 * number..5000 * (number + 1);
+        assert_eq!(last((0..1).map(read)), Ahead::Window(5000..5000 + limits::READ_AHEAD_BYTES_LEAST));
+        assert_eq!(last((0..2).map(read)), Ahead::Window(10_000..10_000 + 2 * limits::READ_AHEAD_BYTES_LEAST));
+        assert_eq!(last((0..90).map(read)), Ahead::Window(450_000..450_000 + limits::READ_AHEAD_BYTES));
+        assert_eq!(last([7000..7100]), Ahead::Nothing);
+        assert_eq!(last([7000..7100, 7100..9000]), Ahead::Window(9000..9000 + limits::READ_AHEAD_BYTES_LEAST));
+    }
+
+    #[test]
+    fn even_steps_are_known_after_three_reads() {
+        let record = |number: u64| 188_032 * number + 47_008..188_032 * number + 94_016;
+        assert_eq!(last((0..2).map(record)), Ahead::Nothing);
+        let end = record(3).end;
+        assert_eq!(last((0..4).map(record)), Ahead::Window(end..end + limits::READ_AHEAD_BYTES_LEAST));
+        let far = |number: u64| (number << 20) + 5..(number << 20) + 4101;
+        assert_eq!(last((1..5).map(far)), Ahead::Steps(vec![far(5), far(6)]));
+        let many = last((1..50).map(far));
+        assert!(matches!(many, Ahead::Steps(steps) if steps.len() == limits::READ_AHEAD_STEPS as usize));
+    }
+
+    #[test]
+    fn who_reads_backwards_is_read_ahead_before_the_read() {
+        let read = |number: u64| 4096 * (1000 - number)..4096 * (1001 - number);
+        let least = limits::READ_AHEAD_BYTES_LEAST;
+        assert_eq!(last((0..4).map(read)), Ahead::Window(read(3).start - least..read(3).start));
+        assert_eq!(last((999..1001).map(read)), Ahead::Nothing);
+        let far = |number: u64| (10 - number) << 20..((10 - number) << 20) + 10;
+        assert_eq!(last((0..10).map(far)), Ahead::Steps(vec![0..10]), "nothing lies before the file");
+    }
+
+    #[test]
+    fn reads_of_one_place_and_reads_anywhere_promise_nothing() {
+        assert_eq!(last([100..200, 100..200, 100..200, 100..200]), Ahead::Nothing);
+        assert_eq!(last([100..200, 9000..9100, 50..150, 70_000..70_100]), Ahead::Nothing);
+        assert_eq!(last([u64::MAX - 10..u64::MAX, 5..6, u64::MAX - 10..u64::MAX]), Ahead::Nothing);
+    }
+
+    #[test]
+    fn blocks_are_whole_but_at_the_end_of_the_file() {
+        assert_eq!(blocks(&(70_000..70_001), 1 << 30), 65_536..131_072);
+        assert_eq!(blocks(&(70_000..70_001), 100_000), 65_536..100_000);
+        assert_eq!(blocks(&(0..65_536), 1 << 30), 0..65_536);
+        assert_eq!(blocks(&(70_000..70_001), 10), 65_536..65_536);
+    }
+}

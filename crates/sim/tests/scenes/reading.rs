@@ -1,0 +1,289 @@
+//! Bytes that a client keeps of what it read: nobody is shown what is not so any more.
+
+use std::{rc::Rc, time::Duration};
+
+use forebay_client::{Allocate, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_env::sim::{NodeId, Sim};
+use forebay_proto::Fid;
+use forebay_sim::{Cluster, ClusterOptions};
+
+const BYTES: usize = 3 << 20;
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// A cluster of three OSTs, and two clients.
+struct Scene {
+    sim: Sim,
+    cluster: Rc<Cluster>,
+    nodes: [NodeId; 2],
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        Self::with(seed, ClusterOptions::default())
+    }
+
+    fn with(seed: u64, options: ClusterOptions) -> Self {
+        let sim = Sim::new(seed);
+        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, options)));
+        cluster.boot_all();
+        let nodes = [sim.add_node("reader"), sim.add_node("writer")];
+        Self { sim, cluster, nodes }
+    }
+
+    async fn mount(&self, number: usize) -> Client {
+        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
+    }
+}
+
+fn contents(salt: u8) -> Vec<u8> {
+    (0..BYTES).map(|at| (at / 251) as u8 ^ salt).collect()
+}
+
+/// `f`, over all OSTs, with contents that are committed; nobody has it open.
+async fn make(client: &Client) -> Fid {
+    let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+    let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
+    let file = made.expect("it is made").1;
+    client.write(&file, 0, contents(0)).await.expect("written");
+    client.fsync(&file, false).await.expect("synced");
+    let fid = file.fid();
+    client.close(file).await.expect("closed");
+    fid
+}
+
+/// Opens it as a mount does: looked up, so that it is leased, and opened.
+async fn open(sim: &Sim, client: &Client, mode: OpenMode) -> OpenFile {
+    client.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
+    // What one client has just changed is not leased to another for a moment.
+    sim.sleep(Duration::from_secs(1)).await;
+    let fid = client.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there").fid;
+    client.open(&caller(), fid, mode).await.expect("it opens")
+}
+
+async fn read_through(client: &Client, file: &OpenFile, step: usize) -> Vec<u8> {
+    let mut read = Vec::new();
+    loop {
+        let bytes = client.read(file, read.len() as u64, step).await.expect("it reads");
+        if bytes.is_empty() {
+            return read;
+        }
+        read.extend_from_slice(&bytes);
+    }
+}
+
+/// Each of them in steps of its own, and anywhere: what is read is what the file holds, in few requests.
+#[test]
+fn small_reads_are_few_requests() {
+    let scene = Scene::new(1);
+    scene.sim.block_on(async {
+        let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+        make(&writer).await;
+        for step in [4096, 47_008, 65_536, 100_001] {
+            let file = open(&scene.sim, &reader, OpenMode::READ).await;
+            let before = reader.stats();
+            assert!(read_through(&reader, &file, step).await == contents(0), "in steps of {step}");
+            let after = reader.stats();
+            let rpcs = after.rpcs - before.rpcs;
+            assert!(rpcs < 80, "{rpcs} requests for {BYTES} bytes in steps of {step}");
+            reader.close(file).await.expect("closed");
+        }
+        assert!(reader.stats().kept_read_bytes > 3 * BYTES as u64, "{:?}", reader.stats());
+    });
+}
+
+#[test]
+fn backwards_and_in_steps_too() {
+    let scene = Scene::new(2);
+    scene.sim.block_on(async {
+        let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+        make(&writer).await;
+        let (file, whole) = (open(&scene.sim, &reader, OpenMode::READ).await, contents(0));
+        let before = reader.stats().rpcs;
+        for at in (0..BYTES - 4096).rev().step_by(4096) {
+            assert!(reader.read(&file, at as u64, 4096).await.expect("it reads") == whole[at..at + 4096], "at {at}");
+        }
+        let rpcs = reader.stats().rpcs - before;
+        assert!(rpcs < 120, "{rpcs} requests backwards");
+        for at in (5..BYTES - 4096).step_by(300_000) {
+            assert!(reader.read(&file, at as u64, 4096).await.expect("it reads") == whole[at..at + 4096], "at {at}");
+        }
+    });
+}
+
+/// What a client keeps is not shown after another has changed it, whichever way that does.
+#[test]
+fn what_another_client_changes_is_seen_at_once() {
+    for seed in 0..24 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+            let fid = make(&writer).await;
+            let file = open(&scene.sim, &reader, OpenMode::READ).await;
+            assert!(read_through(&reader, &file, 30_000).await == contents(0));
+            let kept = reader.stats().read_cache_bytes;
+            assert!(kept > 1 << 20, "{kept} bytes are kept");
+            let mut expected = contents(0);
+            let at = 64 << 10;
+            match seed % 6 {
+                0 => {
+                    let other = open(&scene.sim, &writer, OpenMode::READ_WRITE).await;
+                    writer.write(&other, at as u64, vec![0xee; 5000]).await.expect("written");
+                    expected[at..at + 5000].fill(0xee);
+                    if seed % 4 < 2 {
+                        writer.close(other).await.expect("closed");
+                    }
+                }
+                1 => {
+                    let cut = SetAttributes { size: Some(at as u64), ..SetAttributes::default() };
+                    writer.setattr(&caller(), fid, cut, None).await.expect("cut");
+                    expected.truncate(at);
+                }
+                2 => {
+                    let mode = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
+                    let other = open(&scene.sim, &writer, mode).await;
+                    writer.write(&other, 0, vec![1; 10]).await.expect("written");
+                    expected = vec![1; 10];
+                }
+                3 => {
+                    let other = open(&scene.sim, &writer, OpenMode::READ_WRITE).await;
+                    writer.fallocate(&other, at as u64, 7000, Allocate::Punch).await.expect("punched");
+                    expected[at..at + 7000].fill(0);
+                }
+                4 => {
+                    let other = open(&scene.sim, &writer, OpenMode::READ_WRITE).await;
+                    writer.append(&other, vec![9; 1000]).await.expect("appended");
+                    expected.extend([9; 1000]);
+                }
+                _ => {
+                    for grown in [BYTES as u64 + 70_000, 100] {
+                        let cut = SetAttributes { size: Some(grown), ..SetAttributes::default() };
+                        writer.setattr(&caller(), fid, cut, None).await.expect("resized");
+                    }
+                    expected.truncate(100);
+                }
+            }
+            assert!(read_through(&reader, &file, 30_000).await == expected, "seed {seed}");
+        });
+    }
+}
+
+/// The same of what it changes itself, through the handle that it reads by and through others.
+#[test]
+fn what_a_client_changes_itself_it_reads() {
+    for seed in 0..12 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let client = scene.mount(0).await;
+            make(&client).await;
+            let file = open(&scene.sim, &client, OpenMode::READ_WRITE).await;
+            let mut expected = contents(0);
+            for round in 0..20 {
+                assert!(read_through(&client, &file, 30_000).await == expected, "seed {seed}, round {round}");
+                let at = (seed as usize * 7919 + round * 104_729) % (BYTES - 200_000);
+                match round % 4 {
+                    0 => {
+                        // Kept back for a moment.
+                        client.write(&file, at as u64, vec![round as u8; 3000]).await.expect("written");
+                        expected[at..at + 3000].fill(round as u8);
+                    }
+                    1 => {
+                        let other = open(&scene.sim, &client, OpenMode::READ_WRITE).await;
+                        client.write(&other, at as u64, vec![round as u8; 150_000]).await.expect("written");
+                        client.close(other).await.expect("closed");
+                        expected[at..at + 150_000].fill(round as u8);
+                    }
+                    2 => {
+                        client.fallocate(&file, at as u64, 9000, Allocate::Punch).await.expect("punched");
+                        expected[at..at + 9000].fill(0);
+                    }
+                    _ => {
+                        client.fsync(&file, false).await.expect("synced");
+                        scene.sim.sleep(Duration::from_millis(300)).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// A reader that hears nobody believes nothing after its term: the writer did not wait for it.
+#[test]
+fn a_reader_that_is_cut_off_from_the_mdt_shows_nothing_old() {
+    for seed in 0..6 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+            make(&writer).await;
+            let file = open(&scene.sim, &reader, OpenMode::READ).await;
+            assert!(read_through(&reader, &file, 30_000).await == contents(0));
+            let mdt = scene.cluster.servers[0].node;
+            scene.sim.cut(mdt, scene.nodes[0]);
+            let other = open(&scene.sim, &writer, OpenMode::READ_WRITE).await;
+            writer.write(&other, 100_000, vec![0xee; 5000]).await.expect("written");
+            writer.fsync(&other, false).await.expect("synced");
+            assert_eq!(reader.read(&file, 100_000, 5000).await.expect("it reads"), vec![0xee; 5000], "seed {seed}");
+        });
+    }
+}
+
+/// Written, closed, read by another, and lost with its writer and the OSTs: what is gone for one is gone for all.
+#[test]
+fn what_a_crash_takes_back_was_not_kept() {
+    let mut taken_back = 0;
+    for seed in 0..10 {
+        let commit_interval = Duration::from_secs(3);
+        let scene = Scene::with(seed, ClusterOptions { commit_interval, ..ClusterOptions::default() });
+        scene.sim.block_on(async {
+            let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+            let fid = make(&writer).await;
+            // Its sessions are committed before.
+            let file = open(&scene.sim, &reader, OpenMode::READ).await;
+            reader.read(&file, 0, BYTES).await.expect("it reads");
+            scene.sim.sleep(Duration::from_secs(4)).await;
+            let other = open(&scene.sim, &writer, OpenMode::READ_WRITE).await;
+            writer.write(&other, 0, vec![0xee; 300_000]).await.expect("written");
+            writer.close(other).await.expect("closed");
+            // As soon as it is leased to another, and before the OSTs commit by themselves.
+            reader.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
+            scene.sim.sleep(Duration::from_millis(600)).await;
+            reader.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
+            let file = reader.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+            for _ in 0..2 {
+                assert_eq!(reader.read(&file, 0, 5000).await.expect("it reads"), vec![0xee; 5000]);
+            }
+            scene.sim.crash(scene.nodes[1]);
+            for (number, server) in scene.cluster.servers.iter().enumerate().skip(1) {
+                scene.sim.power_cut(server.node);
+                scene.cluster.boot(number);
+            }
+            let third = scene.cluster.mount(scene.sim.add_node("third"), CommitLevel::Data).await.expect("it mounts");
+            let same = third.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+            let now = third.read(&same, 0, 5000).await.expect("it reads");
+            taken_back += usize::from(now[0] != 0xee);
+            assert!(reader.read(&file, 0, 5000).await.expect("it reads") == now, "seed {seed}: one sees what is gone");
+        });
+    }
+    assert!(taken_back > 0, "no crash took anything back");
+}
+
+/// The MDT dies: leases are gone, and so is what was kept under them, though nobody says so.
+#[test]
+fn a_restarted_mdt_knows_of_no_lease() {
+    for seed in 0..6 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+            make(&writer).await;
+            let file = open(&scene.sim, &reader, OpenMode::READ).await;
+            assert!(read_through(&reader, &file, 30_000).await == contents(0));
+            scene.sim.power_cut(scene.cluster.servers[0].node);
+            scene.cluster.boot(0);
+            let other = open(&scene.sim, &writer, OpenMode::READ_WRITE).await;
+            writer.write(&other, 200_000, vec![0xee; 5000]).await.expect("written");
+            assert_eq!(reader.read(&file, 200_000, 5000).await.expect("it reads"), vec![0xee; 5000], "seed {seed}");
+        });
+    }
+}
