@@ -64,7 +64,7 @@ impl Client {
             let outside = client.send_kept_through(&file).await?;
             file.inner.wrote.set(true);
             file.state().make_sparse();
-            client.all_bytes_change(file.fid());
+            let changing = client.all_bytes_change(file.fid());
             let mut attempts = 1..limits::ROOM_ATTEMPTS;
             let done = loop {
                 match client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await {
@@ -75,7 +75,7 @@ impl Client {
                     done => break done,
                 }
             };
-            client.all_bytes_change(file.fid());
+            drop(changing);
             done?;
             drop(outside);
             if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }

@@ -32,9 +32,10 @@ impl Client {
         detached(self.env(), async move {
             let _busy = busy;
             let _outside = client.send_kept_through(&file).await?;
-            let appended = client.append_all(&file, &data).await;
-            client.all_bytes_change(file.fid());
-            appended
+            // Its place is part of the file before its bytes are there.
+            let end = file.state().size.borrow().seen();
+            let _changing = client.bytes_change(file.fid(), end..u64::MAX);
+            client.append_all(&file, &data).await
         })
         .await
     }

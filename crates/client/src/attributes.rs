@@ -11,7 +11,11 @@ use forebay_proto::{
 use forebay_rpc::{Call, RpcError};
 
 use crate::{
-    Attr, Caller, Client, ClientResult, OpenFile, errors::Trouble, layouts::LAYOUT_XATTR, limits, tasks::try_all,
+    Attr, Caller, Client, ClientResult, OpenFile,
+    errors::Trouble,
+    layouts::LAYOUT_XATTR,
+    limits,
+    tasks::{detached, try_all},
 };
 
 /// A time to set.
@@ -154,22 +158,21 @@ impl Client {
         changes: SetAttributes,
         open: Option<&OpenFile>,
     ) -> ClientResult<Attr> {
-        let outside = self.send_kept_of(fid).await?;
         let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
-        let asked = self.inner.leases.ticket();
-        if changes.size.is_some() {
-            self.all_bytes_change(fid);
-        }
-        let entry = self.change(fid, &request).await;
-        if changes.size.is_some() {
-            self.all_bytes_change(fid);
-        }
-        let entry = entry?;
-        if let Some(file) = self.inner.file(fid) {
-            file.adopt(asked, &entry.attr, entry.layout.as_ref());
-        }
-        drop(outside);
-        self.complete(entry).await
+        let (client, open) = (self.clone(), open.cloned());
+        // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
+        detached(self.env(), async move {
+            let outside = client.send_kept_of(fid).await?;
+            let asked = client.inner.leases.ticket();
+            let changing = changes.size.map(|_| client.all_bytes_change(fid));
+            let entry = client.change(fid, &request).await?;
+            if let Some(file) = client.inner.file(fid) {
+                file.adopt(asked, &entry.attr, entry.layout.as_ref());
+            }
+            drop((outside, changing, open));
+            client.complete(entry).await
+        })
+        .await
     }
 
     /// What the MDT told, with size and times from the OSTs where they know better.

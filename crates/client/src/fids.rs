@@ -53,6 +53,13 @@ pub(crate) struct Fids {
     leasing: Rc<Mutex<()>>,
 }
 
+impl Fids {
+    /// The MDT has ended the session, and may have given what was leased to it up.
+    pub fn forget(&self) {
+        self.leases.borrow_mut().leases.clear();
+    }
+}
+
 impl Client {
     /// A fid nobody has used.
     pub(crate) async fn new_fid(&self) -> ClientResult<Fid> {

@@ -348,6 +348,7 @@ impl Inner {
                 // Handles and locks are brought back where the session goes on.
                 if lost.ended {
                     self.leases.lose_data();
+                    self.fids.forget();
                     self.lose_locks();
                     self.reopen_all();
                 }

@@ -77,8 +77,14 @@ pub const KEPT_READ_ATTEMPTS: u32 = 8;
 pub const READ_AHEAD_BYTES_LEAST: u64 = 128 << 10;
 /// See [`READ_AHEAD_BYTES_LEAST`].
 pub const READ_AHEAD_BYTES: u64 = 2 << 20;
-/// Of a reader in even steps of at most this, all bytes in between are read too: requests cost more than bytes.
+/// Of a reader in even steps of at most this, and four times what it reads, all bytes in between are read too: requests cost more than bytes.
 pub const DENSE_STEP_BYTES: u64 = 256 << 10;
+/// The same of any reader in steps of at most this.
+pub const DENSE_STEP_LEAST: u64 = 64 << 10;
+/// What is fetched for who reads here and there is a multiple of this.
+pub const KEPT_UNIT_BYTES: u64 = 4 << 10;
+/// What is fetched before it is asked for is given up after this time: its OST may be away.
+pub const READ_AHEAD_TERM: Duration = Duration::from_secs(2);
 /// Steps that a reader in larger ones is read ahead.
 pub const READ_AHEAD_STEPS: u32 = 8;
 /// Bytes that are fetched before they are asked for, of all files at a time.

@@ -11,7 +11,7 @@ use forebay_proto::{
     message::{HeldLock, Lock, LockReply, LockSpec, lock_how, lock_kind, lock_mode},
 };
 
-use crate::{Client, ClientResult, OpenFile, client::Inner, limits, tasks::detached};
+use crate::{Client, ClientError, ClientResult, OpenFile, client::Inner, limits, tasks::detached};
 
 /// What became of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,15 @@ impl Client {
         let lock = LockSpec { handle: file.handle(), ..lock };
         detached(self.env(), async move {
             client.inner.unlocked(fid).await;
-            client.set_lock(fid, lock).await
+            let lets_go = lock.mode == lock_mode::NONE;
+            let before = client.inner.peers.mdt().session.stats().evictions;
+            let outcome = client.set_lock(fid, lock).await?;
+            if lets_go && client.inner.peers.mdt().session.stats().evictions != before {
+                // Others may have had it since, and what was written under it need not be there.
+                let words = format!("a lock of {fid} was lost with the MDT's session before it was let go of");
+                return Err(ClientError::new(Errno::EIO, words));
+            }
+            Ok(outcome)
         })
         .await
     }

@@ -92,6 +92,9 @@ impl Client {
             } else if open.write || open.truncate {
                 client.inner.leases.touch(reply.attr.fid);
             }
+            if open.truncate && !reply.created {
+                drop(client.all_bytes_change(reply.attr.fid));
+            }
             let (attr, created) = (reply.attr.clone(), reply.created);
             let file = client.opened(caller, asked, reply, handle, open)?;
             if created {

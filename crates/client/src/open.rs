@@ -234,9 +234,7 @@ impl Client {
             let flags = mode.flags() & !open_flags::EXCLUSIVE;
             let request = Open { caller: caller.clone(), fid, flags, handle };
             let changes = mode.write || mode.truncate;
-            if mode.truncate {
-                client.all_bytes_change(fid);
-            }
+            let changing = mode.truncate.then(|| client.all_bytes_change(fid));
             let _outside = if mode.truncate { client.send_kept_of(fid).await? } else { None };
             if changes {
                 client.inner.leases.touch(fid);
@@ -246,9 +244,7 @@ impl Client {
             if changes {
                 client.inner.leases.touch(fid);
             }
-            if mode.truncate {
-                client.all_bytes_change(fid);
-            }
+            drop(changing);
             let reply = reply?;
             client.opened(caller, asked, reply, handle, mode)
         })

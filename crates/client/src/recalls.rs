@@ -127,6 +127,15 @@ async fn ask(owner: Weak<Inner>, session: ClientSession) {
     loop {
         let Some(inner) = owner.upgrade() else { return };
         let ended = matches!(session.state(), SessionState::Closed | SessionState::Refused);
+        // Before it is settled what is returned: what is leased again until that is sent would be returned with it.
+        loop {
+            inner.leases.give_up_idle();
+            let unheard = inner.leases.take_unheard();
+            if unheard.is_empty() {
+                break;
+            }
+            inner.say_again(unheard).await;
+        }
         let Some(question) = inner.leases.question().filter(|_| !ended) else {
             inner.leases.asking.set(false);
             return;
@@ -142,7 +151,6 @@ async fn ask(owner: Weak<Inner>, session: ClientSession) {
 /// Asks once, and does what the answer says. False if there was none.
 async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecalls) -> bool {
     let Some(inner) = owner.upgrade() else { return false };
-    inner.say_again(inner.leases.take_unheard()).await;
     let begun = inner.env.now();
     drop(inner);
     let answer = session.ask(&question).await;

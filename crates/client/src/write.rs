@@ -44,8 +44,7 @@ impl Client {
             return Ok(0);
         }
         let busy = file.state().busy();
-        let range = offset..offset + length as u64;
-        self.bytes_change(file.fid(), range.clone());
+        let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
         if length == data.len() && self.keep_back(file, offset, &data).await {
             return Ok(length);
         }
@@ -55,7 +54,7 @@ impl Client {
             let _writing = client.begin_write(file.state(), offset, length as u64).await?;
             client.send_own_through(&file).await?;
             let written = client.write_all(&file, offset, length, &data).await;
-            client.bytes_change(file.fid(), range);
+            drop(changing);
             written
         })
         .await

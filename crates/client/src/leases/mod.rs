@@ -412,13 +412,17 @@ impl Leases {
 
     // ---- the end of leases
 
-    /// What to ask the MDT with next. `None`: nothing is kept, or nobody has wanted any of it for a while.
-    pub fn question(&self) -> Option<AwaitRecalls> {
+    /// What nobody has wanted any of for a while is given up: see [`Leases::take_unheard`], [`Leases::question`].
+    pub fn give_up_idle(&self) {
         self.alive();
-        let idle = self.env.now().since(self.state.borrow().used) >= limits::KEPT_IDLE;
-        if idle {
+        if self.env.now().since(self.state.borrow().used) >= limits::KEPT_IDLE {
             self.give_up_all();
         }
+    }
+
+    /// What to ask the MDT with next. `None`: nothing is kept.
+    pub fn question(&self) -> Option<AwaitRecalls> {
+        self.alive();
         let mut state = self.state.borrow_mut();
         let nothing = state.returned.is_empty()
             && state.data.is_empty()
@@ -869,6 +873,7 @@ mod tests {
                 sim.run_for(Duration::from_secs(1));
                 leases.heard(leases.env.now());
             }
+            leases.give_up_idle();
             let question = leases.question().expect("leases are to be returned");
             assert_eq!(question.returned, [DIR, FILE]);
             assert_eq!(leases.question(), None);

@@ -37,7 +37,17 @@ struct Inner {
     bytes: u64,
     /// Bytes on their way.
     coming: u64,
+    /// Changes under way, by number.
+    changing: BTreeMap<Fid, Vec<(u64, Range<u64>)>>,
     next: u64,
+}
+
+/// Bytes are being changed: until this is dropped nothing of them is kept.
+pub(crate) struct Changing {
+    cache: ReadCache,
+    fid: Fid,
+    range: Range<u64>,
+    number: u64,
 }
 
 /// Where a stretch was put.
@@ -96,13 +106,17 @@ impl ReadCache {
         kept.find(range)
     }
 
-    /// Somebody fetches what is missing of the beginning of a range. `None`: nothing is.
+    /// Somebody fetches what is missing of the beginning of a range. `None`: nothing is, or it is being changed.
     pub fn begin(&self, fid: Fid, lease: LeaseNumber, range: &Range<u64>) -> Option<Arrival> {
         let mut inner = self.0.borrow_mut();
         inner.forget_unless(fid, lease);
         let number = inner.next;
         let kept = inner.files.entry(fid).or_insert_with(|| Kept { lease, stretches: BTreeMap::new() });
-        let range = kept.first_gap(range)?;
+        let Some(range) = kept.first_gap(range).filter(|range| !inner.is_changing(fid, range)) else {
+            inner.forget_empty(fid);
+            return None;
+        };
+        let kept = inner.files.get_mut(&fid)?;
         let stretch = Stretch { end: range.end, number, body: Body::Coming(Rc::default()) };
         kept.stretches.insert(range.start, stretch);
         inner.next += 1;
@@ -119,7 +133,18 @@ impl ReadCache {
         }
     }
 
-    /// Bytes in a range change, have changed, or are not sure any more.
+    /// A change of bytes begins. It ends when the answer is dropped.
+    pub fn changing(&self, fid: Fid, range: Range<u64>) -> Changing {
+        let mut inner = self.0.borrow_mut();
+        let number = inner.next;
+        inner.next += 1;
+        inner.changing.entry(fid).or_default().push((number, range.clone()));
+        drop(inner);
+        self.changed(fid, range.clone());
+        Changing { cache: self.clone(), fid, range, number }
+    }
+
+    /// Bytes in a range have changed, or are not sure any more.
     pub fn changed(&self, fid: Fid, range: Range<u64>) {
         let mut inner = self.0.borrow_mut();
         let Some(kept) = inner.files.get_mut(&fid) else { return };
@@ -158,6 +183,17 @@ impl Inner {
         kept.stretches.get_mut(&place.start).filter(|stretch| stretch.number == place.number)
     }
 
+    fn is_changing(&self, fid: Fid, range: &Range<u64>) -> bool {
+        let meets = |changing: &Range<u64>| changing.start < range.end && range.start < changing.end;
+        self.changing.get(&fid).is_some_and(|all| all.iter().any(|(_, changing)| meets(changing)))
+    }
+
+    fn forget_empty(&mut self, fid: Fid) {
+        if self.files.get(&fid).is_some_and(|kept| kept.stretches.is_empty()) {
+            self.files.remove(&fid);
+        }
+    }
+
     fn forget_unless(&mut self, fid: Fid, lease: LeaseNumber) {
         let Some(kept) = self.files.get(&fid).filter(|kept| kept.lease != lease) else { return };
         let starts: Vec<u64> = kept.stretches.keys().copied().collect();
@@ -168,9 +204,7 @@ impl Inner {
     fn take_away(&mut self, fid: Fid, start: u64) {
         let Some(kept) = self.files.get_mut(&fid) else { return };
         let Some(stretch) = kept.stretches.remove(&start) else { return };
-        if kept.stretches.is_empty() {
-            self.files.remove(&fid);
-        }
+        self.forget_empty(fid);
         match stretch.body {
             Body::Coming(arrived) => {
                 self.coming -= stretch.end - start;
@@ -267,6 +301,20 @@ impl Drop for Arrival {
     }
 }
 
+impl Drop for Changing {
+    fn drop(&mut self) {
+        let mut inner = self.cache.0.borrow_mut();
+        if let Some(all) = inner.changing.get_mut(&self.fid) {
+            all.retain(|(number, _)| *number != self.number);
+            if all.is_empty() {
+                inner.changing.remove(&self.fid);
+            }
+        }
+        drop(inner);
+        self.cache.changed(self.fid, self.range.clone());
+    }
+}
+
 /// The bytes `range` of `parts`, which lie one after another.
 pub(crate) fn cut(parts: &[Bytes], range: Range<usize>, out: &mut Vec<Bytes>) {
     let mut at = 0;
@@ -348,6 +396,21 @@ mod tests {
         arrival.keep(vec![Bytes::from(vec![1; 100])]);
         assert!(matches!(cache.find(FILE, 1, &(10..20)), Found::Missing(gap) if gap == (10..20)));
         assert_eq!(cache.bytes(), (0, 0));
+    }
+
+    #[test]
+    fn while_bytes_are_changed_nothing_of_them_is_fetched_to_be_kept() {
+        let cache = ReadCache::default();
+        let first = cache.changing(FILE, 50..60);
+        let second = cache.changing(FILE, 55..70);
+        assert!(cache.begin(FILE, 1, &(0..100)).is_none());
+        assert_eq!(read(&cache, 1, &[7; 100], &(0..50)), [7; 50]);
+        drop(first);
+        assert!(cache.begin(FILE, 1, &(50..100)).is_none());
+        drop(second);
+        assert_eq!(read(&cache, 1, &[8; 100], &(50..100)), [8; 50]);
+        let inner = cache.0.borrow();
+        assert!(inner.changing.is_empty());
     }
 
     #[test]

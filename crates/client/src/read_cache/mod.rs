@@ -15,14 +15,14 @@ mod pattern;
 use std::{ops::Range, rc::Rc};
 
 use bytes::Bytes;
-use forebay_env::{Bug, planted};
-use forebay_proto::Fid;
+use forebay_env::{Bug, Time, planted};
+use forebay_proto::{Fid, limits::BLOCK_BYTES};
 
 use crate::{Client, OpenFile, file::FileState, leases::Holds, limits};
 pub(crate) use cache::ReadCache;
-use cache::{Arrival, Found, LeaseNumber, cut};
+use cache::{Arrival, Changing, Found, LeaseNumber, cut};
+use pattern::Ahead;
 pub(crate) use pattern::Pattern;
-use pattern::{Ahead, blocks};
 
 impl Client {
     /// Reads `range`, cut at the end of the file, from what is kept, or so that it is kept. `None`: that cannot be, ask the OSTs.
@@ -58,7 +58,7 @@ impl Client {
                 return None;
             }
             let gap = gap.start..widened(&gap, &ahead).end;
-            let arrival = self.begin_fetch(fid, lease, &gap, size)?;
+            let arrival = self.begin_fetch(state, lease, &gap, &ahead, size)?;
             // Meanwhile, too.
             self.read_ahead(state, lease, &ahead, range, size);
             let fetched = arrival.range.clone();
@@ -72,16 +72,14 @@ impl Client {
         None
     }
 
-    /// Bytes of a file in a range are about to change, or have changed, by this client.
-    pub(crate) fn bytes_change(&self, fid: Fid, range: Range<u64>) {
-        if !planted(Bug::OwnWriteNotForgotten) {
-            self.inner.read_cache.changed(fid, range);
-        }
+    /// Bytes of a file are changed by this client until the answer is dropped.
+    pub(crate) fn bytes_change(&self, fid: Fid, range: Range<u64>) -> Option<Changing> {
+        (!planted(Bug::OwnWriteNotForgotten)).then(|| self.inner.read_cache.changing(fid, range))
     }
 
     /// The same of all of them.
-    pub(crate) fn all_bytes_change(&self, fid: Fid) {
-        self.bytes_change(fid, 0..u64::MAX);
+    pub(crate) fn all_bytes_change(&self, fid: Fid) -> Option<Changing> {
+        self.bytes_change(fid, 0..u64::MAX)
     }
 
     /// How long the file is, if that is known or none of what is read lies behind what is known.
@@ -100,21 +98,32 @@ impl Client {
 
     /// A lease may be had on a file that is read, and has none: asks for it, now and then.
     fn ask_for_lease(&self, file: &Rc<FileState>) {
-        let now = self.env().now();
-        if now < file.ask_for_lease_at.get() {
+        if self.env().now() < file.ask_for_lease_at.get() {
             return;
         }
-        file.ask_for_lease_at.set(now + limits::ASK_FOR_LEASE_PAUSE);
-        let (client, fid) = (self.clone(), file.fid);
-        drop(self.env().spawn(async move { client.ask_attributes(fid).await.map(drop) }));
+        // One at a time: the MDT may be away.
+        file.ask_for_lease_at.set(Time(u64::MAX));
+        let (client, file) = (self.clone(), file.clone());
+        drop(self.env().spawn(async move {
+            let _ = client.ask_attributes(file.fid).await;
+            file.ask_for_lease_at.set(client.env().now() + limits::ASK_FOR_LEASE_PAUSE);
+        }));
     }
 
-    /// Somebody fetches the blocks of the beginning of `gap`, in one piece.
-    fn begin_fetch(&self, fid: Fid, lease: LeaseNumber, gap: &Range<u64>, size: u64) -> Option<Arrival> {
-        let most = u64::from(self.inner.options.max_rpc_bytes);
-        let whole = blocks(gap, size);
+    /// Somebody fetches the beginning of `gap`, in one piece of one OST: nobody waits for an OST that he wants nothing of.
+    fn begin_fetch(
+        &self,
+        file: &FileState,
+        lease: LeaseNumber,
+        gap: &Range<u64>,
+        ahead: &Ahead,
+        size: u64,
+    ) -> Option<Arrival> {
+        let (cache, fid) = (&self.inner.read_cache, file.fid);
+        // Who reads here and there in a file that would not be kept as a whole anyway is sent what he asks for.
+        let sparse = *ahead == Ahead::Nothing && size > self.inner.options.read_cache_bytes / 2;
+        let whole = pattern::units(gap, if sparse { limits::KEPT_UNIT_BYTES } else { BLOCK_BYTES }, size);
         // What lies before the gap in its first block may be here, or on its way.
-        let cache = &self.inner.read_cache;
         let mut from = whole.start;
         while let Some(first) = cache.first_gap(fid, lease, &(from..gap.start + 1)) {
             if first.end > gap.start {
@@ -123,9 +132,16 @@ impl Client {
             }
             from = first.end;
         }
-        // Requests of one reader are as long as each other, and end where stripes may end.
-        let unit_end = (from / most + 1) * most;
-        cache.begin(fid, lease, &(from..whole.end.min(unit_end)))
+        // Requests of one reader are as long as each other.
+        let most = u64::from(self.inner.options.max_rpc_bytes);
+        let end = whole.end.min((from / most + 1) * most);
+        let piece = file.layout().pieces(from, end - from).into_iter().next();
+        let end = match piece {
+            Some(piece) if piece.file_offset <= from => end.min(piece.file_offset + piece.length),
+            Some(piece) => piece.file_offset,
+            None => end,
+        };
+        cache.begin(fid, lease, &(from..end))
     }
 
     /// The bytes of a stretch, which are kept if they may be. `None`: they could not be had, or are not for this lease.
@@ -161,23 +177,23 @@ impl Client {
                 };
                 let near = near.start.min(size)..near.end.min(size);
                 if self.inner.read_cache.first_gap(file.fid, lease, &near).is_some() {
-                    self.fetch_gaps(file, lease, &self.whole_units(window), size);
+                    self.fetch_gaps(file, lease, &self.whole_units(window), ahead, size);
                 }
             }
-            Ahead::Steps(steps) => steps.iter().for_each(|step| self.fetch_gaps(file, lease, step, size)),
+            Ahead::Steps(steps) => steps.iter().for_each(|step| self.fetch_gaps(file, lease, step, ahead, size)),
         }
     }
 
     /// A window of several requests ends where a request does.
     fn whole_units(&self, window: &Range<u64>) -> Range<u64> {
         let unit = u64::from(self.inner.options.max_rpc_bytes);
-        match window.end - window.start >= 2 * unit {
+        match window.end - window.start >= limits::READ_AHEAD_BYTES {
             true => window.start..window.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
             false => window.clone(),
         }
     }
 
-    fn fetch_gaps(&self, file: &Rc<FileState>, lease: LeaseNumber, range: &Range<u64>, size: u64) {
+    fn fetch_gaps(&self, file: &Rc<FileState>, lease: LeaseNumber, range: &Range<u64>, ahead: &Ahead, size: u64) {
         let cache = &self.inner.read_cache;
         let range = range.start.min(size)..range.end.min(size);
         while let Some(gap) = cache.first_gap(file.fid, lease, &range) {
@@ -185,9 +201,13 @@ impl Client {
             if cache.bytes().1 >= room || self.env().now() < file.unsettled_until.get() {
                 return;
             }
-            let Some(arrival) = self.begin_fetch(file.fid, lease, &gap, size) else { return };
+            let Some(arrival) = self.begin_fetch(file, lease, &gap, ahead, size) else { return };
             let (client, file) = (self.clone(), file.clone());
-            drop(self.env().spawn(async move { client.fetch(&file, lease, arrival).await.map(drop) }));
+            drop(self.env().spawn(async move {
+                // An OST that is away does not take the room of all others.
+                let fetch = client.fetch(&file, lease, arrival);
+                let _ = client.env().timeout(limits::READ_AHEAD_TERM, fetch).await;
+            }));
         }
     }
 }

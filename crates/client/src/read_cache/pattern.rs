@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use forebay_proto::limits::BLOCK_BYTES;
-
 use crate::limits;
 
 /// How one handle is read.
@@ -37,7 +35,9 @@ impl Pattern {
             _ => 0,
         };
         (self.step, self.last) = (step, range.clone());
-        let near = step.unsigned_abs() <= limits::DENSE_STEP_BYTES;
+        // All that lies in between costs less than the requests would.
+        let near = step.unsigned_abs()
+            <= limits::DENSE_STEP_BYTES.min(4 * (range.end - range.start)).max(limits::DENSE_STEP_LEAST);
         match self.streak {
             0 => Ahead::Nothing,
             streak if goes_on => Ahead::Window(range.end..range.end.saturating_add(window(streak))),
@@ -63,10 +63,10 @@ fn steps(range: &Range<u64>, step: i64, count: u32) -> Vec<Range<u64>> {
     (1..=count).map_while(place).collect()
 }
 
-/// The whole blocks of sums that a range touches, up to `end`.
-pub(crate) fn blocks(range: &Range<u64>, end: u64) -> Range<u64> {
-    let start = range.start - range.start % BLOCK_BYTES;
-    start..range.end.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX).min(end).max(start)
+/// The whole units of `unit_bytes` that a range touches, up to `end`.
+pub(crate) fn units(range: &Range<u64>, unit_bytes: u64, end: u64) -> Range<u64> {
+    let start = range.start - range.start % unit_bytes;
+    start..range.end.checked_next_multiple_of(unit_bytes).unwrap_or(u64::MAX).min(end).max(start)
 }
 
 #[cfg(test)]
@@ -118,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_whole_but_at_the_end_of_the_file() {
-        assert_eq!(blocks(&(70_000..70_001), 1 << 30), 65_536..131_072);
-        assert_eq!(blocks(&(70_000..70_001), 100_000), 65_536..100_000);
-        assert_eq!(blocks(&(0..65_536), 1 << 30), 0..65_536);
-        assert_eq!(blocks(&(70_000..70_001), 10), 65_536..65_536);
+    fn units_are_whole_but_at_the_end_of_the_file() {
+        assert_eq!(units(&(70_000..70_001), 65_536, 1 << 30), 65_536..131_072);
+        assert_eq!(units(&(70_000..70_001), 65_536, 100_000), 65_536..100_000);
+        assert_eq!(units(&(0..65_536), 65_536, 1 << 30), 0..65_536);
+        assert_eq!(units(&(70_000..70_001), 65_536, 10), 65_536..65_536);
     }
 }

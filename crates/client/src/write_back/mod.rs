@@ -345,7 +345,7 @@ impl Client {
         if runs.len() == 1 || self.write_scattered(&by, &runs).await.is_err() {
             self.send_each(&by, &runs).await;
         }
-        runs.iter().for_each(|run| self.bytes_change(file.fid, run.offset..run.end()));
+        runs.iter().for_each(|run| drop(self.bytes_change(file.fid, run.offset..run.end())));
         file.kept.borrow_mut().sending.remove(&number);
         let here = &self.inner.write_back;
         here.bytes.set(here.bytes.get() - length as u64);

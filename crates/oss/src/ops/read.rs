@@ -33,14 +33,14 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadObject) -> Result<Answer
     if hole_start < end {
         segments.push(hole(hole_start, (end - hole_start) as u32));
     }
-    let settled = is_settled(oss, ctx, &request, &row).await?;
+    let settled = is_settled(oss, ctx, &request, &row).await;
     Ok(Answer::with_bulk(&ReadReply { segments, file_bytes: row.file_bytes, settled }, bulk))
 }
 
 /// The object did not change while it was read, as its row was `before`, and its last change is committed.
-async fn is_settled(oss: &Oss, ctx: &Context, request: &ReadObject, before: &ObjectRow) -> Result<bool, ErrorReply> {
-    let now = oss.load_applied(request.object.fid).await?.unwrap_or_default();
-    Ok(now.transno == before.transno && now.transno <= ctx.store().last_committed())
+async fn is_settled(oss: &Oss, ctx: &Context, request: &ReadObject, before: &ObjectRow) -> bool {
+    let now = oss.load_applied(request.object.fid).await.map(Option::unwrap_or_default);
+    now.is_ok_and(|now| now.transno == before.transno && now.transno <= ctx.store().last_committed())
 }
 
 fn describe(piece: Segment, bulk: &mut Vec<Bytes>) -> ReadSegment {

@@ -287,3 +287,91 @@ fn a_restarted_mdt_knows_of_no_lease() {
         });
     }
 }
+
+/// A create that finds the file, and cuts it: what lies in the hole that is made afterwards is zeros.
+#[test]
+fn a_create_that_cuts_the_file_leaves_nothing_of_it() {
+    let scene = Scene::new(3);
+    scene.sim.block_on(async {
+        let client = scene.mount(0).await;
+        make(&client).await;
+        let file = open(&scene.sim, &client, OpenMode::READ_WRITE).await;
+        assert!(read_through(&client, &file, 30_000).await == contents(0));
+        let (mode, layout) = (OpenMode { truncate: true, ..OpenMode::READ_WRITE }, LayoutSpec::inherit());
+        let again = client.create(&caller(), Fid::ROOT, b"f", 0o644, mode, layout).await.expect("it opens").1;
+        client.write(&again, 1 << 20, vec![9; 10]).await.expect("written");
+        assert!(client.read(&file, 65_536, 4096).await.expect("it reads") == vec![0; 4096]);
+    });
+}
+
+/// A write that the OST has done and not answered yet: who has seen it elsewhere does not read what was there before.
+#[test]
+fn what_is_being_written_is_not_kept() {
+    let mut seen = 0;
+    for seed in 0..8 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (client, other) = (scene.mount(0).await, scene.mount(1).await);
+            make(&client).await;
+            let file = open(&scene.sim, &client, OpenMode::READ_WRITE).await;
+            assert!(read_through(&client, &file, 30_000).await == contents(0));
+            // Somebody else looks on: what is written is sent at once.
+            let same = open(&scene.sim, &other, OpenMode::READ).await;
+            let (writer, by) = (client.clone(), file.clone());
+            let write = scene.sim.env(scene.nodes[0]).spawn(async move {
+                writer.write(&by, 0, vec![0xee; 400_000]).await.expect("written");
+            });
+            for _ in 0..200 {
+                client.read(&file, 4096, 100).await.expect("it reads");
+                let new = other.read(&same, 4096, 100).await.expect("it reads") == vec![0xee; 100];
+                let own = client.read(&file, 4096, 100).await.expect("it reads") == vec![0xee; 100];
+                assert!(own || !new, "seed {seed}: it was there, and is not");
+                seen += usize::from(new);
+            }
+            write.await;
+        });
+    }
+    assert!(seen > 0);
+}
+
+/// An OST that is away holds up who wants something of it, and no others.
+#[test]
+fn a_small_read_waits_for_its_own_ost_only() {
+    let scene = Scene::new(5);
+    scene.sim.block_on(async {
+        let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+        make(&writer).await;
+        let file = open(&scene.sim, &reader, OpenMode::READ).await;
+        let away = file.layout().osts()[1];
+        // The MDT is the first of the servers.
+        scene.sim.crash(scene.cluster.servers[1 + away as usize].node);
+        let begun = scene.sim.now();
+        // Sequential reads of the first stripe, and of others on its OST.
+        for at in (0..60_000).step_by(4096).chain((3..9).step_by(3).map(|stripe| stripe << 16)) {
+            let bytes = reader.read(&file, at as u64, 4096).await.expect("it reads");
+            assert!(bytes == contents(0)[at..at + 4096], "at {at}");
+        }
+        assert!(scene.sim.now().since(begun) < Duration::from_secs(1));
+    });
+}
+
+/// The MDT is away for long: its clients ask it once for each file, and have not forgotten it when it is back.
+#[test]
+fn readers_do_not_pile_up_questions_while_the_mdt_is_away() {
+    let scene = Scene::new(6);
+    scene.sim.block_on(async {
+        let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+        make(&writer).await;
+        let file = open(&scene.sim, &reader, OpenMode::READ).await;
+        scene.sim.crash(scene.cluster.servers[0].node);
+        for _ in 0..200 {
+            reader.read(&file, 4096, 100).await.expect("it reads");
+            scene.sim.sleep(Duration::from_millis(300)).await;
+        }
+        scene.cluster.boot(0);
+        let before = reader.stats().rpcs;
+        scene.sim.sleep(Duration::from_secs(5)).await;
+        let rpcs = reader.stats().rpcs - before;
+        assert!(rpcs < 100, "{rpcs} requests after an outage");
+    });
+}

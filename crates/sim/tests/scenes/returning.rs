@@ -196,3 +196,29 @@ fn a_server_that_was_stopped_blames_nobody() {
         });
     }
 }
+
+/// Its fids were given up with it: it makes files from others.
+#[test]
+fn a_client_that_was_evicted_makes_files_again() {
+    for seed in 0..4 {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+            cluster.boot_all();
+            let node = sim.add_node("client");
+            let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            let make = async |name: &[u8]| {
+                let layout = LayoutSpec::inherit();
+                let caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
+                client.create(&caller, Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await
+            };
+            let first = make(b"before").await.expect("it is made").1;
+            client.close(first).await.expect("closed");
+            sim.cut_both(node, cluster.servers[0].node);
+            sim.sleep(Duration::from_secs(240)).await;
+            sim.heal(node, cluster.servers[0].node);
+            sim.sleep(Duration::from_secs(20)).await;
+            make(b"after").await.expect("it is made");
+        });
+    }
+}

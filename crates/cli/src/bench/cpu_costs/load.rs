@@ -76,7 +76,9 @@ pub async fn measure(
 }
 
 async fn mount(env: &Env, mgs: &[Address]) -> ClientResult<Client> {
-    let options = MountOptions { description: "bench cpu-costs".into(), ..MountOptions::new(mgs.to_vec()) };
+    // Requests are measured, not what is kept.
+    let options =
+        MountOptions { description: "bench cpu-costs".into(), read_cache_bytes: 0, ..MountOptions::new(mgs.to_vec()) };
     Client::mount(env, options).await
 }
 

@@ -33,7 +33,11 @@ pub struct Striped {
 impl Striped {
     /// Mounts.
     pub async fn mount(env: &Env, mgs: Vec<Address>, rsz: u64) -> CliResult<Self> {
-        let options = MountOptions { description: "bench obdfilter-survey".into(), ..MountOptions::new(mgs) };
+        let options = MountOptions {
+            description: "bench obdfilter-survey".into(),
+            read_cache_bytes: 0,
+            ..MountOptions::new(mgs)
+        };
         let client = Client::mount(env, options).await.doing(|| "cannot mount".into())?;
         Ok(Self { env: env.clone(), client, bytes: payload(rsz), open: RefCell::default() })
     }
