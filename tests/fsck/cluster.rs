@@ -7,7 +7,7 @@ use forebay_env::{
     Address, Env,
     sim::{NodeId, Sim},
 };
-use forebay_fsck::{CheckOptions, ClusterOptions, Kind, Report, Severity, check_cluster};
+use forebay_fsck::{CheckOptions, ClusterOptions, Kind, Quiet, Report, Severity, check_cluster};
 use forebay_mds::{Mds, MdsOptions};
 use forebay_oss::Oss;
 use forebay_proto::{
@@ -153,11 +153,11 @@ async fn step(client: &Client, sim: &Sim, number: u64) -> ClientResult<()> {
     }
 }
 
-fn assert_clean(reports: &[Report], quiesced: bool, what: &str) {
+fn assert_clean(reports: &[Report], quiet: Quiet, what: &str) {
     for report in reports {
         assert!(report.is_clean(), "{what}:\n{}", report.to_text(Severity::Info));
     }
-    let cluster = check_cluster(reports, ClusterOptions { quiesced });
+    let cluster = check_cluster(reports, ClusterOptions { quiet });
     assert!(cluster.is_clean(), "{what}:\n{}", cluster.to_text(Severity::Info));
 }
 
@@ -178,7 +178,7 @@ fn a_cluster_that_was_used_and_is_at_rest_is_clean_and_without_leaks() {
         world.nodes.iter().for_each(|node| world.sim.crash(*node));
         let reports = world.check();
         assert!(reports[0].stats.files > 10 && reports[1].stats.files + reports[2].stats.files > 5);
-        assert_clean(&reports, true, &format!("seed {seed}"));
+        assert_clean(&reports, Quiet::All, &format!("seed {seed}"));
     }
 }
 
@@ -210,7 +210,7 @@ fn a_cluster_whose_servers_all_lost_power_is_clean_then_and_without_leaks_after_
             world.power_cut();
             let reports = world.check();
             seen.insert(*steps.borrow());
-            assert_clean(&reports, false, &format!("seed {seed}, cut {round}, after {} steps", steps.borrow()));
+            assert_clean(&reports, Quiet::No, &format!("seed {seed}, cut {round}, after {} steps", steps.borrow()));
             orphans += reports[0].stats.orphans;
             let cluster = check_cluster(&reports, ClusterOptions::default());
             underway += cluster.count_of(Kind::LeakedObject);
@@ -219,7 +219,7 @@ fn a_cluster_whose_servers_all_lost_power_is_clean_then_and_without_leaks_after_
         world.sim.block_on(async { task.await.expect("the client ends well") });
         world.sim.run_for(Duration::from_secs(60));
         world.power_cut();
-        assert_clean(&world.check(), true, &format!("seed {seed}, at rest"));
+        assert_clean(&world.check(), Quiet::All, &format!("seed {seed}, at rest"));
     }
     assert!(seen.len() > 12 && orphans > 0, "the cuts came at the wrong time: {seen:?}, {orphans} orphans");
     println!("{orphans} orphans, {underway} objects on their way; steps at the cuts: {seen:?}");

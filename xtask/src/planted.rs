@@ -64,6 +64,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         NamesGivenBackEarly | LateChangeMade | NamesNotReclaimed | LoneFileShown => {
             &["forebay_mds", "scenes:ahead", "histories"]
         }
+        OpensNotSynced => &["forebay_mds", "scenes:fsync"],
         OwnWriteNotForgotten | UncommittedKept | BytesOutliveLease => {
             &["forebay_client", "scenes:reading", "histories"]
         }

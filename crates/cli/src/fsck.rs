@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use forebay_env::{Env, real};
 use forebay_fsck::{
-    CheckOptions, ClusterOptions, FsckErrorKind, Kind, RepairOptions, Report, Severity, check, check_cluster, exit,
-    repair,
+    CheckOptions, ClusterOptions, FsckErrorKind, Kind, Quiet, RepairOptions, Report, Severity, check, check_cluster,
+    exit, repair,
 };
 use forebay_proto::TargetKind;
 use forebay_store::{NewJournal, Store};
@@ -182,7 +182,8 @@ fn mdt_dir(env: &Env, dirs: &[PathBuf]) -> Option<String> {
 
 /// The targets compared with each other.
 fn together(reports: &[Report]) -> Report {
-    check_cluster(reports, ClusterOptions { quiesced: reports.iter().all(|report| report.clean_stop) })
+    let quiet = if reports.iter().all(|report| report.clean_stop) { Quiet::Servers } else { Quiet::No };
+    check_cluster(reports, ClusterOptions { quiet })
 }
 
 /// Checks all targets of a stopped cluster, data and all; an error names the first thing that is wrong.

@@ -58,6 +58,8 @@ bugs! {
     UncommittedKept = "uncommitted-kept",
     /// A client believes bytes that it keeps of a file whatever became of the lease.
     BytesOutliveLease = "bytes-outlive-lease",
+    /// fsync does not wait for the handle through which its file was written.
+    OpensNotSynced = "opens-not-synced",
     /// Bytes are read without a look at their sums.
     ReadSumSkipped = "read-sum-skipped",
     /// An OST takes bytes that are not what their writer summed.

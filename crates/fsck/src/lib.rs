@@ -26,7 +26,7 @@ mod table;
 
 use forebay_env::Env;
 
-pub use cluster::{ClusterOptions, check_cluster};
+pub use cluster::{ClusterOptions, Quiet, check_cluster};
 pub use error::{FsckError, FsckErrorKind, FsckResult};
 pub use finding::{Device, Finding, Kind, Place, Severity};
 pub use repair::{RepairOptions, repair};

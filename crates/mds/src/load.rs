@@ -54,7 +54,15 @@ pub async fn memory(store: &Store) -> Result<Memory, ErrorReply> {
     each_row(store, keys::HANDLE, |key, value| {
         let (fid, session, handle) = keys::handle_of(key).ok_or(BAD_KEY)?;
         let (flags, client) = decode_handle(value)?;
-        memory.opens.follow(OpenChange::Opened { fid, session, handle, flags, client, made: false });
+        memory.opens.follow(OpenChange::Opened {
+            fid,
+            session,
+            handle,
+            flags,
+            client,
+            made: false,
+            transno: Transno(0),
+        });
         Ok(())
     })
     .await?;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use forebay_proto::{ClientId, DecodeError, Fid, Reader, SessionId, Uuid, message::open_flags};
+use forebay_proto::{ClientId, DecodeError, Fid, Reader, SessionId, Transno, Uuid, message::open_flags};
 
 use crate::empties::Empties;
 
@@ -28,6 +28,8 @@ pub enum OpenChange {
         client: ClientId,
         /// The file was made with it, just now.
         made: bool,
+        /// With this change; 0: long committed.
+        transno: Transno,
     },
     /// A handle is gone.
     Closed {
@@ -53,6 +55,8 @@ pub struct OpenCount {
     pub sole_writer: Option<SessionId>,
     /// The same of all handles.
     pub sole_holder: Option<SessionId>,
+    /// The change that brought the latest of all that may write.
+    pub opened: Transno,
 }
 
 /// All open handles.
@@ -156,9 +160,9 @@ impl Opens {
     /// Follows an applied change.
     pub fn follow(&mut self, change: OpenChange) {
         match change {
-            OpenChange::Opened { fid, session, handle, flags, client, made } => {
+            OpenChange::Opened { fid, session, handle, flags, client, made, transno } => {
                 self.clients.insert(session, client);
-                self.opened(fid, session, handle, flags);
+                self.opened(fid, session, handle, flags, transno);
                 match flags & open_flags::WRITE != 0 {
                     true if made => self.empties.made(fid, session, handle),
                     true => self.empties.opened(fid),
@@ -172,7 +176,7 @@ impl Opens {
         }
     }
 
-    fn opened(&mut self, fid: Fid, session: SessionId, handle: u64, flags: u32) {
+    fn opened(&mut self, fid: Fid, session: SessionId, handle: u64, flags: u32, transno: Transno) {
         match self.by_session.entry((session, handle, fid)) {
             Entry::Occupied(_) => return,
             Entry::Vacant(place) => place.insert(flags),
@@ -185,6 +189,7 @@ impl Opens {
         if flags & open_flags::WRITE != 0 {
             count.sole_writer = Some(session).filter(|_| count.writers == 0 || count.sole_writer == Some(session));
             count.writers += 1;
+            count.opened = count.opened.max(transno);
             held.1 += 1;
         }
     }
@@ -236,6 +241,7 @@ mod tests {
             flags,
             client: client(session),
             made: false,
+            transno: Transno(100 + session),
         }
     }
 
@@ -252,7 +258,13 @@ mod tests {
         opens.follow(open(5, 2, 1, open_flags::READ));
         assert_eq!(
             opens.count(fid),
-            OpenCount { handles: 2, writers: 1, sole_writer: Some(SessionId(1)), sole_holder: None }
+            OpenCount {
+                handles: 2,
+                writers: 1,
+                sole_writer: Some(SessionId(1)),
+                sole_holder: None,
+                opened: Transno(101)
+            }
         );
         opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1, wrote: true });
         assert!(!opens.has_writer(fid));

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Address, Env, Time, sync::Notify};
+use forebay_env::{Address, Bug, Env, Time, planted, sync::Notify};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid,
     limits::LEASE_TERM,
@@ -329,7 +329,11 @@ impl Service for Mds {
 
     fn last_change(&self, fid: Fid) -> Option<Transno> {
         let row = self.store.get(keys::inode(fid).as_ref()).ok()??;
-        Inode::decode(&row).ok().map(|inode| inode.transno)
+        let inode = Inode::decode(&row).ok()?;
+        // Without the handle of whoever wrote what is synced, nobody would ask the OSTs how long the file is.
+        let opened = self.memory.borrow().opens.count(fid).opened;
+        let opened = Some(opened).filter(|_| !planted(Bug::OpensNotSynced));
+        Some(inode.transno.max(opened.unwrap_or_default()))
     }
 
     fn status(&self) -> String {

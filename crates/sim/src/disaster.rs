@@ -7,7 +7,7 @@ use forebay_env::{
     Env,
     sim::{Fault, NodeId, Sim},
 };
-use forebay_fsck::{CheckOptions, ClusterOptions, Severity};
+use forebay_fsck::{CheckOptions, ClusterOptions, Quiet, Severity};
 use forebay_proto::Errno;
 
 use crate::{
@@ -393,7 +393,7 @@ impl Run {
             let report = forebay_fsck::check(&self.sim.env(server.node), STORE_DIR, options).await;
             reports.push(report.map_err(|e| format!("fsck of {}: {e}", server.target))?);
         }
-        reports.push(forebay_fsck::check_cluster(&reports, ClusterOptions { quiesced: true }));
+        reports.push(forebay_fsck::check_cluster(&reports, ClusterOptions { quiet: Quiet::All }));
         let unclean = reports.iter().find(|report| !report.is_clean());
         unclean.map_or(Ok(()), |report| Err(format!("fsck: {}", report.to_text(Severity::Warning))))
     }

@@ -99,7 +99,7 @@ pub fn add_handle(tx: &mut Tx<'_>, fid: Fid, handle: u64, flags: u32, made: bool
     let client = tx.origin.client;
     let made = made && !tx.origin.is_replay;
     tx.put(keys::handle(fid, session, handle), &encode_handle(flags, client));
-    tx.effects.opens.push(OpenChange::Opened { fid, session, handle, flags, client, made });
+    tx.effects.opens.push(OpenChange::Opened { fid, session, handle, flags, client, made, transno: tx.origin.transno });
     if flags & open_flags::WRITE != 0 {
         tx.effects.opened = Some(fid);
     }

@@ -169,3 +169,34 @@ fn what_others_wrote_to_osts_that_are_new_is_durable_too() {
         });
     }
 }
+
+/// open of what was written before, append, fsync |power, client and servers| all of it is there, and stat says so
+#[test]
+fn what_was_synced_through_a_new_handle_is_told_by_stat() {
+    for seed in 0..5 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (first, bytes) = (scene.mount(0).await, 300_000);
+            let made =
+                first.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, LayoutSpec::inherit()).await;
+            let file = made.expect("it is made").1;
+            let fid = file.fid();
+            first.write(&file, 0, vec![1; bytes]).await.expect("written");
+            assert_eq!(synced(&first, &file).await, Ok(()));
+            first.close(file).await.expect("closed");
+            // All that was is committed, so that only the handle is new.
+            scene.sim.sleep(Duration::from_secs(60)).await;
+            let file = open(&first, fid).await;
+            first.write(&file, bytes as u64, vec![2; bytes]).await.expect("written");
+            assert_eq!(synced(&first, &file).await, Ok(()));
+            scene.sim.power_cut(scene.nodes[0]);
+            for server in 0..scene.cluster.servers.len() {
+                scene.sim.power_cut(scene.cluster.servers[server].node);
+                scene.cluster.boot(server);
+            }
+            let second = scene.mount(1).await;
+            let seen = second.getattr(fid, None).await.expect("it is there");
+            assert_eq!(seen.size, 2 * bytes as u64, "seed {seed}");
+        });
+    }
+}
