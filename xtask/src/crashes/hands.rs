@@ -70,7 +70,8 @@ pub fn stat(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|meta| (meta.ino(), meta.len()))
 }
 
-/// Writes the record of a write; at the end of the file, if it is appended to.
+/// Writes the record of a write; at the end of the file, if it is appended to. As programs do, it goes on where a call wrote less:
+/// what failed is told by the next.
 pub fn write(file: &File, number: u32, seq: u32, range: Range<u64>, append: bool) -> io::Result<()> {
     const PAGE: usize = 4096;
     let len = (range.end - range.start) as usize;
@@ -79,8 +80,7 @@ pub fn write(file: &File, number: u32, seq: u32, range: Range<u64>, append: bool
     let from = memory.as_ptr().align_offset(PAGE);
     let bytes = &mut memory[from..from + len];
     stamp::fill(bytes, number, seq, range.start);
-    let written = if append { (&mut &*file).write(bytes)? } else { file.write_at(bytes, range.start)? };
-    if written == len { Ok(()) } else { Err(io::Error::other(format!("{written} of {len} bytes were written"))) }
+    if append { (&mut &*file).write_all(bytes) } else { file.write_all_at(bytes, range.start) }
 }
 
 /// Reads up to `len` bytes.
