@@ -57,6 +57,8 @@ impl Client {
     async fn append_once(&self, file: &OpenFile, data: &Payload) -> Result<(u64, usize), Trouble> {
         let at = file.state().snapshot();
         let offset = self.reserve(file, &at, data.len() as u32).await?;
+        // Since just now a reader may look there; after a truncate that is before the end of then.
+        let _changing = self.bytes_change(file.fid(), offset..offset.saturating_add(data.len() as u64));
         if writable(offset, data.len())? < data.len() {
             return Err(Trouble::Failed(Errno::EFBIG.into()));
         }

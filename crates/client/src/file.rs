@@ -34,7 +34,9 @@ pub(crate) struct FileState {
     /// One raise of the size at a time; those that wait are served by the next.
     raising: Mutex<()>,
     /// Transno of the last raise at stripe 0's target.
-    raised_at: Cell<Transno>,
+    raised_at: Cell<(u64, Transno)>,
+    /// Names that this client has given it since: the first one may be one of them (O_TMPFILE).
+    pub links: Cell<u64>,
     /// Handles that write.
     pub writers: Cell<usize>,
     in_flight: Cell<usize>,
@@ -94,7 +96,8 @@ impl FileState {
             level: Cell::default(),
             mtime: Cell::new((attr.attr_epoch, 0)),
             raising: Mutex::new(()),
-            raised_at: Cell::new(Transno(0)),
+            raised_at: Cell::new((0, Transno(0))),
+            links: Cell::new(0),
             writers: Cell::new(0),
             in_flight: Cell::new(0),
             idle: Notify::new(),
@@ -157,8 +160,15 @@ impl FileState {
 
     /// Stripe 0's target has replied to this client's raise.
     pub fn raised(&self, epoch: u64, file_bytes: u64, transno: Transno) {
-        self.size.borrow_mut().raised(epoch, file_bytes);
-        self.raised_at.set(self.raised_at.get().max(transno));
+        let mut size = self.size.borrow_mut();
+        size.raised(epoch, file_bytes);
+        // In another epoch another target may be the home, whose numbers are its own.
+        let (of, before) = self.raised_at.get();
+        if epoch > of {
+            self.raised_at.set((epoch, transno));
+        } else if epoch == of {
+            self.raised_at.set((epoch, before.max(transno)));
+        }
     }
 
     pub fn busy(self: &Rc<Self>) -> Busy {
@@ -304,7 +314,8 @@ impl Client {
         let peer = self.inner.peers.ost(at.layout.home()).await?;
         if file.size.borrow().covers(epoch, end) {
             if level == CommitLevel::Commit {
-                peer.session.committed(file.raised_at.get()).await?;
+                let (_, transno) = file.raised_at.get();
+                peer.session.committed(transno).await?;
             }
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use forebay_proto::{
     Errno, Fid,
-    message::{SendKept, Sync},
+    message::{GetAttr, SendKept, Sync},
 };
 use forebay_rpc::Call;
 
@@ -65,8 +65,10 @@ impl Client {
         Ok(())
     }
 
-    /// Commits the names and attributes of a directory.
+    /// Commits the names and attributes of a directory, whoever changed them.
     pub async fn fsync_dir(&self, fid: Fid) -> ClientResult<()> {
+        // Who looks at it has what others answered ahead sent first. (What is there no more is synced all the same.)
+        let _ = self.mdt(fid, &GetAttr { fid }).await;
         let synced = self.mdt(fid, &Sync { fid: Some(fid) }).await;
         self.report_lost_names(fid)?;
         Ok(synced.map(drop)?)

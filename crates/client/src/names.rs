@@ -198,6 +198,9 @@ impl Client {
         let entry = self.change_name(parent, name, self.call_mdt(fid, &request)).await;
         let transno = entry.as_ref().map_or(Transno(0), |called| called.transno);
         self.inner.leases.touch_at(fid, transno);
+        if let Some(file) = self.inner.file(fid) {
+            file.links.set(file.links.get() + 1);
+        }
         let entry = entry?.reply;
         let attr = entry.attr.clone();
         match self.complete(entry).await {

@@ -81,8 +81,9 @@ pub(crate) struct OpenInner {
     stage: Cell<Stage>,
     /// Something was written through it: its close brings size and time.
     pub wrote: Rc<Cell<bool>>,
-    /// The name is known to be durable (asked for by the first write of a `sync` handle).
-    pub named: Cell<bool>,
+    /// How many names this client had given the file when its name was known to be durable (asked for by the first write of a
+    /// `sync` handle). `None`: not known.
+    pub named: Cell<Option<u64>>,
     /// A lock that was set through it is lost: it is good for nothing but its close.
     lock_lost: Cell<bool>,
     /// Losses of the file that this handle has reported to whoever reads, writes or closes.
@@ -307,7 +308,7 @@ impl Client {
             mode,
             stage: Cell::new(Stage::Open),
             wrote: Rc::default(),
-            named: Cell::new(false),
+            named: Cell::new(None),
             lock_lost: Cell::new(false),
             pattern: RefCell::default(),
             reported: Cell::new(state.losses()),

@@ -191,9 +191,10 @@ impl Client {
 
     /// A durable write to a file whose name is not durable would be lost with it.
     async fn make_name_durable(&self, file: &OpenFile) -> ClientResult<()> {
-        if !file.inner.named.get() {
+        let names = Some(file.state().links.get());
+        if file.inner.named.get() != names {
             self.mdt(file.fid(), &Sync { fid: Some(file.fid()) }).await?;
-            file.inner.named.set(true);
+            file.inner.named.set(names);
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ pub const PREFETCH_ROWS: usize = 8;
 pub const DESTROY_BATCH: usize = 1000;
 /// Destroys that become ready within this time go together.
 pub const DESTROY_DELAY: Duration = Duration::from_millis(20);
+/// Pause after destroys that failed, as a row could not be read.
+pub const DESTROY_RETRY: Duration = Duration::from_secs(5);
 /// Longest that somebody who wants their room waits for destroys.
 pub const DESTROY_WAIT: Duration = Duration::from_secs(2);
 /// How often such a one looks.

@@ -61,6 +61,8 @@ pub struct Mds {
     pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
     /// Sessions whose handles are being closed.
     pub(crate) ending: RefCell<BTreeSet<SessionId>>,
+    /// Clients of which a session was evicted since the start, until their sequences are given up.
+    pub(crate) evicted: RefCell<BTreeSet<ClientId>>,
     /// Sequences being collected, for `status`.
     pub(crate) collecting: Cell<usize>,
     /// The target, which holds this server in turn: taken at the end.
@@ -93,6 +95,7 @@ impl Mds {
             spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
             destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
             ending: RefCell::default(),
+            evicted: RefCell::default(),
             collecting: Cell::new(0),
             store: store.clone(),
             target: RefCell::default(),

@@ -162,8 +162,10 @@ impl Service for Oss {
     }
 
     fn last_change(&self, fid: Fid) -> Option<Transno> {
-        let value = self.store.get(&object::key(fid)).ok()?;
-        Some(value.and_then(|v| ObjectRow::from_bytes(&v).ok()).map_or(Transno(0), |row| row.transno))
+        match self.store.get(&object::key(fid)).ok()? {
+            Some(value) => ObjectRow::from_bytes(&value).ok().map(|row| row.transno),
+            None => Some(Transno(0)),
+        }
     }
 
     fn status(&self) -> String {

@@ -140,7 +140,8 @@ impl Core {
     fn execute(&self, session: Rc<Session>, op: Op, request: Request) {
         self.count(|c| c.requests += 1);
         let ctx = Context::new(self.target(), session, request.header);
-        self.run(Box::pin(run_request(self.strong(), ctx, op, request.body, request.bulk, request.pass)));
+        let run = run_request(self.strong(), ctx, op, request.body, request.bulk, request.pass);
+        self.run(Box::pin(async move { _ = run.await }));
     }
 
     fn reclaim(&self, session: Rc<Session>, request: Request) {
@@ -149,8 +150,8 @@ impl Core {
         let core = self.strong();
         self.reclaim_begins();
         self.run(Box::pin(async move {
-            run_request(core.clone(), ctx, Op::Reclaim, request.body, request.bulk, request.pass).await;
-            core.reclaim_ended();
+            let done = run_request(core.clone(), ctx, Op::Reclaim, request.body, request.bulk, request.pass).await;
+            core.reclaim_ended(done);
         }));
     }
 
@@ -258,7 +259,8 @@ pub(crate) fn reply_to(header: &FrameHeader, kind: FrameKind, body: Bytes) -> Re
     }
 }
 
-async fn run_request(core: Rc<Core>, ctx: Context, op: Op, body: Bytes, bulk: Bytes, pass: Pass) {
+/// False: it failed.
+async fn run_request(core: Rc<Core>, ctx: Context, op: Op, body: Bytes, bulk: Bytes, pass: Pass) -> bool {
     let result = core.handle(&ctx, op, body, bulk).await;
     if let Ok(answer) = &result
         && !answer.bulk.is_empty()
@@ -266,6 +268,8 @@ async fn run_request(core: Rc<Core>, ctx: Context, op: Op, body: Bytes, bulk: By
         let bytes = answer.bulk.iter().map(Bytes::len).sum();
         core.env.charge_bytes(Side::Server, op as u16, bytes).await;
     }
+    let done = result.is_ok();
     core.finish(&ctx, result);
     drop(pass);
+    done
 }

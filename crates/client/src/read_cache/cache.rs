@@ -19,6 +19,10 @@ use forebay_proto::Fid;
 
 /// Places of stretches that are gone are forgotten when there are so many more than of those that are here.
 const SPARE_PLACES: usize = 64;
+/// Buffers are whole pages.
+const PAGE_BYTES: u64 = 4096;
+/// About what a stretch takes beside its bytes: its entries here, its list of parts, the header of its buffer.
+const ACCOUNT_BYTES: u64 = 1024;
 
 /// Which lease something came under.
 pub(crate) type LeaseNumber = u64;
@@ -97,6 +101,11 @@ pub(crate) struct Arrival {
     number: u64,
 }
 
+/// Bytes of memory that a stretch takes: whole pages of a buffer, and what keeps account of it.
+fn cost(length: u64) -> u64 {
+    length.next_multiple_of(PAGE_BYTES) + ACCOUNT_BYTES
+}
+
 impl ReadCache {
     /// Looks for a range of a file, of which everything that came under another lease is forgotten.
     pub fn find(&self, fid: Fid, lease: LeaseNumber, range: &Range<u64>) -> Found {
@@ -153,7 +162,7 @@ impl ReadCache {
         starts.into_iter().for_each(|start| inner.take_away(fid, start));
     }
 
-    /// Bytes that are here, and bytes on their way.
+    /// Bytes of memory that are here, and bytes on their way.
     pub fn bytes(&self) -> (u64, u64) {
         let inner = self.0.borrow();
         (inner.bytes, inner.coming)
@@ -212,7 +221,7 @@ impl Inner {
             }
             Body::Here { .. } => {
                 self.here -= 1;
-                self.bytes -= stretch.end - start;
+                self.bytes -= cost(stretch.end - start);
             }
         }
     }
@@ -267,7 +276,7 @@ impl Arrival {
         let arrived = std::mem::replace(&mut stretch.body, Body::Here { parts, wanted: false });
         let length = self.range.end - self.range.start;
         inner.here += 1;
-        inner.bytes += length;
+        inner.bytes += cost(length);
         inner.coming -= length;
         inner.order.push_back(place);
         if inner.order.len() > 2 * inner.here + SPARE_PLACES {
@@ -371,7 +380,7 @@ mod tests {
                         lease += 1;
                         contents = dice.bytes(400);
                     }
-                    2 => cache.bound(dice.below(300)),
+                    2 => cache.bound(dice.below(60_000)),
                     _ => {
                         let expected = &contents[range.start as usize..range.end as usize];
                         assert_eq!(read(&cache, lease, &contents, &range), expected, "seed {seed}");
@@ -379,7 +388,7 @@ mod tests {
                 }
                 let inner = cache.0.borrow();
                 let kept = inner.files.values().flat_map(|kept| &kept.stretches);
-                assert_eq!(inner.bytes, kept.map(|(start, stretch)| stretch.end - start).sum::<u64>());
+                assert_eq!(inner.bytes, kept.map(|(start, stretch)| cost(stretch.end - start)).sum::<u64>());
                 assert_eq!(inner.coming, 0);
                 assert!(inner.order.len() <= 2 * inner.here + SPARE_PLACES + 1, "seed {seed}");
             }

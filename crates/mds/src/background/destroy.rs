@@ -27,7 +27,10 @@ pub async fn drive(mds: Weak<Mds>, ost: u32) {
             }
             Ok(_) => {}
             Err(error) => {
-                return this.log_failure(&format!("destroys on OST{ost:04x} wait for the next start"), &error);
+                this.log_failure(&format!("destroys on OST{ost:04x} are tried again"), &error);
+                let env = this.env.clone();
+                drop(this);
+                env.sleep(limits::DESTROY_RETRY).await;
             }
         }
     }

@@ -52,6 +52,7 @@ impl Mds {
         let sequences = self.sequences_of(client);
         self.fence(client, &self.osts.indices(), &RefCell::default()).await;
         self.collect(&sequences).await?;
+        self.evicted.borrow_mut().remove(&client);
         self.give_up(&sequences).await
     }
 

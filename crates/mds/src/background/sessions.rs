@@ -12,11 +12,11 @@ use std::{
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
-    ClientId, ErrorReply, Fid, Layout, SessionId,
-    message::{Fence, GetObject, ObjectRef, open_flags},
+    ClientId, Errno, ErrorReply, Fid, Layout, SessionId,
+    message::{Fence, GetObject, ObjectRef, ObjectReply, open_flags},
 };
 
-use crate::{Mds, keys, opens::OpenChange, ops::close};
+use crate::{Mds, keys, limits, opens::OpenChange, ops::close};
 
 /// What the OSTs know of a file, in the epochs they know it in.
 #[derive(Default)]
@@ -96,7 +96,17 @@ impl Mds {
         }
         self.memory_changed();
         self.end_locks(ending.session).await?;
-        if ending.evicted { Ok(()) } else { self.give_up(&self.sequences_of(ending.client)).await }
+        if ending.evicted {
+            self.evicted.borrow_mut().insert(ending.client);
+            return Ok(());
+        }
+        let sequences = self.sequences_of(ending.client);
+        let was_evicted = self.evicted.borrow_mut().remove(&ending.client);
+        if was_evicted {
+            // Its creates of then may not have been replayed: nobody knows of what it wrote to them.
+            self.collect(&sequences).await?;
+        }
+        self.give_up(&sequences).await
     }
 
     /// What a session has open, by the OSTs that have to be asked first: none where it does not write.
@@ -189,16 +199,34 @@ impl Mds {
         }
     }
 
+    /// What an OST knows of an object. `None`: nothing, as it was destroyed or is of a newer epoch; it cannot read it, again and again;
+    /// it is not known.
+    async fn ask_object(&self, ost: u32, request: &GetObject) -> Option<ObjectReply> {
+        let mut attempts = 0;
+        loop {
+            let error = match self.osts.hear(ost, request).await? {
+                Ok(reply) => return Some(reply),
+                Err(error) if matches!(error.errno, Errno::ESTALE | Errno::STALE_EPOCH) => return None,
+                Err(error) => error,
+            };
+            // Believed, it would cut a file to what the MDT has of its size.
+            self.env.log(&format!("OST{ost:04x} is asked again for {}: {error}", request.object.fid));
+            attempts += u32::from(error.errno == Errno::EIO);
+            if attempts > limits::DAMAGED_ATTEMPTS {
+                return None;
+            }
+            self.env.sleep(limits::INSIST_PAUSE).await;
+        }
+    }
+
     async fn glimpse(&self, fid: Fid, layout: &Layout, truncate_epoch: u64) -> Glimpse {
         let mut glimpse = Glimpse::default();
         for ost in layout.osts() {
             let fid = layout.objects_of(fid);
             let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch };
-            // An error (a destroyed object, a newer epoch) only means that this OST has nothing to tell.
-            let Some(Ok(reply)) = self.osts.hear(ost, &GetObject { object }).await else { continue };
-            if !reply.exists {
+            let Some(reply) = self.ask_object(ost, &GetObject { object }).await.filter(|reply| reply.exists) else {
                 continue;
-            }
+            };
             glimpse.times.push((reply.attr_epoch, reply.mtime_ns));
             if ost == layout.home() {
                 glimpse.size = Some((reply.truncate_epoch, reply.file_bytes));

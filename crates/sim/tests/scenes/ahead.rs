@@ -369,3 +369,23 @@ fn on_a_mount_that_commits_they_are_durable_when_they_return() {
         assert_eq!(maker.stats().answered_ahead, 0);
     });
 }
+
+/// names answered ahead, fsync of the directory by another |power, everybody| they are there
+#[test]
+fn another_clients_fsync_of_the_directory_makes_them_durable() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
+            let dir = scene.directory(&maker).await;
+            let coming: Vec<_> = (0..30).map(|number| begin(&maker, dir, number)).collect();
+            looker.fsync_dir(dir).await.expect("synced");
+            let nodes = scene.cluster.servers.iter().map(|server| server.node);
+            scene.nodes.into_iter().chain(nodes).for_each(|node| scene.sim.power_cut(node));
+            drop(coming);
+            (0..scene.cluster.servers.len()).for_each(|server| scene.cluster.boot(server));
+            let third = scene.cluster.mount(scene.sim.add_node("third"), CommitLevel::Data).await.expect("it mounts");
+            assert_eq!(names(&third, dir).await, first(30), "seed {seed}");
+        });
+    }
+}

@@ -406,11 +406,13 @@ impl Core {
         self.recovery.borrow_mut().reclaiming += 1;
     }
 
-    /// It was executed.
-    pub(crate) fn reclaim_ended(&self) {
+    /// It was executed, or failed: whoever asks again and again for what cannot be gets on as little as who does not come.
+    pub(crate) fn reclaim_ended(&self, done: bool) {
         let mut recovery = self.recovery.borrow_mut();
         recovery.reclaiming -= 1;
-        recovery.progress = self.env.now();
+        if done {
+            recovery.progress = self.env.now();
+        }
     }
 
     async fn evict_missing(&self, which: impl Fn(&Member, Phase) -> bool, reason: &str) {
