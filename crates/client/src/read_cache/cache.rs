@@ -447,7 +447,7 @@ mod tests {
         for start in 0..10 {
             read(&cache, 1, &[7; 100], &(10 * start..10 * start + 10));
             read(&cache, 1, &[7; 100], &(0..10));
-            cache.bound(50);
+            cache.bound(5 * cost(10));
         }
         assert!(matches!(cache.find(FILE, 1, &(0..10)), Found::Here(_)));
         assert!(matches!(cache.find(FILE, 1, &(10..20)), Found::Missing(_)));
