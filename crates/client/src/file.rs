@@ -33,7 +33,7 @@ pub(crate) struct FileState {
     mtime: Cell<(u64, i64)>,
     /// One raise of the size at a time; those that wait are served by the next.
     raising: Mutex<()>,
-    /// Transno of the last raise at stripe 0's target.
+    /// Truncate epoch and transno of the last raise at stripe 0's target.
     raised_at: Cell<(u64, Transno)>,
     /// Names that this client has given it since: the first one may be one of them (O_TMPFILE).
     pub links: Cell<u64>,

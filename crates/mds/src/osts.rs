@@ -71,20 +71,23 @@ impl Osts {
         }
     }
 
-    /// As [`Osts::insist`], but for the OST's word that it cannot read what it would have to change (EIO), again and again.
+    /// As [`Osts::insist`], but for errors that are an answer, and for the OST's word that it cannot read what it would have to (EIO),
+    /// again and again.
     pub async fn insist_unless_damaged<O: Operation>(
         &self,
         ost: u32,
         request: &O,
+        is_answer: impl Fn(Errno) -> bool,
     ) -> Option<Result<O::Reply, ErrorReply>> {
         let mut attempts = 0;
         loop {
             match self.hear(ost, request).await? {
+                Err(error) if is_answer(error.errno) => return Some(Err(error)),
                 Err(error) if error.errno == Errno::EIO && attempts >= limits::DAMAGED_ATTEMPTS => {
                     return Some(Err(error));
                 }
                 Err(error) => {
-                    attempts += 1;
+                    attempts += u32::from(error.errno == Errno::EIO);
                     self.env.log(&format!("{:?} of OST{ost:04x} is asked again: {error}", O::OP));
                     self.env.sleep(limits::INSIST_PAUSE).await;
                 }

@@ -13,10 +13,10 @@ use std::{
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     ClientId, Errno, ErrorReply, Fid, Layout, SessionId,
-    message::{Fence, GetObject, ObjectRef, ObjectReply, open_flags},
+    message::{Fence, GetObject, ObjectRef, open_flags},
 };
 
-use crate::{Mds, keys, limits, opens::OpenChange, ops::close};
+use crate::{Mds, keys, opens::OpenChange, ops::close};
 
 /// What the OSTs know of a file, in the epochs they know it in.
 #[derive(Default)]
@@ -199,34 +199,16 @@ impl Mds {
         }
     }
 
-    /// What an OST knows of an object. `None`: nothing, as it was destroyed or is of a newer epoch; it cannot read it, again and again;
-    /// it is not known.
-    async fn ask_object(&self, ost: u32, request: &GetObject) -> Option<ObjectReply> {
-        let mut attempts = 0;
-        loop {
-            let error = match self.osts.hear(ost, request).await? {
-                Ok(reply) => return Some(reply),
-                Err(error) if matches!(error.errno, Errno::ESTALE | Errno::STALE_EPOCH) => return None,
-                Err(error) => error,
-            };
-            // Believed, it would cut a file to what the MDT has of its size.
-            self.env.log(&format!("OST{ost:04x} is asked again for {}: {error}", request.object.fid));
-            attempts += u32::from(error.errno == Errno::EIO);
-            if attempts > limits::DAMAGED_ATTEMPTS {
-                return None;
-            }
-            self.env.sleep(limits::INSIST_PAUSE).await;
-        }
-    }
-
     async fn glimpse(&self, fid: Fid, layout: &Layout, truncate_epoch: u64) -> Glimpse {
         let mut glimpse = Glimpse::default();
         for ost in layout.osts() {
             let fid = layout.objects_of(fid);
             let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch };
-            let Some(reply) = self.ask_object(ost, &GetObject { object }).await.filter(|reply| reply.exists) else {
-                continue;
-            };
+            // A destroyed object, or a newer epoch, means that this OST has nothing to tell. Any other error, believed, would cut
+            // the file to what the MDT has of its size.
+            let has_nothing = |errno| matches!(errno, Errno::ESTALE | Errno::STALE_EPOCH);
+            let asked = self.osts.insist_unless_damaged(ost, &GetObject { object }, has_nothing).await;
+            let Some(reply) = asked.and_then(Result::ok).filter(|reply| reply.exists) else { continue };
             glimpse.times.push((reply.attr_epoch, reply.mtime_ns));
             if ost == layout.home() {
                 glimpse.size = Some((reply.truncate_epoch, reply.file_bytes));

@@ -181,7 +181,7 @@ impl Mds {
                 attr_epoch: log.attr_epoch,
             };
             let (mds, ost): (Rc<Mds>, u32) = (self.strong(), *ost);
-            self.env.spawn(async move { mds.osts.insist_unless_damaged(ost, &request).await })
+            self.env.spawn(async move { mds.osts.insist_unless_damaged(ost, &request, |_| false).await })
         };
         let tasks: Vec<_> = ends.iter().map(ask).collect();
         let (mut told, mut failed) = (0, None);
