@@ -31,6 +31,9 @@ pub const UNIX_SOCKET_BYTES: i32 = 2 << 20;
 pub const BUSY_POLL: Duration = Duration::from_micros(100);
 /// Messages from this size on are bulk data, for which no shard polls.
 pub const BUSY_POLL_MESSAGE_BYTES: usize = 16 << 10;
+/// Bytes read from a descriptor after which the other tasks of the shard have a turn: not so few that each request would cost
+/// a look at all descriptors, and less than a frame, so that one leaves while the next is gathered.
+pub const TURN_BYTES: usize = 256 << 10;
 /// Parts of one vectored system call (IOV_MAX).
 pub const IO_PARTS: usize = 1024;
 /// Largest small file that `read_file` takes.

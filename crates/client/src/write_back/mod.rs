@@ -48,8 +48,6 @@ pub(crate) struct WriteBack {
 /// What is kept of one file.
 pub(crate) struct Kept {
     parts: Parts,
-    /// When the first of it came.
-    since: Time,
     /// The handle it was written through last.
     by: Option<OpenFile>,
     /// On their way: where they begin and end, in the order of their numbers.
@@ -59,7 +57,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub fn new(unit_bytes: u64) -> Self {
-        Self { parts: Parts::new(unit_bytes), since: Time(0), by: None, sending: BTreeMap::new(), next: 0 }
+        Self { parts: Parts::new(unit_bytes), by: None, sending: BTreeMap::new(), next: 0 }
     }
 
     /// Nothing is kept, and nothing on its way.
@@ -118,7 +116,10 @@ impl Client {
                 Keep::Send => return false,
                 Keep::Wait => {
                     let room = self.inner.write_back.room.notified();
-                    self.start_sending_everything();
+                    // What of this file is on its way makes room when it arrives; what is not whole may become so meanwhile.
+                    if file.state().kept.borrow().sending.is_empty() {
+                        self.start_sending_everything();
+                    }
                     room.await;
                 }
                 Keep::AskRoom(osts) => {
@@ -179,14 +180,13 @@ impl Client {
             state.make_sparse();
         }
         if kept.parts.is_empty() {
-            kept.since = now;
             here.files.borrow_mut().insert(file.fid());
         }
         kept.by = Some(file.clone());
         let before = kept.parts.bytes();
         let mut at = offset;
         for part in data.parts() {
-            kept.parts.insert(at, part.clone());
+            kept.parts.insert(at, part.clone(), now);
             at += part.len() as u64;
         }
         here.bytes.set(here.bytes.get() + kept.parts.bytes() as u64 - before as u64);
@@ -395,9 +395,8 @@ impl Client {
                 let now = client.env().now();
                 let files: Vec<Fid> = here.files.borrow().iter().copied().collect();
                 for file in files.into_iter().filter_map(|fid| client.inner.file(fid)) {
-                    if now.since(file.kept.borrow().since) >= limits::KEEP_TERM / 2 {
-                        client.start_sending(&file);
-                    }
+                    let runs = file.kept.borrow_mut().parts.take_older(now, limits::KEEP_TERM / 2);
+                    client.send_runs(&file, runs);
                 }
             }
             here.ageing.set(false);

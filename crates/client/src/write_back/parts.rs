@@ -2,9 +2,10 @@
 //!
 //! Invariant: parts do not overlap; the bytes are those that were written last.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
+use forebay_env::Time;
 
 /// Bytes of one piece of the file, one after another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +28,18 @@ impl Run {
 #[derive(Debug, Default)]
 pub struct Parts {
     parts: BTreeMap<u64, Bytes>,
-    /// Bytes in each unit of the file that has any.
-    units: BTreeMap<u64, u64>,
+    /// Each unit of the file that has any bytes here.
+    units: BTreeMap<u64, Unit>,
     unit_bytes: u64,
     bytes: usize,
+}
+
+/// What is here of one unit.
+#[derive(Debug)]
+struct Unit {
+    bytes: u64,
+    /// When the first of it came, whatever was written over it since.
+    since: Time,
 }
 
 impl Parts {
@@ -58,8 +67,8 @@ impl Parts {
         last.is_some_and(|(offset, part)| offset + part.len() as u64 > start)
     }
 
-    /// Takes in what was written at `offset`, over what was there.
-    pub fn insert(&mut self, offset: u64, data: Bytes) {
+    /// Takes in what was written at `offset`, over what was there. It is `now`.
+    pub fn insert(&mut self, offset: u64, data: Bytes, now: Time) {
         if data.is_empty() {
             return;
         }
@@ -67,15 +76,32 @@ impl Parts {
         self.cut(offset);
         self.cut(end);
         let covered: Vec<u64> = self.parts.range(offset..end).map(|(start, _)| *start).collect();
+        // Counted first: a unit stays as old as it was.
+        self.count(offset, data.len(), now);
         covered.into_iter().for_each(|start| drop(self.remove(start)));
-        self.add(offset, data);
+        self.parts.insert(offset, data);
     }
 
     /// If the unit around `offset` is whole, all of it.
     pub fn take_whole_unit(&mut self, offset: u64) -> Option<Run> {
         let unit = offset / self.unit_bytes;
-        (self.units.get(&unit) == Some(&self.unit_bytes))
+        (self.units.get(&unit)?.bytes == self.unit_bytes)
             .then(|| self.take(unit * self.unit_bytes, (unit + 1) * self.unit_bytes).remove(0))
+    }
+
+    /// All units of which something has been here for `age`, in pieces without gaps. It is `now`.
+    pub fn take_older(&mut self, now: Time, age: Duration) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let old = |(number, unit): (&u64, &Unit)| (unit.since + age <= now).then_some(*number);
+        for unit in self.units.iter().filter_map(old).collect::<Vec<_>>() {
+            for run in self.take(unit * self.unit_bytes, (unit + 1) * self.unit_bytes) {
+                match runs.last_mut().filter(|last| last.end() == run.offset) {
+                    Some(last) => last.parts.extend(run.parts),
+                    None => runs.push(run),
+                }
+            }
+        }
+        runs
     }
 
     /// Everything, in pieces without gaps.
@@ -108,32 +134,37 @@ impl Parts {
         }
     }
 
-    fn add(&mut self, offset: u64, part: Bytes) {
-        self.bytes += part.len();
-        self.each_unit(offset, part.len(), |unit, bytes| *unit += bytes);
-        self.parts.insert(offset, part);
+    fn count(&mut self, start: u64, length: usize, now: Time) {
+        self.bytes += length;
+        for (unit, bytes) in pieces(start, length, self.unit_bytes) {
+            self.units.entry(unit).or_insert(Unit { bytes: 0, since: now }).bytes += bytes;
+        }
     }
 
     fn remove(&mut self, start: u64) -> Bytes {
         let part = self.parts.remove(&start).expect("it was found a moment ago");
         self.bytes -= part.len();
-        self.each_unit(start, part.len(), |unit, bytes| *unit -= bytes);
-        part
-    }
-
-    fn each_unit(&mut self, offset: u64, length: usize, count: impl Fn(&mut u64, u64)) {
-        let (mut offset, end) = (offset, offset + length as u64);
-        while offset < end {
-            let unit = offset / self.unit_bytes;
-            let next = end.min((unit + 1) * self.unit_bytes);
-            let bytes = self.units.entry(unit).or_default();
-            count(bytes, next - offset);
-            if *bytes == 0 {
+        for (unit, bytes) in pieces(start, part.len(), self.unit_bytes) {
+            let here = self.units.get_mut(&unit).expect("what is here was counted");
+            here.bytes -= bytes;
+            if here.bytes == 0 {
                 self.units.remove(&unit);
             }
-            offset = next;
         }
+        part
     }
+}
+
+/// The units that `length` bytes at `start` lie in, and how many of them in each.
+fn pieces(start: u64, length: usize, unit_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let (mut at, end) = (start, start + length as u64);
+    std::iter::from_fn(move || {
+        let unit = at / unit_bytes;
+        let next = end.min((unit + 1) * unit_bytes);
+        let bytes = next - at;
+        at = next;
+        (bytes > 0).then_some((unit, bytes))
+    })
 }
 
 #[cfg(test)]
@@ -161,11 +192,18 @@ mod tests {
                 let length = 1 + dice.below(200) as usize;
                 let bytes = dice.bytes(length);
                 written[offset as usize..][..length].copy_from_slice(&bytes);
-                parts.insert(offset, bytes.into());
+                let now = Time(dice.below(50));
+                parts.insert(offset, bytes.into(), now);
                 if let Some(run) = parts.take_whole_unit(offset) {
                     assert_eq!((run.offset, run.len() as u64), (offset / UNIT * UNIT, UNIT), "seed {seed}");
                     sizes += run.len();
                     filled(vec![run], &mut sent);
+                }
+                if dice.below(5) == 0 {
+                    filled(parts.take_older(Time(dice.below(60)), Duration::from_nanos(10)), &mut sent);
+                    let there: usize = parts.parts.values().map(Bytes::len).sum();
+                    let counted: u64 = parts.units.values().map(|unit| unit.bytes).sum();
+                    assert_eq!((parts.bytes(), counted), (there, there as u64), "seed {seed}");
                 }
                 if dice.below(10) == 0 {
                     filled(parts.take_all(), &mut sent);
@@ -181,7 +219,9 @@ mod tests {
     #[test]
     fn neighbours_come_out_together() {
         let mut parts = Parts::new(UNIT);
-        [(30, 20), (10, 20), (90, 5)].into_iter().for_each(|(at, length)| parts.insert(at, vec![1; length].into()));
+        [(30, 20), (10, 20), (90, 5)]
+            .into_iter()
+            .for_each(|(at, length)| parts.insert(at, vec![1; length].into(), Time(0)));
         assert_eq!((parts.bytes(), parts.end()), (45, 95));
         assert!(parts.touches(0, 11) && parts.touches(49, 51) && parts.touches(92, 93));
         assert!(!parts.touches(0, 10) && !parts.touches(50, 90) && !parts.touches(95, 200));
@@ -192,12 +232,33 @@ mod tests {
     #[test]
     fn a_unit_is_whole_whatever_it_was_pieced_together_from() {
         let mut parts = Parts::new(UNIT);
-        parts.insert(50, vec![1; 60].into());
-        parts.insert(50, Bytes::new());
+        parts.insert(50, vec![1; 60].into(), Time(0));
+        parts.insert(50, Bytes::new(), Time(0));
         assert_eq!(parts.take_whole_unit(50), None);
-        parts.insert(0, vec![2; 70].into());
+        parts.insert(0, vec![2; 70].into(), Time(0));
         let run = parts.take_whole_unit(3).expect("it is whole");
         assert_eq!(run.parts.concat(), [vec![2; 70], vec![1; 30]].concat());
         assert_eq!((parts.bytes(), parts.end()), (10, 110));
+    }
+
+    #[test]
+    fn only_old_units_are_taken_and_what_is_written_over_makes_none_younger() {
+        let mut parts = Parts::new(UNIT);
+        let ranges = |runs: Vec<Run>| runs.iter().map(|run| (run.offset, run.end())).collect::<Vec<_>>();
+        let age = Duration::from_nanos(100);
+        [(90, 20, 5), (210, 30, 6), (310, 10, 5)]
+            .into_iter()
+            .for_each(|(at, length, time)| parts.insert(at, vec![1; length].into(), Time(time)));
+        assert_eq!(ranges(parts.take_older(Time(104), age)), []);
+        // All of what is old is written over.
+        parts.insert(310, vec![2; 10].into(), Time(9));
+        // A unit that something older lies in is old as a whole.
+        parts.insert(150, vec![3; 10].into(), Time(9));
+        assert_eq!(ranges(parts.take_older(Time(105), age)), [(90, 110), (150, 160), (310, 320)]);
+        assert_eq!((parts.bytes(), ranges(parts.take_older(Time(106), age))), (30, vec![(210, 240)]));
+        parts.insert(310, vec![4; 10].into(), Time(9));
+        assert_eq!(ranges(parts.take_older(Time(108), age)), [], "what was taken is not here any more");
+        assert_eq!(ranges(parts.take_older(Time(109), age)), [(310, 320)]);
+        assert!(parts.is_empty() && parts.units.is_empty() && parts.bytes() == 0);
     }
 }

@@ -1,6 +1,7 @@
 //! A descriptor that is no socket and no disk: a shard waits until it can be read.
 
 use std::{
+    cell::Cell,
     io::{self, IoSlice, IoSliceMut},
     os::fd::{AsRawFd, OwnedFd, RawFd},
 };
@@ -8,11 +9,13 @@ use std::{
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{busy_poll, errors::file_error};
-use crate::EnvResult;
+use crate::{EnvResult, limits::TURN_BYTES};
 
 /// A descriptor (`/dev/fuse`) whose messages are read and written whole, by one call each.
 pub struct Descriptor {
     fd: AsyncFd<OwnedFd>,
+    /// Bytes read since others had their turn, or there was nothing to read.
+    turn_bytes: Cell<usize>,
 }
 
 impl Descriptor {
@@ -27,7 +30,7 @@ impl Descriptor {
             }
             // SAFETY: an owned descriptor stays what it is until it is dropped.
             let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE | Interest::ERROR) };
-            Ok(Self { fd: fd.map_err(io::Error::from)? })
+            Ok(Self { fd: fd.map_err(io::Error::from)?, turn_bytes: Cell::new(0) })
         };
         adopt().map_err(|e| file_error("cannot wait for a descriptor", &e))
     }
@@ -38,19 +41,34 @@ impl Descriptor {
 
     /// Reads one message into `slices`; waits for one.
     pub async fn read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.others_first().await;
         loop {
             let mut ready = self.fd.ready(Interest::READABLE | Interest::ERROR).await?;
             // SAFETY: the slices (IoSliceMut has the layout of iovec) are writable and live through the call.
             let n = unsafe { libc::readv(self.fd.as_raw_fd(), slices.as_ptr().cast(), slices.len() as libc::c_int) };
             match usize::try_from(n).map_err(|_| io::Error::last_os_error()) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.turn_bytes.set(0);
+                    ready.clear_ready();
+                }
                 answer => {
                     if let Ok(n) = answer {
+                        self.turn_bytes.set(self.turn_bytes.get() + n);
                         busy_poll::message(n);
                     }
                     return answer;
                 }
             }
+        }
+    }
+
+    /// While bulk follows bulk without a pause nobody else would have a turn, nor would anybody look what came for them:
+    /// answers of servers, by which the next requests can leave.
+    async fn others_first(&self) {
+        if self.turn_bytes.get() >= TURN_BYTES {
+            self.turn_bytes.set(0);
+            // Tokio's own: it has the system asked what came before this task runs again.
+            tokio::task::yield_now().await;
         }
     }
 
@@ -67,5 +85,48 @@ impl Descriptor {
         // SAFETY: the slices (IoSlice has the layout of iovec) live through the call.
         let n = unsafe { libc::writev(self.fd.as_raw_fd(), slices.as_ptr().cast(), slices.len() as libc::c_int) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Write, pipe},
+        rc::Rc,
+        time::Duration,
+    };
+
+    use super::*;
+
+    #[test]
+    fn while_bulk_follows_bulk_others_hear_what_came_for_them() {
+        crate::real::run(async |env| {
+            let (bulk, mut bulk_in) = pipe().expect("a pipe");
+            let (other, mut other_in) = pipe().expect("a pipe");
+            let all = 4 * TURN_BYTES;
+            // SAFETY: no memory is passed.
+            let room = unsafe { libc::fcntl(bulk_in.as_raw_fd(), libc::F_SETPIPE_SZ, all as libc::c_int) };
+            assert!(room >= all as libc::c_int, "room for all of it");
+            bulk_in.write_all(&vec![1; all]).expect("there is room");
+            let bulk = Descriptor::new(bulk.into()).expect("a descriptor");
+            let other = Descriptor::new(other.into()).expect("a descriptor");
+            let heard = Rc::new(Cell::new(false));
+            drop(env.spawn({
+                let heard = heard.clone();
+                async move {
+                    other.read(&mut [IoSliceMut::new(&mut [0])]).await.expect("what came");
+                    heard.set(true);
+                }
+            }));
+            env.sleep(Duration::from_millis(1)).await;
+            let mut piece = vec![0; TURN_BYTES / 4];
+            // From now on it is known that there is something to read.
+            let mut read = bulk.read(&mut [IoSliceMut::new(&mut piece)]).await.expect("bulk");
+            other_in.write_all(&[1]).expect("a byte");
+            while read < all && !heard.get() {
+                read += bulk.read(&mut [IoSliceMut::new(&mut piece)]).await.expect("bulk");
+            }
+            assert!(heard.get() && read <= 3 * TURN_BYTES, "{read} bytes came first");
+        });
     }
 }
