@@ -1,10 +1,8 @@
 //! The server dies at any moment: names, handles, objects are as they were, or as they were to be, never between.
 
-mod common;
-
 use std::{cell::Cell, collections::BTreeMap, rc::Rc, time::Duration};
 
-use common::*;
+use crate::common::*;
 use forebay_proto::{
     Errno, Fid,
     message::{SetAttr, attr_flags, open_flags, set_attr},

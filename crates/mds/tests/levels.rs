@@ -1,10 +1,8 @@
 //! Commit levels of files and directories: the server insists, whatever level requests come with.
 
-mod common;
-
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use common::*;
+use crate::common::*;
 use forebay_proto::{
     Errno, Fid,
     message::{COMMIT_XATTR, Rename, SetXattr},

@@ -1,10 +1,8 @@
 //! A truncate that an OST cannot do: nobody waits for it for ever.
 
-mod common;
-
 use std::{rc::Rc, time::Duration};
 
-use common::*;
+use crate::common::*;
 use forebay_proto::{
     Errno, Fid,
     message::{SetAttr, attr_flags, open_flags, set_attr},

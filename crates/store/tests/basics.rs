@@ -1,8 +1,6 @@
 //! A store in use: what is written is read, what is committed survives, what is not is lost as a suffix.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use forebay_env::sim::Sim;
 use forebay_proto::Transno;
 use forebay_store::{Store, StoreErrorKind};

@@ -7,14 +7,12 @@
 //!
 //! More histories: `FOREBAY_CRASH_HISTORIES=N`; one of them again: `FOREBAY_CRASH_SEED=N`.
 
-mod common;
-
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use common::{history::*, tears::*, *};
+use crate::common::{history::*, tears::*, *};
 use forebay_env::sim::{DiskImage, Sim};
 use forebay_store::Store;
 

@@ -1,8 +1,6 @@
 //! A store whose devices misbehave or are full: right bytes, or an error that says so; never a false success.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use forebay_env::{
     Env,
     sim::{Fault, NodeId, Sim},

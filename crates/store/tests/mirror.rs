@@ -1,11 +1,9 @@
 //! A store on two devices: one may fail, rot, vanish or come back, and nothing that was called durable is lost, and nothing
 //! that was left behind comes back.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{history::*, *};
+use crate::common::{history::*, *};
 use forebay_env::{
     Env,
     sim::{DiskImage, Fault, NodeId, Sim, TearChoice},

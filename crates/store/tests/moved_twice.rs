@@ -1,10 +1,8 @@
 //! Large fragments in a store that is cleaned all the time, with rows that are not in memory: what is moved is moved once.
 
-mod common;
-
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use common::*;
+use crate::common::*;
 use forebay_env::sim::Sim;
 use forebay_proto::{Fid, Transno};
 use forebay_store::{FormatOptions, OpenOptions, Store, StoreResult};
@@ -56,7 +54,7 @@ fn what_the_cleaner_moves_stays_what_was_written() {
                         }
                     }
                     for (object, newest) in (0..mine).zip(&newest) {
-                        check(&store, common::fid(writer * mine + object), newest, seed).await;
+                        check(&store, fid(writer * mine + object), newest, seed).await;
                     }
                 })
             });

@@ -1,9 +1,7 @@
 //! What a store does between a restart and its next checkpoint is found again by the next recovery.
 
-mod common;
-
+use crate::common::*;
 use bytes::Bytes;
-use common::*;
 use forebay_env::sim::Sim;
 use forebay_proto::{Uuid, crc};
 use forebay_store::{FormatOptions, Store};

@@ -1,11 +1,9 @@
 //! Journals of several targets on one device, and a journal that moves: nothing of a neighbour is ever touched, and a crash at
 //! any time leaves each target one whole journal.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use forebay_env::{
     Env,
     sim::{DiskImage, Fault, NodeId, Sim},

@@ -1,11 +1,9 @@
 //! A device that has no room behind it (thin), or fails where it is written: callers are told, nothing is lost for good, and
 //! nobody waits for ever.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use forebay_env::{
     Env,
     sim::{Fault, NodeId, Sim},

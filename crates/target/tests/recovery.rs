@@ -1,9 +1,8 @@
 //! Crashes, lost and repeated replies, recovery over several clients, evictions: exactly once, in order, nothing silently.
 
-mod toy;
-
 use std::time::Duration;
 
+use crate::toy::*;
 use bytes::Bytes;
 use forebay_env::sim::DiskModel;
 use forebay_proto::{
@@ -12,7 +11,6 @@ use forebay_proto::{
 };
 use forebay_rpc::{Call, RpcError, SessionState};
 use forebay_target::TargetState;
-use toy::*;
 
 fn millis(n: u64) -> Duration {
     Duration::from_millis(n)

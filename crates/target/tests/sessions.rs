@@ -1,16 +1,14 @@
 //! One client and one target: calls, commit levels, refusals, questions outside of a session.
 
-mod toy;
-
 use std::time::Duration;
 
+use crate::toy::*;
 use bytes::Bytes;
 use forebay_proto::{
     ClientId, Errno, Incarnation, TargetId, Transno, Uuid,
     message::{CommitLevel, GetMap, Status, Sync},
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions, SessionState};
-use toy::*;
 
 #[test]
 fn a_call_is_executed_and_its_change_committed_later() {

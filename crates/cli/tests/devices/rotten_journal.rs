@@ -2,8 +2,6 @@
 //! says what to do, and leaves its bytes as they are. A tail that was torn by the crash itself is cut off.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
-mod common;
-
 use std::{
     fs,
     os::unix::fs::MetadataExt,
@@ -11,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use common::{
+use crate::common::{
     journal::Journal,
     site::Site,
     words,

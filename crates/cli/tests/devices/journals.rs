@@ -2,8 +2,6 @@
 //! that say what to do, and nothing is lost by it.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
-mod common;
-
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
@@ -12,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use common::{
+use crate::common::{
     forebay, json,
     site::Site,
     words,

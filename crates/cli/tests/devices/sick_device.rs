@@ -4,11 +4,9 @@
 //! Needs root and devices of the kernel's (see `common/device.rs`); a test that has none says so and passes over.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
-mod common;
-
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     device::{Small, Zram},
     forebay,
     site::Site,

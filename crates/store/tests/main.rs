@@ -1,0 +1,11 @@
+//! The store over simulated disks. One program: a store takes half a minute to compile.
+
+mod basics;
+mod common;
+mod crash_every_point;
+mod faults;
+mod mirror;
+mod moved_twice;
+mod restarts;
+mod slots;
+mod thin;

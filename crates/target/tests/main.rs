@@ -1,0 +1,5 @@
+//! Sessions and recovery with a service of the tests' own. One program: it takes half a minute to compile.
+
+mod recovery;
+mod sessions;
+mod toy;
