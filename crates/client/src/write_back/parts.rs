@@ -91,15 +91,10 @@ impl Parts {
 
     /// All units of which something has been here for `age`, in pieces without gaps. It is `now`.
     pub fn take_older(&mut self, now: Time, age: Duration) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs = Vec::new();
         let old = |(number, unit): (&u64, &Unit)| (unit.since + age <= now).then_some(*number);
         for unit in self.units.iter().filter_map(old).collect::<Vec<_>>() {
-            for run in self.take(unit * self.unit_bytes, (unit + 1) * self.unit_bytes) {
-                match runs.last_mut().filter(|last| last.end() == run.offset) {
-                    Some(last) => last.parts.extend(run.parts),
-                    None => runs.push(run),
-                }
-            }
+            self.take_to(&mut runs, unit * self.unit_bytes, (unit + 1) * self.unit_bytes);
         }
         runs
     }
@@ -110,10 +105,16 @@ impl Parts {
     }
 
     fn take(&mut self, start: u64, end: u64) -> Vec<Run> {
+        let mut runs = Vec::new();
+        self.take_to(&mut runs, start, end);
+        runs
+    }
+
+    /// The same, behind what was taken before.
+    fn take_to(&mut self, runs: &mut Vec<Run>, start: u64, end: u64) {
         self.cut(start);
         self.cut(end);
         let starts: Vec<u64> = self.parts.range(start..end).map(|(start, _)| *start).collect();
-        let mut runs: Vec<Run> = Vec::new();
         for start in starts {
             let part = self.remove(start);
             match runs.last_mut().filter(|run| run.end() == start) {
@@ -121,7 +122,6 @@ impl Parts {
                 None => runs.push(Run { offset: start, parts: vec![part] }),
             }
         }
-        runs
     }
 
     /// No part lies across `at` any more.

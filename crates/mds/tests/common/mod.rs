@@ -1,7 +1,5 @@
 //! An MDT with its real server, two OSTs that only remember which objects they have, and clients, each on a node of its own.
 
-#![allow(dead_code)]
-
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -288,7 +286,6 @@ impl World {
 pub struct Client {
     pub env: Env,
     pub node: NodeId,
-    pub id: ClientId,
     pub mdt: ClientSession,
     pub osts: Vec<ClientSession>,
     pub handles: Handles,
@@ -330,7 +327,7 @@ impl Client {
         mdt.set_lost(move |_| sink.set(sink.get() + 1));
         let osts = (0..OSTS).map(|index| session(TargetId::ost(index))).collect();
         let (sequence, next) = (Cell::new(FidSequence(0)), Cell::new(0));
-        Self { env: env.clone(), node, id, mdt, osts, handles, lost, sequence, next }
+        Self { env: env.clone(), node, mdt, osts, handles, lost, sequence, next }
     }
 
     async fn lease(&self) {
