@@ -40,6 +40,15 @@ pub fn own_cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
+/// CPU seconds (user and system) this thread has used.
+pub fn thread_cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec for the call to fill.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(result, 0, "a thread has its clock");
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Bytes this process has had written to devices, as the kernel counts them; 0 where it does not.
 pub fn own_written_bytes() -> u64 {
     let counters = std::fs::read_to_string("/proc/self/io").unwrap_or_default();

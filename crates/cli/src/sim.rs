@@ -8,8 +8,8 @@ mod spider;
 use std::path::Path;
 
 use clap::Args;
-use forebay_env::real;
-use forebay_sim::lab::{self, JournalPlace, Machine, MeasuredCosts, Outcome, Window};
+use forebay_env::{real, sim::CpuCosts};
+use forebay_sim::lab::{self, JournalPlace, Machine, MeasuredCosts, Mode, Outcome, Window};
 use serde_json::{Value, json};
 
 use crate::{
@@ -113,10 +113,17 @@ fn window(args: &SimArgs) -> Window {
 /// IOR-like rates of a machine, at the usual commit level.
 fn predict(args: &SimArgs, path: &Path) -> CliResult {
     let machine = load(args, path)?;
-    let costs = MeasuredCosts::parse(lab::CPU_COSTS).map_err(CliError::failed)?;
-    let costs = costs.table(machine.cpu.factor.value * args.cpu_factor);
+    let costs = match &machine.costs {
+        Some(costs) => costs.clone(),
+        None => MeasuredCosts::parse(lab::CPU_COSTS).map_err(CliError::failed)?,
+    };
+    let cpu_factor = machine.cpu.factor.value * args.cpu_factor;
+    let costs = costs.table(cpu_factor);
     let mode = lab::mode("default").expect("there is a default");
     assert!(mode.journal == JournalPlace::Internal, "journals lie where a machine without others has them");
+    if let Some(mount) = &machine.mount {
+        return predict_mount(args, &machine, mount.programs.count(), mode, (&costs, cpu_factor));
+    }
     let _waiting = progress::spinner("running");
     let ior = lab::ior(&machine, mode, &costs, window(args), true, args.seed).map_err(CliError::failed)?;
     let rates = [("write", Some(ior.write)), ("read", ior.read)];
@@ -140,6 +147,54 @@ fn predict(args: &SimArgs, path: &Path) -> CliResult {
     for (name, outcome) in rates {
         table.extend(outcome.map(|o| vec![name.to_owned(), format!("{:.1}", o.mb_s), busy(&o)]));
     }
+    align(&table).iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+/// What `bench ior` shows through one mount, with programs and servers on the same cores.
+fn predict_mount(args: &SimArgs, machine: &Machine, programs: u32, mode: Mode, costs: (&CpuCosts, f64)) -> CliResult {
+    let patterns = {
+        let _waiting = progress::spinner("running");
+        let run = |pattern| lab::mounted(machine, mode, costs, pattern, args.seed).map_err(CliError::failed);
+        lab::PATTERNS.into_iter().map(run).collect::<CliResult<Vec<_>>>()?
+    };
+    if args.json {
+        let rows = patterns.iter().flat_map(|predicted| {
+            let name = predicted.name.replace(' ', "-");
+            [("write", predicted.write_mb_s), ("read", predicted.read_mb_s)].map(|(phase, mb_s)| {
+                json!({ "name": format!("{name}-{phase}"), "unit": "MB/s", "published": null, "paper_mode": null,
+                    "default": round(mb_s) })
+            })
+        });
+        let rows: Vec<Value> = rows.collect();
+        println!("{}", json!({ "experiment": machine.name, "seed": args.seed, "rows": rows }));
+        return Ok(());
+    }
+    println!("{}: {}", machine.name, machine.about);
+    println!(
+        "{programs} programs through one mount, {} OSTs, all on {} cores, commit level data\n",
+        machine.osts(),
+        machine.servers.cores.value
+    );
+    let mut table =
+        vec![["pattern", "write MB/s", "read MB/s", "the same MiB/s", "", "as forebay bench ior"].map(str::to_owned)];
+    for (predicted, pattern) in patterns.iter().zip(lab::PATTERNS) {
+        let mib = |mb_s: f64| format!("{:.0}", mb_s * 1e6 / f64::from(1 << 20));
+        let (t, n) = (pattern.transfer_bytes, pattern.transfers);
+        let flags = match pattern.shared {
+            true => format!("-t {t} -b {t} -s {n} -N {programs} -e"),
+            false => format!("-F -t {t} -b {} -N {programs} -e", t * n),
+        };
+        table.push([
+            predicted.name.to_owned(),
+            format!("{:.0}", predicted.write_mb_s),
+            format!("{:.0}", predicted.read_mb_s),
+            mib(predicted.write_mb_s),
+            mib(predicted.read_mb_s),
+            flags,
+        ]);
+    }
+    let table: Vec<Vec<String>> = table.into_iter().map(Vec::from).collect();
     align(&table).iter().for_each(|line| println!("{line}"));
     Ok(())
 }

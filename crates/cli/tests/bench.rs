@@ -5,7 +5,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::{Scratch, forebay, json};
+use common::{Scratch, forebay, json, words};
 
 #[test]
 fn ior_writes_checks_and_reads_with_two_processes() {
@@ -226,6 +226,33 @@ fn cpu_costs_are_told_for_client_and_servers_and_leave_nothing_behind() {
     assert_eq!(scratch.names(), ["costs.toml"]);
     let text = std::fs::read_to_string(toml).expect("the file");
     assert!(text.contains("[message.write]") && text.contains("server_byte_ns"), "{text}");
+}
+
+#[test]
+fn this_machine_is_measured_described_and_predicted() {
+    if !common::mounts::can_mount() {
+        return;
+    }
+    let scratch = Scratch::new("machine");
+    let (dir, toml) = (format!("{}/d", scratch.path()), format!("{}/machine.toml", scratch.path()));
+    let flags = ["bench", "machine", &dir, "--toml", &toml, "--bytes", "64MiB", "-i", "1", "--osts", "2", "-N", "2"];
+    let output = forebay().args(flags).output().expect("it runs");
+    assert!(output.status.success(), "{}", words(&output));
+    assert!(!std::path::Path::new(&dir).exists(), "it leaves nothing behind");
+    let text = std::fs::read_to_string(&toml).expect("a description");
+    let report = json(forebay().args(["sim", &toml, "--json"]));
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    assert_eq!(names, ["file-per-process-write", "file-per-process-read", "shared-file-write", "shared-file-read"]);
+    for row in rows {
+        let mb_s = row["default"].as_f64().expect("a rate");
+        assert!((20.0..50_000.0).contains(&mb_s), "{row} on\n{text}");
+    }
+    // A machine of a quarter of the speed is slower.
+    let slower = json(forebay().args(["sim", &toml, "--cpu-factor", "4", "--json"]));
+    for (slow, fast) in slower["rows"].as_array().expect("rows").iter().zip(rows) {
+        assert!(slow["default"].as_f64() < fast["default"].as_f64(), "{slow} and {fast}");
+    }
 }
 
 #[test]

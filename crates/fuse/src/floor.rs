@@ -1,35 +1,46 @@
 //! The floor: an empty file system in memory behind this crate's transport. What it takes is what the kernel and this crate
 //! take, before any server has done anything.
 //!
-//! Names and attributes only, with the same timeouts, and the same questions of the kernel answered as for a real file.
+//! Names and attributes, with the same timeouts, and the same questions of the kernel answered as for a real file. Bytes that are
+//! written are held for a while, as a client holds them until they are committed, and go nowhere; what is read is bytes without meaning.
 #![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{
-    cell::RefCell,
-    collections::BTreeMap,
+    cell::{OnceCell, RefCell},
+    collections::{BTreeMap, VecDeque},
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     rc::Rc,
     time::{Duration, SystemTime},
 };
 
-use forebay_env::Env;
+use bytes::Bytes;
+use forebay_client::limits::KEEP_BYTES;
+use forebay_env::{AlignedBuf, Env};
 use forebay_proto::limits::LEASE_CLIENT_TERM;
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, LockOwner, OpenFlags, TimeOrNow,
+    WriteFlags,
 };
 
 use crate::{
     answer::GENERATION,
     convert,
+    data::DATA_FLAGS,
     kernel::{
-        Filesystem, Notifier, ReplyAttr, ReplyCreate, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr,
-        Request, Told,
+        Filesystem, Notifier, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
+        ReplyWrite, ReplyXattr, Request, Told,
     },
     limits,
 };
 
 const ROOT: u64 = 1;
+/// Bytes written that are held.
+const HELD_BYTES: usize = 256 << 20;
+/// What is read comes from these, so that no read finds the last one's bytes near its core.
+const SOURCE_BYTES: usize = 64 << 20;
+/// The most that the kernel asks for at a time.
+const READ_BYTES: u64 = 4 << 20;
 
 /// See the module. Clones share it.
 #[derive(Clone)]
@@ -38,6 +49,27 @@ pub(crate) struct Floor {
     inodes: Rc<RefCell<Inodes>>,
     /// How long names are believed: as those of a real file system on this kernel.
     name_for: Duration,
+    held: Rc<RefCell<Held>>,
+    /// Made by the first read.
+    source: Rc<OnceCell<Bytes>>,
+}
+
+/// What was written last.
+#[derive(Default)]
+struct Held {
+    all: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl Held {
+    fn add(&mut self, data: Bytes) {
+        self.bytes += data.len();
+        self.all.push_back(data);
+        while self.bytes > HELD_BYTES {
+            let Some(oldest) = self.all.pop_front() else { return };
+            self.bytes -= oldest.len();
+        }
+    }
 }
 
 struct Inodes {
@@ -120,7 +152,13 @@ impl Floor {
     fn with(env: &Env, name_for: Duration) -> Self {
         let root = Inode { attr: attributes(ROOT, FileType::Directory, 0o755), names: BTreeMap::new() };
         let inodes = Inodes { all: BTreeMap::from([(ROOT, root)]), last: ROOT };
-        Self { env: env.clone(), inodes: Rc::new(RefCell::new(inodes)), name_for }
+        Self {
+            env: env.clone(),
+            inodes: Rc::new(RefCell::new(inodes)),
+            name_for,
+            held: Rc::default(),
+            source: Rc::default(),
+        }
     }
 
     /// As real requests are served that need no server.
@@ -210,7 +248,7 @@ impl Filesystem for Floor {
         self.serve(move |inodes| match inodes.make(parent, &name, FileType::RegularFile, mode) {
             Ok(attr) => {
                 let handle = FileHandle(attr.ino.0);
-                reply.created(&told(attr, name_for), GENERATION, handle, FopenFlags::FOPEN_DIRECT_IO);
+                reply.created(&told(attr, name_for), GENERATION, handle, DATA_FLAGS);
             }
             Err(errno) => reply.error(errno),
         });
@@ -219,10 +257,64 @@ impl Filesystem for Floor {
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         self.serve(move |inodes| match inodes.attr(ino.0) {
             Ok(_) => {
-                reply.opened(FileHandle(ino.0), FopenFlags::FOPEN_DIRECT_IO);
+                reply.opened(FileHandle(ino.0), DATA_FLAGS);
             }
             Err(errno) => reply.error(errno),
         });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: Bytes,
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let held = self.held.clone();
+        self.serve(move |inodes| {
+            if let Some(inode) = inodes.all.get_mut(&ino.0) {
+                inode.attr.size = inode.attr.size.max(offset + data.len() as u64);
+            }
+            reply.written(data.len() as u32);
+            // Small ones a client copies.
+            if data.len() > KEEP_BYTES {
+                held.borrow_mut().add(data);
+            }
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let source = self.source.clone();
+        self.serve(move |inodes| {
+            let source = source.get_or_init(|| {
+                let mut bytes = AlignedBuf::zeroed(SOURCE_BYTES);
+                bytes.fill(1);
+                bytes.freeze()
+            });
+            let end = inodes.attr(ino.0).map_or(0, |attr| attr.size);
+            let bytes = end.saturating_sub(offset).min(size.into()).min(READ_BYTES) as usize;
+            let begin = (offset % (SOURCE_BYTES as u64 - READ_BYTES)) as usize;
+            reply.parts(&[source.slice(begin..begin + bytes)]);
+        });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.serve(move |_| reply.ok());
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

@@ -8,11 +8,13 @@ mod document;
 mod ext4;
 mod floor;
 pub mod forebay;
+mod levels;
 mod machine;
 mod memory;
 mod mount;
 mod names_mount;
 mod namespace;
+mod prediction;
 pub mod process;
 mod store;
 mod summary;
@@ -67,16 +69,22 @@ pub fn run(args: &[String]) -> Outcome {
     let mut document = document::Document::load()?;
     document.set("machine", &machine::describe(&plan)?)?;
     type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
-    let sections: [(&str, Section); 6] = [
+    let sections: [(&str, Section); 8] = [
         ("store", store::measure),
         ("namespace", namespace::measure),
         ("mount", mount::measure),
         ("names-mount", names_mount::measure),
         ("memory", memory::measure),
         ("syscalls", syscalls::measure),
+        ("levels", levels::measure),
+        ("prediction", prediction::measure),
     ];
     for (name, measure) in sections.into_iter().filter(|(name, _)| plan.wants(name)) {
         eprintln!("== {name}");
+        if name == "levels" && !levels::is_possible() {
+            eprintln!("   passed over: it needs the blkio controller of control groups, version 1");
+            continue;
+        }
         let stamp = machine::stamp(&plan)?;
         let text = measure(&forebay, &plan).map_err(|error| format!("{name}: {error}"))?;
         document.set(name, &format!("{stamp}\n\n{text}"))?;

@@ -9,6 +9,7 @@ mod cpu_costs;
 mod crew;
 mod fuse_floor;
 pub mod ior;
+mod machine;
 mod mdtest;
 mod metarates;
 pub mod names;
@@ -46,6 +47,8 @@ pub enum BenchCommand {
     FuseFloor(fuse_floor::FuseFloorArgs),
     /// CPU time of each kind of message at client and server, and of each byte: what the laboratory charges
     CpuCosts(cpu_costs::CpuCostsArgs),
+    /// What the laboratory has to know of this machine: `forebay sim FILE` predicts what `bench ior` shows here
+    Machine(machine::MachineArgs),
 }
 
 /// Runs one of them.
@@ -60,5 +63,6 @@ pub fn run(command: &BenchCommand) -> CliResult {
         BenchCommand::Namespace(args) => namespace::run(args),
         BenchCommand::FuseFloor(args) => fuse_floor::run(args),
         BenchCommand::CpuCosts(args) => cpu_costs::run(args),
+        BenchCommand::Machine(args) => machine::run(args),
     }
 }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, future::Future, rc::Rc, time::Duration};
 
 use super::{
-    CpuCosts, CrashRecorder, DiskImage, DiskModel, Fault, Link, NodeId, Placement, env, executor::Sleep, trace::Kind,
-    world::World,
+    CpuCosts, CrashRecorder, DiskImage, DiskModel, Fault, Link, NodeId, Placement, Processors, Waking, env,
+    executor::Sleep, thread::Thread, trace::Kind, world::World,
 };
 use crate::{Env, Time};
 
@@ -153,6 +153,16 @@ impl Sim {
     /// Gives the node this many virtual cores for `Env::charge_cpu`; before, each shard has its own.
     pub fn set_cores(&self, node: NodeId, cores: usize) {
         self.world().node(node, |n| n.cores = vec![0; cores]);
+    }
+
+    /// The node is one thread, on processors that others may share.
+    pub fn run_on(&self, node: NodeId, processors: &Processors, waking: Waking) {
+        self.world().node(node, |n| n.thread = Some(Rc::new(Thread::new(processors, waking))));
+    }
+
+    /// As if a message of so many bytes had come to the node's thread.
+    pub fn heard(&self, node: NodeId, bytes: usize) {
+        self.world().heard(node, bytes);
     }
 
     /// What messages cost the node's CPUs from now on; before, nothing.

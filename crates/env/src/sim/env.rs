@@ -134,6 +134,10 @@ impl SimEnv {
     }
 
     pub(crate) async fn charge_cpu(&self, work: Duration) {
+        let thread = self.world.node(self.node, |n| n.thread.clone());
+        if let Some(thread) = thread {
+            return thread.work(&self.world, work).await;
+        }
         let now = self.world.now();
         let ready = now.max(self.busy_until.get());
         let end = self.world.node(self.node, |n| match n.cores.iter_mut().min() {

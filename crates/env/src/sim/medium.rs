@@ -59,8 +59,10 @@ pub struct Heads {
 /// A solid-state device.
 #[derive(Clone, Debug)]
 pub struct Solid {
-    /// Rate, shared by all requests.
-    pub bytes_per_s: u64,
+    /// Rate of reads, shared by all requests.
+    pub read_bytes_per_s: u64,
+    /// The same of writes.
+    pub write_bytes_per_s: u64,
     /// The shortest time between two requests (one over the IOPS).
     pub request: Duration,
     /// On top of that, overlapping.
@@ -235,9 +237,13 @@ impl Solid {
     /// How long the command keeps the device from the next one, and how much later it completes.
     pub(crate) fn serve(&self, command: &Command, stats: &mut TierStats) -> (Duration, Duration) {
         let len = (command.end - command.start) as usize;
-        let transfer = Duration::from_nanos(super::link::transfer_ns(len, self.bytes_per_s)).max(self.request);
+        let (bytes_per_s, latency) = match command.write {
+            true => (self.write_bytes_per_s, self.latency_write),
+            false => (self.read_bytes_per_s, self.latency_read),
+        };
+        let transfer = Duration::from_nanos(super::link::transfer_ns(len, bytes_per_s)).max(self.request);
         stats.transfer += transfer;
-        (transfer, if command.write { self.latency_write } else { self.latency_read })
+        (transfer, latency)
     }
 }
 

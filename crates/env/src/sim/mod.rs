@@ -38,6 +38,7 @@ mod recorder;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod tier;
 mod trace;
 mod world;
@@ -51,6 +52,7 @@ pub use image::DiskImage;
 pub use link::Link;
 pub use medium::{ControllerCache, Heads, Medium, QueueOrder, Solid, TierModel, TierStats};
 pub use recorder::{CrashRecorder, LastWrite};
+pub use thread::{Processors, Waking};
 pub use tier::{BulkJournal, JournalShape, Placement, Port, Tier};
 pub use write_cache::TearChoice;
 

@@ -10,7 +10,8 @@ use super::{
     cpu::CpuCosts,
     device::Device,
     disk_model::DiskModel,
-    executor::{TaskId, TaskWaker},
+    executor::{Event, TaskId, TaskWaker},
+    thread::{Sleeps, Thread},
     tier::Placement,
     trace::Kind,
     world::World,
@@ -34,6 +35,8 @@ pub(crate) struct Node {
     pub(crate) placements: BTreeMap<String, Placement>,
     pub(crate) files: BTreeMap<String, Vec<u8>>,
     pub(crate) locks: BTreeMap<String, u64>,
+    /// If it is one of several on a machine.
+    pub(crate) thread: Option<Rc<Thread>>,
 }
 
 impl World {
@@ -55,6 +58,7 @@ impl World {
             placements: BTreeMap::new(),
             files: BTreeMap::new(),
             locks: BTreeMap::new(),
+            thread: None,
         });
         id
     }
@@ -132,13 +136,34 @@ impl World {
         parked.into_iter().for_each(TaskWaker::requeue);
     }
 
-    /// Keeps a ready task of a paused node for its resumption. It stays marked as queued, so it is parked once.
-    pub(crate) fn park_if_paused(&self, node: NodeId, task: &Arc<TaskWaker>) -> bool {
-        self.node(node, |n| {
-            if n.paused {
+    /// Keeps a ready task of a node that is paused, or sleeps, for its resumption. It stays marked as queued, so it is
+    /// parked once.
+    pub(crate) fn park_if_still(&self, node: NodeId, task: &Arc<TaskWaker>) -> bool {
+        let now = self.now();
+        let (parked, sleeps) = self.node(node, |n| {
+            let sleeps = match &n.thread {
+                Some(thread) if !n.paused => thread.sleeps(now),
+                _ => Sleeps::Awake,
+            };
+            let parked = n.paused || !matches!(sleeps, Sleeps::Awake);
+            if parked {
                 n.parked.push(task.clone());
             }
-            n.paused
-        })
+            (parked, sleeps)
+        });
+        if let Sleeps::Until(time) = sleeps {
+            self.exec.at(time, Event::Call(Box::new(move |world| world.wake_up(node))));
+        }
+        parked
+    }
+
+    /// A thread that slept goes on with what is ready.
+    fn wake_up(&self, node: NodeId) {
+        let now = self.now();
+        let parked = self.node(node, |n| {
+            n.thread.iter().for_each(|thread| thread.is_awake(now));
+            if n.paused { Vec::new() } else { std::mem::take(&mut n.parked) }
+        });
+        parked.into_iter().for_each(TaskWaker::requeue);
     }
 }

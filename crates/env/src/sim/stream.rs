@@ -202,6 +202,7 @@ impl World {
                 wake(writer);
             }
             Content::Data(parts) => {
+                self.heard(pipe.to, parts.iter().map(Bytes::len).sum());
                 state.arrived.extend(parts.into_iter().filter(|part| !part.is_empty()));
                 let reader = state.reader.take();
                 drop(state);
@@ -223,6 +224,12 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A message has come.
+    pub(crate) fn heard(&self, node: NodeId, bytes: usize) {
+        let now = self.now();
+        self.node(node, |n| n.thread.iter().for_each(|thread| thread.heard(now, bytes)));
     }
 
     /// Holds a pipe back while its link is cut, and breaks its connection if that lasts too long.

@@ -95,7 +95,7 @@ impl World {
 
     fn poll_task(&self, task: std::sync::Arc<TaskWaker>) {
         let Some(node) = self.exec.node_of(task.id) else { return };
-        if self.park_if_paused(node, &task) {
+        if self.park_if_still(node, &task) {
             return;
         }
         self.note(Kind::Poll, node, task.id.serial, 0);

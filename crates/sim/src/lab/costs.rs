@@ -7,7 +7,7 @@ use forebay_proto::message::Op;
 use serde::Deserialize;
 
 /// What `forebay bench cpu-costs --toml` wrote.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredCosts {
     /// The day.
@@ -21,7 +21,7 @@ pub struct MeasuredCosts {
 }
 
 /// What bytes cost by themselves.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ByteCosts {
     /// Copied.
@@ -31,7 +31,7 @@ pub struct ByteCosts {
 }
 
 /// What a message costs.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
     client_us: f64,
@@ -57,7 +57,12 @@ impl MeasuredCosts {
     /// Reads the file. Errors: words for the person who gave it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let costs: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
-        for (name, cost) in &costs.message {
+        costs.check()?;
+        Ok(costs)
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (name, cost) in &self.message {
             let values = [cost.client_us, cost.server_us, cost.client_byte_ns, cost.server_byte_ns];
             if values.iter().any(|value| !value.is_finite() || *value < 0.0) {
                 return Err(format!("message.{name} costs less than nothing"));
@@ -67,11 +72,11 @@ impl MeasuredCosts {
             }
         }
         for (name, _) in MESSAGES {
-            if !costs.message.contains_key(name) {
+            if !self.message.contains_key(name) {
                 return Err(format!("message.{name} is missing"));
             }
         }
-        Ok(costs)
+        Ok(())
     }
 
     /// As the simulator charges them. Messages that were not measured cost what a getattr does.
@@ -82,7 +87,8 @@ impl MeasuredCosts {
                 let (us, byte_ns) = pick(&self.message[name]);
                 (op as u16, cost(us, byte_ns))
             };
-            MESSAGES.into_iter().map(of).collect()
+            // Bytes for many places cost at least what as many for one do.
+            MESSAGES.into_iter().chain([("write", Op::WritePieces)]).map(of).collect()
         };
         let other = &self.message["getattr"];
         let costs = CpuCosts {

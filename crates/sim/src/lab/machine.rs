@@ -4,7 +4,10 @@
 
 use serde::Deserialize;
 
-use super::sections::{Clients, Cpu, JournalSection, Network, Param, Servers, StoragePort, TierSection, Xdd};
+use super::{
+    MeasuredCosts,
+    sections::{Clients, Cpu, JournalSection, Mount, Network, Param, Servers, StoragePort, TierSection, Xdd},
+};
 
 /// Journals on tiers of their own.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -42,6 +45,10 @@ pub struct Machine {
     pub clients: Clients,
     /// See [`Cpu`].
     pub cpu: Cpu,
+    /// See [`Mount`]. Clients and servers share the servers' cores then.
+    pub mount: Option<Mount>,
+    /// What messages cost its CPUs; without: what machines/cpu-costs.toml says.
+    pub costs: Option<MeasuredCosts>,
     /// See [`Network`].
     pub network: Network,
     /// See [`StoragePort`].
@@ -75,6 +82,7 @@ impl Machine {
             "servers" => self.servers.get_mut(field),
             "clients" => self.clients.get_mut(field),
             "cpu" => self.cpu.get_mut(field),
+            "mount" => self.mount.as_mut().and_then(|mount| mount.get_mut(field)),
             "network" => self.network.get_mut(field),
             "port" => self.port.get_mut(field),
             "tier" => self.tier.get_mut(field),
@@ -107,6 +115,7 @@ impl Machine {
             ("tier", self.tier.each()),
             ("journal", self.journal.each()),
         ];
+        sections.extend(self.mount.iter().map(|mount| ("mount", mount.each())));
         sections.extend(self.xdd.iter().map(|xdd| ("xdd", xdd.each())));
         if let Some(sas) = &self.sas {
             sections.push(("sas", vec![("tiers", &sas.tiers, (1.0, 1000.0))]));
@@ -136,6 +145,7 @@ impl Machine {
         for (name, param) in [
             ("servers.nodes", &self.servers.nodes),
             ("servers.osts_per_node", &self.servers.osts_per_node),
+            ("servers.osts_per_tier", &self.servers.osts_per_tier),
             ("clients.nodes", &self.clients.nodes),
             ("clients.rpcs_in_flight", &self.clients.rpcs_in_flight),
         ] {
@@ -146,11 +156,24 @@ impl Machine {
         for tier in [Some(&self.tier), self.sas.as_ref().map(|s| &s.tier), self.ssd.as_ref().map(|s| &s.tier)] {
             tier.map_or(Ok(()), TierSection::check)?;
         }
-        let journal_gib = self.journal.mib.value / 1024.0;
-        if journal_gib > self.tier.gib() / 2.0 {
-            return Err(format!("journal.mib = {}: the tier holds {} GiB", self.journal.mib.value, self.tier.gib()));
+        self.costs.as_ref().map_or(Ok(()), |costs| costs.check().map_err(|words| format!("costs: {words}")))?;
+        let (osts, shared) = (self.servers.osts_per_node.value, self.servers.osts_per_tier.value);
+        if osts % shared != 0.0 {
+            return Err(format!("servers.osts_per_tier = {shared}: {osts} OSTs do not lie evenly on them"));
+        }
+        if self.mount.is_some() && (self.servers.nodes.value, self.clients.nodes.value) != (1.0, 1.0) {
+            return Err("with [mount] all is one machine: servers.nodes and clients.nodes have to be 1".into());
+        }
+        let (journal_gib, ost_gib) = (self.journal.mib.value / 1024.0, self.tier.gib() / shared);
+        if journal_gib > ost_gib / 2.0 {
+            return Err(format!("journal.mib = {}: an OST has {ost_gib} GiB", self.journal.mib.value));
         }
         Ok(())
+    }
+
+    /// OSTs that share a tier.
+    pub fn osts_per_tier(&self) -> u32 {
+        self.servers.osts_per_tier.count()
     }
 
     /// OSTs there are.

@@ -48,6 +48,8 @@ sections! {
         nodes: (1.0, 10_000.0);
         /// OSTs of each.
         osts_per_node: (1.0, 100.0);
+        /// OSTs of a node that lie on the same tier.
+        osts_per_tier: (1.0, 100.0);
         /// Cores of each.
         cores: (1.0, 1024.0);
     }
@@ -116,8 +118,10 @@ sections! {
     SolidTier {
         /// Bytes it holds.
         gib: (1.0, 1e7);
-        /// Rate.
-        mb_s: (1.0, 1e6);
+        /// Rate of reads.
+        read_mb_s: (1.0, 1e6);
+        /// Rate of writes.
+        write_mb_s: (1.0, 1e6);
         /// Small requests a second.
         iops: (1.0, 1e9);
         /// Of a read, overlapping.
@@ -128,6 +132,31 @@ sections! {
         depth: (1.0, 65_536.0);
         /// A flush.
         flush_ms: (0.0, 1000.0);
+    }
+    /// Programs that reach all of it through one mount, on the cores of the servers: costs beside those of messages.
+    Mount {
+        /// Programs.
+        programs: (1.0, 1024.0);
+        /// CPU of a program for one write(2), kernel included.
+        program_write_us: (0.0, 1e6);
+        /// And for each of its bytes.
+        program_write_byte_ns: (0.0, 1e3);
+        /// CPU of a program for one read(2).
+        program_read_us: (0.0, 1e6);
+        /// And for each of its bytes.
+        program_read_byte_ns: (0.0, 1e3);
+        /// CPU of the mount for one write of the kernel, before the client has it.
+        write_us: (0.0, 1e6);
+        /// And for each of its bytes.
+        write_byte_ns: (0.0, 1e3);
+        /// Beside that, for each byte of a small write, which the client copies to send it with others.
+        gather_byte_ns: (0.0, 1e3);
+        /// CPU of the mount for one read of the kernel, when the client has its bytes.
+        read_us: (0.0, 1e6);
+        /// And for each of its bytes.
+        read_byte_ns: (0.0, 1e3);
+        /// From work for a thread that sleeps to its first instruction.
+        wake_us: (0.0, 1e6);
     }
     /// How the baseline was measured.
     Xdd {
@@ -265,7 +294,8 @@ impl HeadsTier {
 impl SolidTier {
     fn model(&self) -> TierModel {
         let solid = Solid {
-            bytes_per_s: self.mb_s.mb_s(),
+            read_bytes_per_s: self.read_mb_s.mb_s(),
+            write_bytes_per_s: self.write_mb_s.mb_s(),
             request: Duration::from_secs_f64(1.0 / self.iops.value),
             latency_read: self.latency_read_us.us(),
             latency_write: self.latency_write_us.us(),

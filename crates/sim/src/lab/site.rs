@@ -8,7 +8,9 @@ use std::{
 
 use forebay_env::{
     Address, Env,
-    sim::{BulkJournal, CpuCosts, JournalShape, Link, NodeId, Placement, Port, Sim, Tier, TierStats},
+    sim::{
+        BulkJournal, CpuCosts, JournalShape, Link, NodeId, Placement, Port, Processors, Sim, Tier, TierStats, Waking,
+    },
 };
 use forebay_mds::{Mds, MdsOptions};
 use forebay_oss::Oss;
@@ -19,7 +21,7 @@ use forebay_proto::{
 use forebay_store::{FormatOptions, OpenOptions, Store};
 use forebay_target::TargetOptions;
 
-use super::{JournalPlace, Machine, Mode, payload::TRANSFER_BYTES};
+use super::{JournalPlace, Machine, Mode, payload::TRANSFER_BYTES, sections::Mount};
 
 /// Most bytes of an OST's data: what a run writes is a part of it.
 const OST_BYTES: u64 = 256 << 30;
@@ -58,7 +60,6 @@ pub struct Ost {
     pub address: Address,
     /// Its server's machine.
     pub node: NodeId,
-    tier: Tier,
     store: Store,
 }
 
@@ -68,6 +69,10 @@ pub struct Site {
     pub sim: Sim,
     /// All OSTs.
     pub osts: Vec<Ost>,
+    /// What their bytes lie on.
+    tiers: Vec<Tier>,
+    /// What all threads run on, where all is one machine.
+    processors: Option<Processors>,
     /// Where the MDT listens, if there is one.
     pub mgs: Address,
     /// The cluster.
@@ -104,19 +109,32 @@ impl Site {
         let mut site = Self {
             sim: sim.clone(),
             osts: Vec::new(),
+            tiers: Vec::new(),
+            processors: machine.mount.as_ref().map(|_| Processors::new(machine.servers.cores.count() as usize)),
             mgs: Address::Mem(TargetId::mdt(0).to_string()),
             uuid: Uuid::from_random(sim.random_u64(), sim.random_u64()),
             costs: Rc::new(costs.clone()),
         };
         let journals = Journals::new(sim, machine, mode);
         for server in 0..machine.servers.nodes.count() {
-            let node = site.add_node(machine, &format!("oss{server}"), machine.servers.cores.count());
+            let mut node = site.add_node(machine, &format!("oss{server}"), machine.servers.cores.count());
             let port = Port::new(machine.port.mb_s.mb_s(), machine.port.latency_us.us());
-            for _ in 0..machine.servers.osts_per_node.count() {
+            let tiers = machine.servers.osts_per_node.count() / machine.osts_per_tier();
+            let first_tier = site.tiers.len();
+            for number in 0..u64::from(tiers) {
+                site.tiers.push(Tier::new(sim, machine.tier.model(), first_tier as u64 + number));
+            }
+            let tier_bytes =
+                machine.tier.model().bytes / u64::from(machine.osts_per_tier()) / TRANSFER_BYTES * TRANSFER_BYTES;
+            for number in 0..machine.servers.osts_per_node.count() {
                 let index = site.osts.len() as u32;
-                let tier = Tier::new(sim, machine.tier.model(), u64::from(index));
+                if site.processors.is_some() && number > 0 {
+                    // A thread each.
+                    node = site.add_node(machine, &format!("ost{index}"), 1);
+                }
+                let tier = site.tiers[first_tier + (number % tiers) as usize].clone();
+                let part = u64::from(number / tiers) * tier_bytes;
                 let dir = dir(index);
-                let tier_bytes = machine.tier.model().bytes;
                 let distance = (machine.journal.distance.value * tier_bytes as f64) as u64;
                 // Data begin at a full stripe, as whoever sets up a RAID device sees to.
                 let base = distance
@@ -124,13 +142,19 @@ impl Site {
                     .max(machine.journal.mib.mib().next_multiple_of(TRANSFER_BYTES));
                 let journal_bytes = machine.journal.mib.mib();
                 let bulk_journal = mode.data_too.then(|| BulkJournal::new(journal_bytes / 2, journal_bytes / 2));
-                let data = Placement { tier: tier.clone(), port: Some(port.clone()), base, shape: None, bulk_journal };
+                let data = Placement {
+                    tier: tier.clone(),
+                    port: Some(port.clone()),
+                    base: part + base,
+                    shape: None,
+                    bulk_journal,
+                };
                 sim.place_disk(node, &format!("{dir}/data"), &data);
-                if let Some(journal) = journals.of(index, &tier, &port) {
+                if let Some(journal) = journals.of(index, (&tier, part), &port) {
                     sim.place_disk(node, &format!("{dir}/journal"), &journal);
                 }
                 let bytes = (tier_bytes.saturating_sub(base) / TRANSFER_BYTES * TRANSFER_BYTES).min(OST_BYTES);
-                let ost = serve_ost(&site, machine, mode, node, index, bytes, tier).await?;
+                let ost = serve_ost(&site, machine, mode, node, index, bytes).await?;
                 site.osts.push(ost);
             }
         }
@@ -143,9 +167,25 @@ impl Site {
     /// A machine on the network, running.
     pub fn add_node(&self, machine: &Machine, name: &str, cores: u32) -> NodeId {
         let node = self.sim.add_node(name);
-        self.sim.set_cores(node, cores as usize);
+        match (&machine.mount, &self.processors) {
+            (Some(mount), Some(processors)) => {
+                let waking = Waking { latency: mount.wake_us.us(), looks: true };
+                self.sim.run_on(node, processors, waking);
+            }
+            _ => self.sim.set_cores(node, cores as usize),
+        }
         self.sim.set_cpu_costs(node, &self.costs);
         self.sim.set_nic(node, machine.network.node_mb_s.mb_s());
+        drop(self.sim.env(node));
+        node
+    }
+
+    /// A program of the machine that is all there is: a thread that sleeps as soon as it waits.
+    pub fn add_program(&self, machine: &Mount, name: &str) -> NodeId {
+        let node = self.sim.add_node(name);
+        if let Some(processors) = &self.processors {
+            self.sim.run_on(node, processors, Waking { latency: machine.wake_us.us(), looks: false });
+        }
         drop(self.sim.env(node));
         node
     }
@@ -173,14 +213,14 @@ impl Site {
             mb_s: (after.0 - before.0) as f64 / 1e6 / seconds,
             writes: after.1 - before.1,
             tiers: after.2.since(&before.2),
-            tier_seconds: seconds * self.osts.len() as f64,
+            tier_seconds: seconds * self.tiers.len() as f64,
             commits: after.3 - before.3,
         }
     }
 
     /// What the OSTs' tiers have done, all together.
     pub fn tiers(&self) -> TierStats {
-        self.osts.iter().fold(TierStats::default(), |sum, ost| sum.plus(&ost.tier.stats()))
+        self.tiers.iter().fold(TierStats::default(), |sum, tier| sum.plus(&tier.stats()))
     }
 
     fn look(&self, meter: &Meter) -> (u64, u64, TierStats, u64) {
@@ -216,12 +256,12 @@ impl Journals {
     }
 
     /// None: it takes no time.
-    fn of(&self, index: u32, own: &Tier, port: &Port) -> Option<Placement> {
+    fn of(&self, index: u32, (own, part): (&Tier, u64), port: &Port) -> Option<Placement> {
         let shape = self.shape;
         match self.mode.journal {
             JournalPlace::Nowhere => None,
             JournalPlace::Internal => {
-                Some(Placement { tier: own.clone(), port: Some(port.clone()), base: 0, shape, bulk_journal: None })
+                Some(Placement { tier: own.clone(), port: Some(port.clone()), base: part, shape, bulk_journal: None })
             }
             JournalPlace::Sas => {
                 let count = self.sas.len().max(1) as u32;
@@ -252,7 +292,6 @@ async fn serve_ost(
     node: NodeId,
     index: u32,
     bytes: u64,
-    tier: Tier,
 ) -> Result<Ost, String> {
     let (env, dir) = (site.sim.env(node), dir(index));
     let target = TargetId::ost(index);
@@ -265,11 +304,20 @@ async fn serve_ost(
     let listener = env.listen(&address).await.map_err(|e| e.to_string())?;
     let (_, served) = Oss::start(&env, store.clone(), options()).await.map_err(|e| e.to_string())?;
     drop(env.spawn(async move { served.serve(listener).await }));
-    Ok(Ost { address, node, tier, store })
+    Ok(Ost { address, node, store })
 }
 
 async fn serve_mdt(site: &Site, machine: &Machine) -> Result<(), String> {
     let node = site.add_node(machine, "mds", machine.servers.cores.count());
+    if site.processors.is_some()
+        && let Some(tier) = site.tiers.first()
+    {
+        // It lies on the same device.
+        for file in ["/mdt/data", "/mdt/journal"] {
+            let placement = Placement { tier: tier.clone(), port: None, base: 0, shape: None, bulk_journal: None };
+            site.sim.place_disk(node, file, &placement);
+        }
+    }
     let env = site.sim.env(node);
     let format = FormatOptions::new(site.uuid, TargetId::mdt(0), MDT_BYTES);
     Store::format(&env, "/mdt", &format).await.map_err(|e| e.to_string())?;

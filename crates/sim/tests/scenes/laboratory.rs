@@ -74,3 +74,39 @@ fn described_machines_write_and_read() {
         assert!(ior.write.mb_s > 20.0 && ior.read.is_some_and(|read| read.mb_s > 20.0), "{}: {ior:?}", machine.name);
     }
 }
+
+#[test]
+fn programs_on_one_machine_share_its_cores_and_wait_for_their_files_to_grow() {
+    let costs = MeasuredCosts::parse(CPU_COSTS).expect("costs").table(1.0);
+    let machine = |cores: u32, wake_us: u32| {
+        let text = include_str!("../../../../machines/laptop.toml")
+            .replacen("nodes = { value = 4,", "nodes = { value = 1,", 1)
+            .replacen("cores = { value = 8,", &format!("cores = {{ value = {cores},"), 1);
+        let costs = ["program_write", "program_read", "write", "read"].map(|name| {
+            format!(
+                "{name}_us = {{ value = 5, source = \"the test\" }}\n\
+                 {name}_byte_ns = {{ value = 0.05, source = \"the test\" }}\n"
+            )
+        });
+        let mount = format!(
+            "\n[mount]\nprograms = {{ value = 4, source = \"the test\" }}\n{}gather_byte_ns = {{ value = 0.1, source = \"the test\" }}\nwake_us = {{ value = {wake_us}, source = \"the test\" }}\n",
+            costs.concat()
+        );
+        let mut machine = Machine::parse(&(text + &mount)).expect("a machine");
+        // The device is not the limit.
+        for rate in ["tier.read_mb_s", "tier.write_mb_s", "port.mb_s", "network.node_mb_s"] {
+            machine.set(rate, 20_000.0).expect("a parameter");
+        }
+        machine
+    };
+    let mode = lab::mode("default").expect("a mode");
+    let [own, shared] = lab::PATTERNS.map(|pattern| lab::Pattern { transfers: pattern.transfers / 16, ..pattern });
+    let run =
+        |machine: &Machine, pattern| lab::mounted(machine, mode, (&costs, 1.0), pattern, 1).expect("a prediction");
+    let few = run(&machine(1, 10), own);
+    assert_eq!(few, run(&machine(1, 10), own), "the same seed, the same numbers");
+    let many = run(&machine(8, 10), own);
+    assert!(few.write_mb_s < many.write_mb_s && few.read_mb_s < many.read_mb_s, "{few:?} {many:?}");
+    let (awake, asleep) = (run(&machine(8, 10), shared), run(&machine(8, 60), shared));
+    assert!(asleep.write_mb_s < 0.6 * awake.write_mb_s, "each record waits for the one before: {awake:?} {asleep:?}");
+}

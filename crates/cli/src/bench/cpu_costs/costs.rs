@@ -52,20 +52,33 @@ impl Costs {
         Self { costs, copied_ns, summed_ns }
     }
 
+    /// Nanoseconds per byte copied.
+    pub fn copied_ns(&self) -> f64 {
+        self.copied_ns
+    }
+
     /// The file's text.
     pub fn to_toml(&self) -> String {
+        format!(
+            "# CPU costs for the laboratory, measured by `forebay bench cpu-costs DIR --toml FILE`.\n\
+             # Fixed microseconds per message at the client and at the server, and nanoseconds per byte of its data.\n{}",
+            self.values("")
+        )
+    }
+
+    /// As tables below `prefix` (`costs.`, or nothing).
+    pub fn values(&self, prefix: &str) -> String {
         let (machine, measured) = (posix::machine(), posix::today());
         let mut text = format!(
-            "# CPU costs for the laboratory, measured by `forebay bench cpu-costs DIR --toml FILE`.\n\
-             # Fixed microseconds per message at the client and at the server, and nanoseconds per byte of its data.\n\
-             measured = \"{measured}\"\nmachine = \"{machine}\"\n\n\
-             [byte]\n# By themselves; both are part of the bytes of write and read below.\n\
+            "measured = \"{measured}\"\nmachine = \"{machine}\"\n\n\
+             [{prefix}byte]\n# By themselves; both are part of the bytes of write and read below.\n\
              copied_ns = {:.4}\nsummed_ns = {:.4}\n",
             self.copied_ns, self.summed_ns
         );
         for cost in &self.costs {
             let Cost { message, client_us, server_us, client_byte_ns, server_byte_ns } = cost;
-            let _ = write!(text, "\n[message.{message}]\nclient_us = {client_us:.2}\nserver_us = {server_us:.2}\n");
+            let _ =
+                write!(text, "\n[{prefix}message.{message}]\nclient_us = {client_us:.2}\nserver_us = {server_us:.2}\n");
             if *client_byte_ns > 0.0 || *server_byte_ns > 0.0 {
                 let _ = writeln!(text, "client_byte_ns = {client_byte_ns:.4}\nserver_byte_ns = {server_byte_ns:.4}");
             }
@@ -75,7 +88,7 @@ impl Costs {
 }
 
 /// The line through two points: what a message costs without bytes (us), and each byte (ns).
-fn split(less_us: f64, more_us: f64, less: u64, more: u64) -> (f64, f64) {
+pub fn split(less_us: f64, more_us: f64, less: u64, more: u64) -> (f64, f64) {
     let byte_ns = ((more_us - less_us) * 1e3 / (more - less) as f64).max(0.0);
     ((less_us - byte_ns * less as f64 / 1e3).max(0.0), byte_ns)
 }
@@ -85,7 +98,7 @@ fn medians(rounds: &[Vec<Measured>], message: &str) -> (f64, f64) {
     (of(|m| m.client_us), of(|m| m.server_us))
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     Summary::of(&values.collect::<Vec<_>>()).map_or(0.0, |summary| summary.median)
 }
 

@@ -15,6 +15,8 @@ use crate::{bench::report::Sample, posix};
 
 /// Bytes of the data requests that are measured.
 pub const REQUEST_BYTES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
+/// All payload there is: requests take a part of it each.
+const PAYLOAD_BYTES: u64 = 256 << 20;
 /// The smallest are many: this part of the bytes is moved with them.
 const SMALL_PART: u64 = 16;
 
@@ -77,8 +79,12 @@ pub async fn measure(
 
 async fn mount(env: &Env, mgs: &[Address]) -> ClientResult<Client> {
     // Requests are measured, not what is kept.
-    let options =
-        MountOptions { description: "bench cpu-costs".into(), read_cache_bytes: 0, ..MountOptions::new(mgs.to_vec()) };
+    let options = MountOptions {
+        description: "bench cpu-costs".into(),
+        read_cache_bytes: 0,
+        write_back_bytes: 0,
+        ..MountOptions::new(mgs.to_vec())
+    };
     Client::mount(env, options).await
 }
 
@@ -137,15 +143,15 @@ async fn names(
 }
 
 async fn data(meter: &Meter<'_>, client: &Client, dir: Fid, bytes: u64) -> ClientResult<Vec<Measured>> {
-    let mut measured = Vec::new();
+    let (mut measured, payload) = (Vec::new(), payload(PAYLOAD_BYTES as usize));
     for request in REQUEST_BYTES {
         let bytes = if request == REQUEST_BYTES[0] { bytes / SMALL_PART } else { bytes };
         let (count, called) = (bytes / request, format!("data{request}"));
         let mode = OpenMode::READ_WRITE;
         let (_, file) = client.create(&caller(), dir, called.as_bytes(), 0o644, mode, LayoutSpec::inherit()).await?;
-        let payload = payload(request as usize);
         let write = |number| {
-            let (client, file, payload) = (client.clone(), file.clone(), payload.clone());
+            let at = (number * request % PAYLOAD_BYTES) as usize;
+            let (client, file, payload) = (client.clone(), file.clone(), payload.slice(at..at + request as usize));
             async move { client.write(&file, number * request, payload).await.map(drop) }
         };
         let read = |number| {
@@ -161,7 +167,7 @@ async fn data(meter: &Meter<'_>, client: &Client, dir: Fid, bytes: u64) -> Clien
     Ok(measured)
 }
 
-/// Bytes as a program has them: in memory that a device could take, and no two alike.
+/// Bytes as a mount has them: in memory that a device could take, no two alike, and more than there are near a core.
 fn payload(length: usize) -> Bytes {
     let mut buffer = AlignedBuf::zeroed(length);
     let mut word = 1u64;

@@ -8,7 +8,7 @@
 //! What is measured is the process's CPU time, kernel included, divided by messages: commits, checkpoints and whatever
 //! else a message causes sooner or later count as its own.
 
-mod costs;
+pub(super) mod costs;
 mod load;
 mod primitives;
 mod servers;
@@ -64,18 +64,7 @@ pub fn run(args: &CpuCostsArgs) -> CliResult {
     if args.bytes < 64 << 20 {
         return Err(CliError::usage("--bytes: less than 64MiB measures nothing"));
     }
-    let servers = Servers::start(&args.dir, &args.listen, 1, args.bytes * 4)?;
-    let bar = progress::bar("measuring", u64::from(args.repetitions), progress::Counts::Things);
-    let mut rounds = Vec::new();
-    for round in 0..args.repetitions {
-        let (mgs, options) = (servers.mgs(), load::Options::of(args, round));
-        let outcome = real::run(async |env| load::measure(&env, &servers, mgs, &options).await);
-        rounds.push(outcome.doing(|| "a measured request failed".into())?);
-        bar.add(1);
-    }
-    drop(bar);
-    servers.stop()?;
-    let primitives: Vec<primitives::Primitives> = (0..args.repetitions).map(|_| primitives::measure()).collect();
+    let (rounds, primitives) = measure(args, Some(&args.listen))?;
     let rows = rows(&rounds, &primitives);
     if let Some(path) = &args.toml {
         let text = Costs::of(&rounds, &primitives).to_toml();
@@ -91,6 +80,32 @@ pub fn run(args: &CpuCostsArgs) -> CliResult {
     let parameters = json!({ "depth": args.depth, "files": args.files, "bytes": args.bytes });
     Report { bench: "cpu-costs", headline, parameters, rows }.print(args.json);
     Ok(())
+}
+
+/// What messages and bytes cost, repetition by repetition.
+type Rounds = (Vec<Vec<Measured>>, Vec<primitives::Primitives>);
+
+/// Medians, over the addresses that `up` has by itself.
+pub(super) fn over_sockets_of_up(args: &CpuCostsArgs) -> CliResult<Costs> {
+    let (rounds, primitives) = measure(args, None)?;
+    Ok(Costs::of(&rounds, &primitives))
+}
+
+/// Starts the cluster, over TCP if it is told where to listen, measures, and stops it.
+fn measure(args: &CpuCostsArgs, listen: Option<&str>) -> CliResult<Rounds> {
+    let servers = Servers::start(&args.dir, listen, 1, args.bytes * 4)?;
+    let bar = progress::bar("measuring", u64::from(args.repetitions), progress::Counts::Things);
+    let mut rounds = Vec::new();
+    for round in 0..args.repetitions {
+        let (mgs, options) = (servers.mgs(), load::Options::of(args, round));
+        let outcome = real::run(async |env| load::measure(&env, &servers, mgs, &options).await);
+        rounds.push(outcome.doing(|| "a measured request failed".into())?);
+        bar.add(1);
+    }
+    drop(bar);
+    servers.stop()?;
+    let primitives: Vec<primitives::Primitives> = (0..args.repetitions).map(|_| primitives::measure()).collect();
+    Ok((rounds, primitives))
 }
 
 /// A row per message and side, then the costs of bytes.

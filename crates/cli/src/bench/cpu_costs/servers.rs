@@ -26,8 +26,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Formats and starts them in `dir`, with `ost_bytes` for the data of each OST.
-    pub fn start(dir: &Path, listen: &str, osts: u32, ost_bytes: u64) -> CliResult<Self> {
+    /// Formats and starts them in `dir`, with `ost_bytes` for the data of each OST; without `listen` over Unix sockets.
+    pub fn start(dir: &Path, listen: Option<&str>, osts: u32, ost_bytes: u64) -> CliResult<Self> {
         let shown = dir.display().to_string();
         if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(CliError::failed(format!("{shown} is not empty; give a new directory")));
@@ -35,7 +35,8 @@ impl Servers {
         let (osts, ost_bytes) = (osts.to_string(), ost_bytes.to_string());
         let mut up = this_program();
         up.arg("up").arg(dir).args(["--separate", "--no-mount", "--osts", &osts, "--ost-size", &ost_bytes]);
-        up.args(["--mdt-size", "512MiB", "--listen", listen]).stdout(Stdio::null());
+        up.args(["--mdt-size", "512MiB"]).args(listen.map(|listen| ["--listen", listen]).into_iter().flatten());
+        up.stdout(Stdio::null());
         let status = up.status().doing(|| "cannot start the cluster".into())?;
         if !status.success() {
             return Err(CliError::failed(format!("the cluster in {shown} did not start")));

@@ -173,7 +173,7 @@ enum Site {
 
 impl Site {
     async fn build(env: &Env, args: &SurveyArgs, case: Case) -> CliResult<Self> {
-        let servers = || Servers::start(&args.dir, &args.listen, args.osts, args.ost_bytes());
+        let servers = || Servers::start(&args.dir, Some(&args.listen), args.osts, args.ost_bytes());
         match case {
             Case::Disk => Disk::make(env, &args.dir, args.osts, args.ost_bytes()).await.map(Self::Disk),
             Case::Network => {

@@ -8,7 +8,7 @@ mod args;
 mod run;
 mod target;
 
-pub use args::XddArgs;
+pub use args::{Access, Operation, XddArgs};
 
 use crate::{
     bench::report::{Report, Row},
@@ -29,6 +29,14 @@ pub fn run(args: &XddArgs) -> CliResult {
     drop(targets);
     Report { bench: "xdd", headline: headline(args), parameters: args.parameters(), rows }.print(args.json);
     Ok(())
+}
+
+/// MB/s of all targets together in the first pass that `args` names, repetition by repetition.
+pub fn rates_mb_s(args: &XddArgs) -> CliResult<Vec<f64>> {
+    args.validate()?;
+    let (targets, passes) = (target::prepare(args)?, run::passes(args));
+    let one = |_| Ok(run::measure(args, passes[0], &targets)?.last().map_or(0.0, run::Measured::mb_s));
+    (0..args.repetitions).map(one).collect()
 }
 
 fn headline(args: &XddArgs) -> String {

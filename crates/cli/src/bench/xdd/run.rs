@@ -62,6 +62,13 @@ pub struct Measured {
     cpu_s: f64,
 }
 
+impl Measured {
+    /// 10^6 bytes a second.
+    pub fn mb_s(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes as f64 / 1e6 / self.seconds } else { 0.0 }
+    }
+}
+
 /// What one thread did.
 #[derive(Clone, Copy, Default)]
 struct Share {

@@ -1,6 +1,10 @@
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use crate::{Elapsed, Time, sim::Sim, sync::mpsc};
+use crate::{
+    Elapsed, Time,
+    sim::{Processors, Sim, Waking},
+    sync::mpsc,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -94,6 +98,48 @@ fn a_shard_is_one_thread_even_on_many_cores() {
     sim.run_for(Duration::ZERO);
     sim.block_on(env.charge_cpu(MS));
     assert_eq!(sim.now(), Time(2_000_000));
+}
+
+const WAKING: Waking = Waking { latency: MS, looks: false };
+
+/// Works on `env` for so many milliseconds, and tells when that is done.
+fn work(env: &crate::Env, ms: u32) -> crate::Task<u64> {
+    let task_env = env.clone();
+    env.spawn(async move {
+        task_env.charge_cpu(MS * ms).await;
+        task_env.now().0 / 1_000_000
+    })
+}
+
+#[test]
+fn threads_share_processors_and_each_does_one_thing_at_a_time() {
+    let sim = Sim::new(1);
+    let processors = Processors::new(2);
+    let nodes = ["a", "b", "c"].map(|name| sim.add_node(name));
+    nodes.iter().for_each(|node| sim.run_on(*node, &processors, WAKING));
+    let [a, b, c] = nodes.map(|node| sim.env(node));
+    // Each has slept for the first millisecond.
+    let three_of_a = [work(&a, 2), work(&a, 2), work(&a, 2)];
+    let (of_b, of_c) = (work(&b, 2), work(&c, 2));
+    let ends = three_of_a.map(|task| sim.block_on(task).unwrap());
+    let of_others = [of_b, of_c].map(|task| sim.block_on(task).unwrap());
+    // What `a` has to do next takes no processor before its turn.
+    assert_eq!((ends, of_others), ([3, 5, 7], [3, 5]));
+}
+
+#[test]
+fn a_thread_that_sleeps_takes_its_time_and_one_that_looks_does_not() {
+    for (looks, bytes, second) in [(false, 100, 5), (true, 100, 4), (true, 1 << 20, 5)] {
+        let sim = Sim::new(1);
+        let node = sim.add_node("n");
+        sim.run_on(node, &Processors::new(1), Waking { latency: MS, looks });
+        let env = sim.env(node);
+        assert_eq!(sim.block_on(work(&env, 1)), Some(2));
+        sim.run_for(MS);
+        // Two in close order.
+        (0..2).for_each(|_| sim.heard(node, bytes));
+        assert_eq!(sim.block_on(work(&env, 1)), Some(second), "{looks} {bytes}");
+    }
 }
 
 /// Two nodes that talk, write and draw random numbers.

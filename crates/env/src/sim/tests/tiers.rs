@@ -109,8 +109,13 @@ fn a_port_is_shared_and_a_shape_makes_two_writes_of_a_durable_one() {
     let sim = Sim::new(3);
     let node = sim.add_node("a");
     let port = Port::new(100 * MIB, ms(0.5));
-    let solid =
-        Solid { bytes_per_s: 1 << 40, request: Duration::from_nanos(1), latency_read: ms(0.1), latency_write: ms(0.1) };
+    let solid = Solid {
+        read_bytes_per_s: 1 << 40,
+        write_bytes_per_s: 1 << 40,
+        request: Duration::from_nanos(1),
+        latency_read: ms(0.1),
+        latency_write: ms(0.1),
+    };
     let model = TierModel { medium: Medium::Solid(solid), ..heads() };
     let disks: Vec<Disk> = (0..2)
         .map(|n| {

@@ -1,0 +1,155 @@
+//! The kernel's FUSE and our layer by themselves: programs write to and read from an empty file system in memory.
+//!
+//! Threads of this process are the programs; what CPU time is not theirs is the mount's.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::Barrier,
+    thread,
+};
+
+use forebay_env::{real, sync::oneshot};
+use forebay_fuse::FuseOptions;
+
+use crate::{
+    bench::{
+        aligned::AlignedBuffer,
+        cpu_costs::costs::{median, split},
+    },
+    error::{CliError, CliResult, Doing},
+    format::utf8,
+    posix,
+};
+
+/// Two sizes tell the cost of a request from that of its bytes. Not so small that the mount would look for the next one before
+/// it sleeps, which is CPU time but no work.
+const FEW_BYTES: u64 = 64 << 10;
+/// The most that the kernel asks for at once.
+const MANY_BYTES: u64 = 1 << 20;
+/// Small requests of one program, to see how long it waits for each.
+const LONE_REQUESTS: u64 = 3_000;
+
+/// What a request costs a side: without its bytes, and for each of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Microseconds.
+    pub us: f64,
+    /// Nanoseconds per byte.
+    pub byte_ns: f64,
+}
+
+/// Costs of the layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Fuse {
+    /// One write(2), in the program.
+    pub program_write: Cost,
+    /// One read(2), in the program.
+    pub program_read: Cost,
+    /// One write of the kernel, in the mount.
+    pub write: Cost,
+    /// One read of the kernel, in the mount.
+    pub read: Cost,
+    /// What a thread that sleeps takes to wake up: half of what a program waits for a request that nobody works on.
+    pub wake_us: f64,
+}
+
+/// CPU microseconds of one request.
+#[derive(Clone, Copy)]
+struct Sample {
+    program_us: f64,
+    mount_us: f64,
+    waited_us: f64,
+}
+
+/// Mounts an empty file system at `point` (which is made), measures, unmounts.
+pub fn measure(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<Fuse> {
+    let shown = point.display().to_string();
+    std::fs::create_dir(point).doing(|| format!("cannot make {shown}"))?;
+    real::run(async |env| {
+        let options = FuseOptions::new("bench-machine");
+        let path = utf8(point)?;
+        let mut mounted =
+            forebay_fuse::mount_floor(&env, &path, &options).await.doing(|| format!("cannot mount at {shown}"))?;
+        let (done, result) = oneshot::channel();
+        let at = point.to_owned();
+        // The programs: the shard serves them meanwhile.
+        let threads = thread::spawn(move || drop(done.send(all(&at, programs, bytes, repetitions))));
+        let measured = result.await.unwrap_or_else(|_| Err(CliError::failed("the programs ended without a word")));
+        let unmounted = mounted.unmount(measured.is_err()).await.doing(|| format!("cannot unmount {shown}"));
+        threads.join().map_err(|_| CliError::failed("a program panicked"))?;
+        // What failed first is what the user is told.
+        let measured = measured?;
+        unmounted.map(|()| measured)
+    })
+}
+
+fn all(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<Fuse> {
+    let open = |number: u32| {
+        let path = point.join(format!("data{number}"));
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
+    };
+    let files = (0..programs).map(open).collect::<std::io::Result<Vec<_>>>().doing(|| "cannot make files".into())?;
+    let each = bytes / u64::from(programs);
+    let side = |writes: bool| -> CliResult<(Cost, Cost)> {
+        let few = medians(repetitions, || phase(&files, writes, FEW_BYTES, (each / FEW_BYTES / 4).max(1)))?;
+        let many = medians(repetitions, || phase(&files, writes, MANY_BYTES, (each / MANY_BYTES).max(1)))?;
+        let cost = |pick: fn(&Sample) -> f64| {
+            let (us, byte_ns) = split(pick(&few), pick(&many), FEW_BYTES, MANY_BYTES);
+            Cost { us, byte_ns }
+        };
+        Ok((cost(|sample| sample.program_us), cost(|sample| sample.mount_us)))
+    };
+    let (program_write, write) = side(true)?;
+    let (program_read, read) = side(false)?;
+    let lone = medians(repetitions, || phase(&files[..1], true, FEW_BYTES, LONE_REQUESTS))?;
+    // Mount and program wake up once each.
+    let wake_us = (lone.waited_us - lone.program_us - lone.mount_us) / 2.0;
+    if wake_us <= 0.0 {
+        let words = "programs waited for less time than was worked for them: is the machine busy with something else?";
+        return Err(CliError::failed(words));
+    }
+    Ok(Fuse { program_write, program_read, write, read, wake_us })
+}
+
+fn medians(repetitions: u32, mut one: impl FnMut() -> CliResult<Sample>) -> CliResult<Sample> {
+    let samples = (0..repetitions).map(|_| one()).collect::<CliResult<Vec<_>>>()?;
+    let of = |pick: fn(&Sample) -> f64| median(samples.iter().map(pick));
+    Ok(Sample { program_us: of(|s| s.program_us), mount_us: of(|s| s.mount_us), waited_us: of(|s| s.waited_us) })
+}
+
+/// A program for each file makes `requests` of `length` bytes, one behind the other.
+fn phase(files: &[File], writes: bool, length: u64, requests: u64) -> CliResult<Sample> {
+    let barrier = Barrier::new(files.len() + 1);
+    let program = |file: &File| -> std::io::Result<(f64, u64)> {
+        let mut buffer = AlignedBuffer::new(length as usize);
+        // Touched: no measurement pays for page faults.
+        buffer.bytes_mut().fill(1);
+        barrier.wait();
+        let (cpu, begun) = (posix::thread_cpu_seconds(), posix::monotonic_ns());
+        for number in 0..requests {
+            match writes {
+                true => file.write_all_at(buffer.bytes(), number * length)?,
+                false => file.read_exact_at(buffer.bytes_mut(), number * length)?,
+            }
+        }
+        Ok((posix::thread_cpu_seconds() - cpu, posix::monotonic_ns() - begun))
+    };
+    let (spent, all) = thread::scope(|scope| {
+        let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| program(file))).collect();
+        barrier.wait();
+        let before = posix::own_cpu_seconds();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("a program does not panic");
+        let spent = threads.into_iter().map(join).collect::<std::io::Result<Vec<_>>>();
+        (spent, posix::own_cpu_seconds() - before)
+    });
+    let spent = spent.doing(|| format!("a request of {length} bytes failed"))?;
+    let (cpu, waited_ns) = spent.iter().fold((0.0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let count = (files.len() as u64 * requests) as f64;
+    Ok(Sample {
+        program_us: cpu * 1e6 / count,
+        mount_us: (all - cpu).max(0.0) * 1e6 / count,
+        waited_us: waited_ns as f64 / 1e3 / count,
+    })
+}

@@ -1,0 +1,96 @@
+//! `forebay bench machine`: measures what the laboratory has to know of this machine, and writes its description.
+//!
+//! One machine for programs, mount and servers, as `forebay up` makes it: the device by itself, the FUSE layer by itself
+//! (over an empty file system), messages over Unix sockets. Nothing of it is measured through all of them together: that is
+//! what `forebay sim FILE` predicts and `forebay bench ior` shows.
+
+mod describe;
+mod device;
+mod fuse;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::describe::Description;
+use super::cpu_costs::{self, CpuCostsArgs};
+use crate::{
+    error::{CliError, CliResult, Doing},
+    posix, progress,
+    units::parse_positive_size,
+};
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub struct MachineArgs {
+    /// A directory on the device where the OSTs will lie: new or empty; removed at the end
+    pub dir: PathBuf,
+    /// Write the description here (for `forebay sim FILE`)
+    #[arg(long, value_name = "FILE.toml")]
+    pub toml: PathBuf,
+    /// OSTs that it shall have
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub osts: u32,
+    /// Programs at work at once
+    #[arg(short = 'N', long, default_value_t = 4, value_name = "N")]
+    pub programs: u32,
+    /// Bytes written and read in each measurement
+    #[arg(long, default_value = "1GiB", value_parser = parse_positive_size, value_name = "SIZE")]
+    pub bytes: u64,
+    /// Repetitions of each: medians are taken
+    #[arg(short = 'i', long, default_value_t = 5, value_name = "N")]
+    pub repetitions: u32,
+}
+
+/// Measures all, writes the description.
+pub fn run(args: &MachineArgs) -> CliResult {
+    if args.osts == 0 || args.osts > 100 || args.programs == 0 || args.programs > 1024 || args.repetitions == 0 {
+        return Err(CliError::usage("--osts: 1 to 100; -N: 1 to 1024; -i: at least 1"));
+    }
+    if args.bytes < 64 << 20 {
+        return Err(CliError::usage("--bytes: less than 64MiB measures nothing"));
+    }
+    if !args.toml.extension().is_some_and(|extension| extension == "toml") {
+        return Err(CliError::usage(format!(
+            "--toml {}: `forebay sim` wants a name ending in .toml",
+            args.toml.display()
+        )));
+    }
+    if !posix::has_fuse_device() || !posix::may_mount() {
+        return Err(CliError::failed("it needs /dev/fuse, and the right to mount (root)"));
+    }
+    let shown = args.dir.display();
+    if args.dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(CliError::failed(format!("{shown} is not empty; give a new directory")));
+    }
+    std::fs::create_dir_all(&args.dir).doing(|| format!("cannot make {shown}"))?;
+    let measured = measure(args);
+    // Never into what is still mounted.
+    let mnt = args.dir.join("mnt");
+    let emptied = if mnt.exists() { std::fs::remove_dir(&mnt) } else { Ok(()) };
+    let removed = emptied.and_then(|()| std::fs::remove_dir_all(&args.dir));
+    let text = measured?.to_toml();
+    removed.doing(|| format!("cannot remove {shown}"))?;
+    std::fs::write(&args.toml, text).doing(|| format!("cannot write {}", args.toml.display()))?;
+    println!("{}: ask `forebay sim {0}` what it would do", args.toml.display());
+    Ok(())
+}
+
+fn measure(args: &MachineArgs) -> CliResult<Description> {
+    let device = device::measure(&args.dir, args.bytes, args.repetitions)?;
+    let fuse = {
+        let _waiting = progress::spinner("the FUSE layer");
+        fuse::measure(&args.dir.join("mnt"), args.programs, args.bytes, args.repetitions)?
+    };
+    let costs = cpu_costs::over_sockets_of_up(&CpuCostsArgs {
+        dir: args.dir.join("cluster"),
+        files: 5_000,
+        bytes: args.bytes,
+        depth: 32,
+        repetitions: args.repetitions,
+        listen: String::new(),
+        toml: None,
+        json: false,
+    })?;
+    Ok(Description { osts: args.osts, programs: args.programs, device, fuse, costs })
+}

@@ -1,0 +1,134 @@
+//! Nodes that are threads of one machine: they share its processors, and one that has nothing to do sleeps.
+//!
+//! Invariant: a thread does one piece of work at a time, and has a processor while it does, and only then.
+//! Invariant: no task of a thread that sleeps runs before it is awake.
+//! Not modelled: which processor a thread wakes up on, preemption, and that one which looks takes a processor from others.
+
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+
+use super::{
+    executor::{Sleep, nanos},
+    world::World,
+};
+use crate::{
+    limits::{BUSY_POLL, BUSY_POLL_MESSAGE_BYTES},
+    sync::Semaphore,
+};
+
+/// The processors of a machine whose threads are nodes here. Clones are the same.
+#[derive(Clone)]
+pub struct Processors(Arc<Semaphore>);
+
+impl Processors {
+    /// So many.
+    pub fn new(count: usize) -> Self {
+        Self(Arc::new(Semaphore::new(count)))
+    }
+}
+
+/// How a thread sleeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Waking {
+    /// From what wakes it to its first step.
+    pub latency: Duration,
+    /// Small messages in close order keep it from sleeping, as the real half's shards.
+    pub looks: bool,
+}
+
+/// A node's thread.
+pub(crate) struct Thread {
+    processors: Processors,
+    /// Its work, one after the other.
+    turn: Semaphore,
+    waking: Waking,
+    /// Pieces of work under way, or waiting for their turn.
+    under_way: Cell<u32>,
+    /// It was awake then.
+    awake_at: Cell<Option<u64>>,
+    /// It is on its way from sleep.
+    wakes: Cell<bool>,
+    heard_at: Cell<Option<u64>>,
+    looks_until: Cell<u64>,
+}
+
+/// Whether a thread can run a task.
+pub(crate) enum Sleeps {
+    /// It can.
+    Awake,
+    /// It wakes up already.
+    Wakes,
+    /// It begins to wake up, and has done so at this time.
+    Until(u64),
+}
+
+impl Thread {
+    pub(crate) fn new(processors: &Processors, waking: Waking) -> Self {
+        Self {
+            processors: processors.clone(),
+            turn: Semaphore::new(1),
+            waking,
+            under_way: Cell::new(0),
+            awake_at: Cell::new(None),
+            wakes: Cell::new(false),
+            heard_at: Cell::new(None),
+            looks_until: Cell::new(0),
+        }
+    }
+
+    /// A task of it is ready.
+    pub(crate) fn sleeps(&self, now: u64) -> Sleeps {
+        if self.wakes.get() {
+            return Sleeps::Wakes;
+        }
+        let is_awake = self.under_way.get() > 0 || self.awake_at.get() == Some(now) || now < self.looks_until.get();
+        if is_awake || self.waking.latency.is_zero() {
+            self.awake_at.set(Some(now));
+            return Sleeps::Awake;
+        }
+        self.wakes.set(true);
+        Sleeps::Until(now.saturating_add(nanos(self.waking.latency)))
+    }
+
+    pub(crate) fn is_awake(&self, now: u64) {
+        self.wakes.set(false);
+        self.awake_at.set(Some(now));
+    }
+
+    /// A message of so many bytes has come.
+    pub(crate) fn heard(&self, now: u64, bytes: usize) {
+        if !self.waking.looks || bytes >= BUSY_POLL_MESSAGE_BYTES {
+            return;
+        }
+        let before = self.heard_at.replace(Some(now));
+        if before.is_some_and(|before| now - before < nanos(BUSY_POLL)) {
+            self.looks_until.set(now + nanos(BUSY_POLL));
+        }
+    }
+
+    /// Works for so long.
+    pub(crate) async fn work(&self, world: &Rc<World>, work: Duration) {
+        self.under_way.set(self.under_way.get() + 1);
+        let under_way = UnderWay { thread: self, world };
+        let turn = self.turn.acquire().await;
+        if !work.is_zero() {
+            let processor = self.processors.0.acquire().await;
+            Sleep::new(world, work).await;
+            drop(processor);
+        }
+        drop(turn);
+        drop(under_way);
+    }
+}
+
+/// Work that is done, or given up, with it.
+struct UnderWay<'a> {
+    thread: &'a Thread,
+    world: &'a World,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.thread.under_way.set(self.thread.under_way.get() - 1);
+        self.thread.awake_at.set(Some(self.world.now()));
+    }
+}
