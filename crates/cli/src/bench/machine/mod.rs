@@ -50,7 +50,7 @@ pub fn run(args: &MachineArgs) -> CliResult {
     if args.bytes < 64 << 20 {
         return Err(CliError::usage("--bytes: less than 64MiB measures nothing"));
     }
-    if !args.toml.extension().is_some_and(|extension| extension == "toml") {
+    if args.toml.extension().is_none_or(|extension| extension != "toml") {
         return Err(CliError::usage(format!(
             "--toml {}: `forebay sim` wants a name ending in .toml",
             args.toml.display()
