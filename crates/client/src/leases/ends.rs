@@ -1,0 +1,174 @@
+//! The end of leases: recalled, lost, or given back.
+//!
+//! Invariant: a lease that was given up and has come again since is not returned before that one is.
+
+use std::collections::BTreeSet;
+
+use forebay_env::{Bug, planted};
+use forebay_proto::{Fid, message::AwaitRecalls};
+
+use super::{Dropped, Leases, State};
+use crate::limits;
+
+impl Leases {
+    /// What nobody has wanted any of for a while is given up: see [`Leases::take_unheard`], [`Leases::question`].
+    pub fn give_up_idle(&self) {
+        self.alive();
+        if self.env.now().since(self.state.borrow().used) >= limits::KEPT_IDLE {
+            self.give_up_all();
+        }
+    }
+
+    /// What to ask the MDT with next. `None`: nothing is kept.
+    pub fn question(&self) -> Option<AwaitRecalls> {
+        self.alive();
+        let mut state = self.state.borrow_mut();
+        let nothing = state.returned.is_empty()
+            && state.data.is_empty()
+            && state.flushed.is_empty()
+            && state.directories.is_empty();
+        if nothing && self.writers.get() == 0 && !state.nodes.values().any(|node| node.leased) {
+            return None;
+        }
+        let flushed = std::mem::take(&mut state.flushed);
+        // What was leased again is returned with that lease.
+        let State { nodes, returned, directories, .. } = &*state;
+        let kept = |fid: &Fid| directories.contains_key(fid) || nodes.get(fid).is_some_and(|node| node.leased);
+        let now: BTreeSet<Fid> = returned.iter().copied().filter(|fid| !kept(fid)).take(limits::RETURNED).collect();
+        state.returned.retain(|fid| !now.contains(fid));
+        let returned = Vec::from_iter(now);
+        if !returned.is_empty() {
+            // Leases that come with replies to what was asked before may be the ones that are returned.
+            state.sequence += 1;
+            let number = state.sequence;
+            state.forgotten = number;
+            for fid in &returned {
+                if let Some(node) = state.nodes.get_mut(fid) {
+                    node.recalled = number;
+                }
+            }
+        }
+        Some(AwaitRecalls { acknowledged: state.acknowledged, returned, flushed })
+    }
+
+    /// The MDT takes leases back. What nobody may have heard of yet is to be said again ([`Leases::tell`]) before that is
+    /// acknowledged ([`Leases::acknowledge`]); if there is nothing, it is.
+    #[cfg(test)]
+    pub fn recalled(&self, fids: &[Fid], sequence: u64) -> Vec<Dropped> {
+        let unheard = self.drop_recalled(fids);
+        if unheard.is_empty() {
+            self.acknowledge(sequence);
+        }
+        unheard
+    }
+
+    /// As [`Leases::recalled`], which is not to be acknowledged yet.
+    pub fn drop_recalled(&self, fids: &[Fid]) -> Vec<Dropped> {
+        let mut unheard = Vec::new();
+        for fid in fids.iter().filter(|_| !planted(Bug::RecallIgnored)) {
+            let dropped = {
+                let mut state = self.state.borrow_mut();
+                state.sequence += 1;
+                let number = state.sequence;
+                state.drop_names(*fid);
+                let node = state.node(*fid);
+                node.recalled = number;
+                node.give_up(*fid, self.env.now())
+            };
+            unheard.extend(self.tell(dropped));
+        }
+        self.bound();
+        unheard
+    }
+
+    /// The MDT did not hear that these were given back.
+    pub fn not_returned(&self, fids: Vec<Fid>) {
+        self.state.borrow_mut().returned.extend(fids);
+    }
+
+    /// Everything that was recalled up to `sequence` has been heard of.
+    pub fn acknowledge(&self, sequence: u64) {
+        let mut state = self.state.borrow_mut();
+        state.acknowledged = state.acknowledged.max(sequence);
+    }
+
+    /// The MDT restarted, or ended the session: it knows of no leases any more. As [`Leases::recalled`].
+    pub fn lost(&self) -> Vec<Dropped> {
+        let now = self.env.now();
+        let dropped: Vec<Dropped> = {
+            let mut state = self.state.borrow_mut();
+            let dropped = state.nodes.iter_mut().flat_map(|(fid, node)| node.give_up(*fid, now)).collect();
+            state.forget_all();
+            state.returned.clear();
+            (state.contact, state.acknowledged) = (None, 0);
+            dropped
+        };
+        self.tell(dropped)
+    }
+
+    /// Gives everything up, to be returned.
+    fn give_up_all(&self) {
+        let fids: BTreeSet<Fid> = {
+            let mut state = self.state.borrow_mut();
+            state.order.clear();
+            state.nodes.keys().chain(state.directories.keys()).copied().collect()
+        };
+        for fid in fids {
+            self.give_up(fid);
+        }
+    }
+
+    /// False: changes of it are under way, so that it has to be kept until they have come to pass; no more are answered.
+    fn give_up(&self, fid: Fid) -> bool {
+        let now = self.env.now();
+        let dropped = {
+            let mut state = self.state.borrow_mut();
+            if let Some(directory) = state.directories.get_mut(&fid).filter(|directory| directory.under_way > 0) {
+                directory.may = false;
+                state.order.push_front(fid);
+                return false;
+            }
+            let counted = state.directories.remove(&fid).is_some();
+            state.drop_names(fid);
+            let known = state.nodes.remove(&fid);
+            if counted || known.as_ref().is_some_and(|node| node.leased) {
+                state.returned.insert(fid);
+            }
+            let Some(mut node) = known else { return true };
+            state.forgotten = state.forgotten.max(node.recalled).max(node.data_ended).max(node.changed);
+            node.give_up(fid, now)
+        };
+        let unheard = self.tell(dropped);
+        self.state.borrow_mut().unheard.extend(unheard);
+        true
+    }
+
+    pub(super) fn bound(&self) {
+        loop {
+            let oldest = {
+                let mut state = self.state.borrow_mut();
+                if state.nodes.len() <= limits::KEPT_INODES && state.names <= limits::KEPT_NAMES {
+                    return;
+                }
+                state.order.pop_front()
+            };
+            let Some(fid) = oldest else { return };
+            if !self.give_up(fid) {
+                return;
+            }
+        }
+    }
+
+    /// What was given up of our own accord and nobody may have heard of yet: said again before it is returned.
+    pub fn take_unheard(&self) -> Vec<Dropped> {
+        std::mem::take(&mut self.state.borrow_mut().unheard)
+    }
+
+    /// Tells what was dropped. What may not have been heard is to be said again.
+    pub fn tell(&self, dropped: Vec<Dropped>) -> Vec<Dropped> {
+        match self.hook.borrow().clone() {
+            Some(hook) => dropped.into_iter().filter(|dropped| !hook(*dropped)).collect(),
+            None => Vec::new(),
+        }
+    }
+}
