@@ -33,6 +33,11 @@ impl Summary {
     }
 }
 
+/// Their median; 0 of none.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    Summary::of(&values.collect::<Vec<_>>()).map_or(0.0, |summary| summary.median)
+}
+
 fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let position = fraction * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);

@@ -9,6 +9,7 @@ mod cpu_costs;
 mod crew;
 mod fuse_floor;
 pub mod ior;
+mod line;
 mod machine;
 mod mdtest;
 mod metarates;

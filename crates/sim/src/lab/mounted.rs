@@ -8,7 +8,10 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use forebay_client::{Client, ClientResult, LayoutSpec, MountOptions, OpenFile, OpenMode, limits::KEEP_BYTES};
+use forebay_client::{
+    Client, ClientResult, LayoutSpec, MountOptions, OpenFile, OpenMode,
+    limits::{KEEP_BYTES, KEPT_READ_BYTES},
+};
 use forebay_env::{
     AlignedBuf, Env,
     sim::{CpuCosts, NodeId, Sim},
@@ -216,7 +219,7 @@ impl Program {
         let (mut cost, shared) = (self.cost(&costs.write_us, &costs.write_byte_ns), self.pattern.shared);
         let small = bytes.len() <= KEEP_BYTES;
         if small {
-            cost += self.bytes_cost(&costs.gather_byte_ns);
+            cost += self.cost(&costs.gather_us, &costs.gather_byte_ns);
         }
         mount.sim.heard(mount.node, bytes.len());
         self.ask(async move {
@@ -242,7 +245,10 @@ impl Program {
         let costs = &self.costs;
         let program = self.cost(&costs.program_read_us, &costs.program_read_byte_ns);
         let (mount, file) = (self.mount.clone(), self.file.clone());
-        let (cost, length) = (self.cost(&costs.read_us, &costs.read_byte_ns), self.pattern.transfer_bytes as usize);
+        let (mut cost, length) = (self.cost(&costs.read_us, &costs.read_byte_ns), self.pattern.transfer_bytes as usize);
+        if length as u64 <= KEPT_READ_BYTES {
+            cost += self.cost(&costs.kept_us, &costs.kept_byte_ns);
+        }
         self.env.charge_cpu(program / 2).await;
         mount.sim.heard(mount.node, READ_REQUEST_BYTES);
         self.ask(async move {

@@ -149,12 +149,18 @@ sections! {
         write_us: (0.0, 1e6);
         /// And for each of its bytes.
         write_byte_ns: (0.0, 1e3);
-        /// Beside that, for each byte of a small write, which the client copies to send it with others.
+        /// Beside that for a small write, which the client sends with others.
+        gather_us: (0.0, 1e6);
+        /// And for each of its bytes.
         gather_byte_ns: (0.0, 1e3);
         /// CPU of the mount for one read of the kernel, when the client has its bytes.
         read_us: (0.0, 1e6);
         /// And for each of its bytes.
         read_byte_ns: (0.0, 1e3);
+        /// Beside that for a small read, which the client finds in what it keeps.
+        kept_us: (0.0, 1e6);
+        /// And for each of its bytes.
+        kept_byte_ns: (0.0, 1e3);
         /// From work for a thread that sleeps to its first instruction.
         wake_us: (0.0, 1e6);
     }

@@ -82,14 +82,14 @@ fn programs_on_one_machine_share_its_cores_and_wait_for_their_files_to_grow() {
         let text = include_str!("../../../../machines/laptop.toml")
             .replacen("nodes = { value = 4,", "nodes = { value = 1,", 1)
             .replacen("cores = { value = 8,", &format!("cores = {{ value = {cores},"), 1);
-        let costs = ["program_write", "program_read", "write", "read"].map(|name| {
+        let costs = ["program_write", "program_read", "write", "gather", "read", "kept"].map(|name| {
             format!(
                 "{name}_us = {{ value = 5, source = \"the test\" }}\n\
                  {name}_byte_ns = {{ value = 0.05, source = \"the test\" }}\n"
             )
         });
         let mount = format!(
-            "\n[mount]\nprograms = {{ value = 4, source = \"the test\" }}\n{}gather_byte_ns = {{ value = 0.1, source = \"the test\" }}\nwake_us = {{ value = {wake_us}, source = \"the test\" }}\n",
+            "\n[mount]\nprograms = {{ value = 4, source = \"the test\" }}\n{}wake_us = {{ value = {wake_us}, source = \"the test\" }}\n",
             costs.concat()
         );
         let mut machine = Machine::parse(&(text + &mount)).expect("a machine");

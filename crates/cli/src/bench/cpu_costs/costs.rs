@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use super::{load::Measured, primitives::Primitives};
-use crate::{posix, summary::Summary};
+use crate::{bench::line::Line, posix, summary::median};
 
 /// Fixed microseconds per message, and nanoseconds per byte.
 struct Cost {
@@ -37,13 +37,13 @@ impl Costs {
             let less = medians(rounds, &format!("{message} {} KiB", few >> 10));
             let more = medians(rounds, &format!("{message} {} KiB", many >> 10));
             let [client, server] =
-                [(less.0, more.0), (less.1, more.1)].map(|(less, more)| split(less, more, few, many));
+                [(less.0, more.0), (less.1, more.1)].map(|(less, more)| Line::through((few, less), (many, more)));
             Cost {
                 message,
-                client_us: client.0,
-                server_us: server.0,
-                client_byte_ns: client.1,
-                server_byte_ns: server.1,
+                client_us: client.us,
+                server_us: server.us,
+                client_byte_ns: client.byte_ns,
+                server_byte_ns: server.byte_ns,
             }
         });
         let costs = names.chain(data).collect();
@@ -52,9 +52,10 @@ impl Costs {
         Self { costs, copied_ns, summed_ns }
     }
 
-    /// Nanoseconds per byte copied.
-    pub fn copied_ns(&self) -> f64 {
-        self.copied_ns
+    /// What the client has to do for a message.
+    pub fn client(&self, message: &str) -> Line {
+        let cost = self.costs.iter().find(|cost| cost.message == message);
+        cost.map_or(Line { us: 0.0, byte_ns: 0.0 }, |cost| Line { us: cost.client_us, byte_ns: cost.client_byte_ns })
     }
 
     /// The file's text.
@@ -87,31 +88,14 @@ impl Costs {
     }
 }
 
-/// The line through two points: what a message costs without bytes (us), and each byte (ns).
-pub fn split(less_us: f64, more_us: f64, less: u64, more: u64) -> (f64, f64) {
-    let byte_ns = ((more_us - less_us) * 1e3 / (more - less) as f64).max(0.0);
-    ((less_us - byte_ns * less as f64 / 1e3).max(0.0), byte_ns)
-}
-
 fn medians(rounds: &[Vec<Measured>], message: &str) -> (f64, f64) {
     let of = |pick: fn(&Measured) -> f64| median(rounds.iter().flatten().filter(|m| m.message == message).map(pick));
     (of(|m| m.client_us), of(|m| m.server_us))
 }
 
-pub fn median(values: impl Iterator<Item = f64>) -> f64 {
-    Summary::of(&values.collect::<Vec<_>>()).map_or(0.0, |summary| summary.median)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn two_sizes_tell_the_cost_of_a_message_from_that_of_its_bytes() {
-        let (fixed_us, byte_ns) = split(12.0 + 65_536.0 * 0.1 / 1e3, 12.0 + 1_048_576.0 * 0.1 / 1e3, 65_536, 1_048_576);
-        assert!((fixed_us - 12.0).abs() < 1e-6 && (byte_ns - 0.1).abs() < 1e-9, "{fixed_us} {byte_ns}");
-        assert_eq!(split(10.0, 9.0, 1, 2).1, 0.0, "bytes never cost less than nothing");
-    }
 
     #[test]
     fn the_file_is_toml() {

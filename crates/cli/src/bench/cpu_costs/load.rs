@@ -10,7 +10,7 @@ use forebay_proto::{
     message::{Caller, LayoutSpec},
 };
 
-use super::{CpuCostsArgs, servers::Servers};
+use super::{Amount, servers::Servers};
 use crate::{bench::report::Sample, posix};
 
 /// Bytes of the data requests that are measured.
@@ -19,21 +19,6 @@ pub const REQUEST_BYTES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
 const PAYLOAD_BYTES: u64 = 256 << 20;
 /// The smallest are many: this part of the bytes is moved with them.
 const SMALL_PART: u64 = 16;
-
-/// What is measured in one repetition.
-pub struct Options {
-    files: u32,
-    bytes: u64,
-    depth: u32,
-    round: u32,
-}
-
-impl Options {
-    /// Of one repetition.
-    pub fn of(args: &CpuCostsArgs, round: u32) -> Self {
-        Self { files: args.files, bytes: args.bytes, depth: args.depth, round }
-    }
-}
 
 /// What one kind of message cost in one repetition.
 #[derive(Clone, Debug)]
@@ -65,14 +50,15 @@ pub async fn measure(
     env: &Env,
     servers: &Servers,
     mgs: Vec<Address>,
-    options: &Options,
+    amount: Amount,
+    round: u32,
 ) -> ClientResult<Vec<Measured>> {
-    let meter = Meter { env: env.clone(), servers, depth: options.depth };
+    let meter = Meter { env: env.clone(), servers, depth: amount.depth };
     let client = mount(env, &mgs).await?;
-    let dir_name = format!("round{}", options.round);
+    let dir_name = format!("round{round}");
     let dir = client.mkdir(&caller(), Fid::ROOT, dir_name.as_bytes(), 0o755).await?.fid;
-    let mut measured = names(&meter, &client, &mgs, dir, options.files).await?;
-    measured.extend(data(&meter, &client, dir, options.bytes).await?);
+    let mut measured = names(&meter, &client, &mgs, dir, amount.files).await?;
+    measured.extend(data(&meter, &client, dir, amount.bytes).await?);
     client.unmount().await?;
     Ok(measured)
 }
@@ -168,7 +154,7 @@ async fn data(meter: &Meter<'_>, client: &Client, dir: Fid, bytes: u64) -> Clien
 }
 
 /// Bytes as a mount has them: in memory that a device could take, no two alike, and more than there are near a core.
-fn payload(length: usize) -> Bytes {
+pub fn payload(length: usize) -> Bytes {
     let mut buffer = AlignedBuf::zeroed(length);
     let mut word = 1u64;
     for bytes in buffer.chunks_exact_mut(8) {

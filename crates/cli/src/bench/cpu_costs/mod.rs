@@ -13,14 +13,14 @@ mod load;
 mod primitives;
 mod servers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use forebay_env::real;
 use serde_json::json;
 
-pub(super) use self::servers::Servers;
 use self::{costs::Costs, load::Measured};
+pub(super) use self::{load::payload, servers::Servers};
 use super::report::{Report, Row, Sample};
 use crate::{
     error::{CliError, CliResult, Doing},
@@ -56,6 +56,15 @@ pub struct CpuCostsArgs {
     pub json: bool,
 }
 
+/// How much is measured: see [`CpuCostsArgs`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Amount {
+    pub files: u32,
+    pub bytes: u64,
+    pub depth: u32,
+    pub repetitions: u32,
+}
+
 /// Starts the cluster, measures, stops it, prints.
 pub fn run(args: &CpuCostsArgs) -> CliResult {
     if args.files < 100 || args.repetitions == 0 || args.depth == 0 || args.depth > 1024 {
@@ -64,7 +73,9 @@ pub fn run(args: &CpuCostsArgs) -> CliResult {
     if args.bytes < 64 << 20 {
         return Err(CliError::usage("--bytes: less than 64MiB measures nothing"));
     }
-    let (rounds, primitives) = measure(args, Some(&args.listen))?;
+    let CpuCostsArgs { files, bytes, depth, repetitions, .. } = *args;
+    let amount = Amount { files, bytes, depth, repetitions };
+    let (rounds, primitives) = measure(&args.dir, amount, Some(&args.listen))?;
     let rows = rows(&rounds, &primitives);
     if let Some(path) = &args.toml {
         let text = Costs::of(&rounds, &primitives).to_toml();
@@ -86,25 +97,25 @@ pub fn run(args: &CpuCostsArgs) -> CliResult {
 type Rounds = (Vec<Vec<Measured>>, Vec<primitives::Primitives>);
 
 /// Medians, over the addresses that `up` has by itself.
-pub(super) fn over_sockets_of_up(args: &CpuCostsArgs) -> CliResult<Costs> {
-    let (rounds, primitives) = measure(args, None)?;
+pub(super) fn over_sockets_of_up(dir: &Path, amount: Amount) -> CliResult<Costs> {
+    let (rounds, primitives) = measure(dir, amount, None)?;
     Ok(Costs::of(&rounds, &primitives))
 }
 
 /// Starts the cluster, over TCP if it is told where to listen, measures, and stops it.
-fn measure(args: &CpuCostsArgs, listen: Option<&str>) -> CliResult<Rounds> {
-    let servers = Servers::start(&args.dir, listen, 1, args.bytes * 4)?;
-    let bar = progress::bar("measuring", u64::from(args.repetitions), progress::Counts::Things);
+fn measure(dir: &Path, amount: Amount, listen: Option<&str>) -> CliResult<Rounds> {
+    let servers = Servers::start(dir, listen, 1, amount.bytes * 4)?;
+    let bar = progress::bar("measuring", u64::from(amount.repetitions), progress::Counts::Things);
     let mut rounds = Vec::new();
-    for round in 0..args.repetitions {
-        let (mgs, options) = (servers.mgs(), load::Options::of(args, round));
-        let outcome = real::run(async |env| load::measure(&env, &servers, mgs, &options).await);
+    for round in 0..amount.repetitions {
+        let mgs = servers.mgs();
+        let outcome = real::run(async |env| load::measure(&env, &servers, mgs, amount, round).await);
         rounds.push(outcome.doing(|| "a measured request failed".into())?);
         bar.add(1);
     }
     drop(bar);
     servers.stop()?;
-    let primitives: Vec<primitives::Primitives> = (0..args.repetitions).map(|_| primitives::measure()).collect();
+    let primitives: Vec<primitives::Primitives> = (0..amount.repetitions).map(|_| primitives::measure()).collect();
     Ok((rounds, primitives))
 }
 

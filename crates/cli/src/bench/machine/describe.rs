@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{
-    device::Device,
-    fuse::{Cost, Fuse},
+use super::{device::Device, fuse::Fuse, library::Library};
+use crate::{
+    bench::{cpu_costs::costs::Costs, line::Line},
+    posix,
 };
-use crate::{bench::cpu_costs::costs::Costs, posix};
 
 /// All that was measured.
 pub struct Description {
@@ -18,6 +18,8 @@ pub struct Description {
     pub device: Device,
     /// The FUSE layer.
     pub fuse: Fuse,
+    /// The client library on small requests.
+    pub library: Library,
     /// Messages.
     pub costs: Costs,
 }
@@ -66,12 +68,19 @@ impl Description {
         );
         section("cpu", &[("factor", 1.0, "costs below are this machine's")]);
         let Fuse { program_write, program_read, write, read, wake_us } = self.fuse;
-        let pairs =
-            [("program_write", program_write), ("program_read", program_read), ("write", write), ("read", read)];
-        let named: Vec<(String, f64)> = pairs
+        let Library { gather, kept } = self.library;
+        let lines = [
+            ("program_write", program_write),
+            ("program_read", program_read),
+            ("write", write),
+            ("gather", gather),
+            ("read", read),
+            ("kept", kept),
+        ];
+        let named: Vec<(String, f64)> = lines
             .into_iter()
-            .flat_map(|(name, Cost { us, byte_ns })| [(format!("{name}_us"), us), (format!("{name}_byte_ns"), byte_ns)])
-            .chain([("gather_byte_ns".to_owned(), self.costs.copied_ns()), ("wake_us".to_owned(), wake_us)])
+            .flat_map(|(name, Line { us, byte_ns })| [(format!("{name}_us"), us), (format!("{name}_byte_ns"), byte_ns)])
+            .chain([("wake_us".to_owned(), wake_us)])
             .collect();
         let mut mount = vec![("programs", f64::from(self.programs), "-N")];
         mount.extend(named.iter().map(|(name, value)| (name.as_str(), *value, measured)));

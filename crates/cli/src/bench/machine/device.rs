@@ -9,11 +9,11 @@ use std::{
 use crate::{
     bench::{
         aligned::AlignedBuffer,
-        cpu_costs::costs::median,
         xdd::{self, Access, Operation, XddArgs},
     },
     error::{CliResult, Doing},
     posix,
+    summary::median,
 };
 
 /// Bytes of the requests whose rate is measured.

@@ -14,13 +14,11 @@ use forebay_env::{real, sync::oneshot};
 use forebay_fuse::FuseOptions;
 
 use crate::{
-    bench::{
-        aligned::AlignedBuffer,
-        cpu_costs::costs::{median, split},
-    },
+    bench::{aligned::AlignedBuffer, line::Line},
     error::{CliError, CliResult, Doing},
     format::utf8,
     posix,
+    summary::median,
 };
 
 /// Two sizes tell the cost of a request from that of its bytes. Not so small that the mount would look for the next one before
@@ -31,26 +29,17 @@ const MANY_BYTES: u64 = 1 << 20;
 /// Small requests of one program, to see how long it waits for each.
 const LONE_REQUESTS: u64 = 3_000;
 
-/// What a request costs a side: without its bytes, and for each of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Cost {
-    /// Microseconds.
-    pub us: f64,
-    /// Nanoseconds per byte.
-    pub byte_ns: f64,
-}
-
 /// Costs of the layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Fuse {
     /// One write(2), in the program.
-    pub program_write: Cost,
+    pub program_write: Line,
     /// One read(2), in the program.
-    pub program_read: Cost,
+    pub program_read: Line,
     /// One write of the kernel, in the mount.
-    pub write: Cost,
+    pub write: Line,
     /// One read of the kernel, in the mount.
-    pub read: Cost,
+    pub read: Line,
     /// What a thread that sleeps takes to wake up: half of what a program waits for a request that nobody works on.
     pub wake_us: f64,
 }
@@ -92,13 +81,10 @@ fn all(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<F
     };
     let files = (0..programs).map(open).collect::<std::io::Result<Vec<_>>>().doing(|| "cannot make files".into())?;
     let each = bytes / u64::from(programs);
-    let side = |writes: bool| -> CliResult<(Cost, Cost)> {
+    let side = |writes: bool| -> CliResult<(Line, Line)> {
         let few = medians(repetitions, || phase(&files, writes, FEW_BYTES, (each / FEW_BYTES / 4).max(1)))?;
         let many = medians(repetitions, || phase(&files, writes, MANY_BYTES, (each / MANY_BYTES).max(1)))?;
-        let cost = |pick: fn(&Sample) -> f64| {
-            let (us, byte_ns) = split(pick(&few), pick(&many), FEW_BYTES, MANY_BYTES);
-            Cost { us, byte_ns }
-        };
+        let cost = |pick: fn(&Sample) -> f64| Line::through((FEW_BYTES, pick(&few)), (MANY_BYTES, pick(&many)));
         Ok((cost(|sample| sample.program_us), cost(|sample| sample.mount_us)))
     };
     let (program_write, write) = side(true)?;

@@ -1,19 +1,20 @@
 //! `forebay bench machine`: measures what the laboratory has to know of this machine, and writes its description.
 //!
 //! One machine for programs, mount and servers, as `forebay up` makes it: the device by itself, the FUSE layer by itself
-//! (over an empty file system), messages over Unix sockets. Nothing of it is measured through all of them together: that is
+//! (over an empty file system), messages over Unix sockets, the client library on small requests. Nothing of it is measured through all of them together: that is
 //! what `forebay sim FILE` predicts and `forebay bench ior` shows.
 
 mod describe;
 mod device;
 mod fuse;
+mod library;
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use self::describe::Description;
-use super::cpu_costs::{self, CpuCostsArgs};
+use super::cpu_costs::{self, Amount};
 use crate::{
     error::{CliError, CliResult, Doing},
     posix, progress,
@@ -82,15 +83,8 @@ fn measure(args: &MachineArgs) -> CliResult<Description> {
         let _waiting = progress::spinner("the FUSE layer");
         fuse::measure(&args.dir.join("mnt"), args.programs, args.bytes, args.repetitions)?
     };
-    let costs = cpu_costs::over_sockets_of_up(&CpuCostsArgs {
-        dir: args.dir.join("cluster"),
-        files: 5_000,
-        bytes: args.bytes,
-        depth: 32,
-        repetitions: args.repetitions,
-        listen: String::new(),
-        toml: None,
-        json: false,
-    })?;
-    Ok(Description { osts: args.osts, programs: args.programs, device, fuse, costs })
+    let amount = Amount { files: 5_000, bytes: args.bytes, depth: 32, repetitions: args.repetitions };
+    let costs = cpu_costs::over_sockets_of_up(&args.dir.join("messages"), amount)?;
+    let library = library::measure(&args.dir.join("library"), args.programs, args.bytes, args.repetitions, &costs)?;
+    Ok(Description { osts: args.osts, programs: args.programs, device, fuse, library, costs })
 }

@@ -1,0 +1,36 @@
+//! The line through two points: what a request costs without bytes, and each of its bytes. Pure.
+
+/// CPU time of requests of any length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// Microseconds of one without bytes.
+    pub us: f64,
+    /// Nanoseconds of each byte.
+    pub byte_ns: f64,
+}
+
+impl Line {
+    /// Through two measurements, the shorter request first: its bytes, and microseconds. Nothing costs less than nothing.
+    pub fn through((less, less_us): (u64, f64), (more, more_us): (u64, f64)) -> Self {
+        let byte_ns = ((more_us - less_us) * 1e3 / (more - less) as f64).max(0.0);
+        Self { us: (less_us - byte_ns * less as f64 / 1e3).max(0.0), byte_ns }
+    }
+
+    /// Of a request of so many bytes.
+    pub fn us_of(self, bytes: u64) -> f64 {
+        self.us + self.byte_ns * bytes as f64 / 1e3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sizes_tell_the_cost_of_a_request_from_that_of_its_bytes() {
+        let line = Line { us: 12.0, byte_ns: 0.1 };
+        let again = Line::through((65_536, line.us_of(65_536)), (1 << 20, line.us_of(1 << 20)));
+        assert!((again.us - 12.0).abs() < 1e-6 && (again.byte_ns - 0.1).abs() < 1e-9, "{again:?}");
+        assert_eq!(Line::through((1, 10.0), (2, 9.0)).byte_ns, 0.0);
+    }
+}
