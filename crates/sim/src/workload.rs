@@ -3,20 +3,23 @@
 //! A worker does one operation at a time, so its model is exact. Others may look at its files ([`Worker::peek`]).
 
 mod attributes;
+mod data;
+mod dice;
 mod layouts;
+mod names;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
-use forebay_client::{Allocate, Caller, Client, ClientError, OpenFile, OpenMode, SetAttributes};
+use forebay_client::{Caller, Client, ClientError, OpenFile, OpenMode};
 use forebay_env::Env;
 use forebay_proto::{Errno, Fid};
 
 use crate::{
-    model::{FileModel, Names, Node, NodeId, fill},
+    model::{FileModel, Names, Node, NodeId},
     stop::{Excuses, Stop, judge},
 };
 
-pub use attributes::attribute_of;
+pub use self::{attributes::attribute_of, dice::Dice};
 
 /// Longest file of the workload.
 const FILE_BYTES: u64 = 700 << 10;
@@ -30,36 +33,6 @@ const NAMES: usize = 24;
 /// Who all workers are.
 pub fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// Random numbers of a worker, from the seed, the same whatever others do.
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// Dice of a seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits (splitmix64).
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.roll() % n.max(1)
-    }
-
-    /// One of `items`.
-    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
-        (!items.is_empty()).then(|| &items[self.below(items.len() as u64) as usize])
-    }
 }
 
 /// What a worker knows; outlives its client's crash.
@@ -415,185 +388,6 @@ impl Runner {
         Ok(())
     }
 
-    async fn create(&mut self) -> Outcome {
-        if self.me.borrow().names.count() >= NAMES {
-            return self.unlink().await;
-        }
-        let path = self.new_path("f");
-        let id = self.me.borrow_mut().number();
-        let (dir, name) = self.parent(&path).await?;
-        let layout = layouts::some_layout(&mut self.dice);
-        let client = self.client.clone();
-        let ahead = self.dice.below(2) == 0;
-        let request = async {
-            let mode = OpenMode::READ_WRITE;
-            let answered = ahead.then(|| client.create_ahead(&caller(), dir, name.as_bytes(), 0o644, mode)).flatten();
-            if let Some(answered) = answered {
-                return Ok(answered);
-            }
-            let made = client.create(&caller(), dir, name.as_bytes(), 0o644, mode, layout).await;
-            made.map(|(attr, file)| (attr, file.into()))
-        };
-        let key = path.clone();
-        let made = self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await?;
-        let Some((attr, coming)) = made else { return Ok(()) };
-        {
-            let mut me = self.me.borrow_mut();
-            me.files.insert(id, FileModel::default());
-            me.fids.insert(attr.fid, id);
-        }
-        if self.dice.below(6) == 0 {
-            return Ok(());
-        }
-        let Some(file) = self.allow(coming.file().await)? else { return Ok(()) };
-        if self.dice.below(3) > 0 {
-            self.write_at(&file, id, 0).await?;
-        }
-        self.done_with(file, true).await
-    }
-
-    async fn write(&mut self) -> Outcome {
-        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
-        let offset = self.dice.below(FILE_BYTES);
-        let offset = if self.dice.below(3) == 0 { offset & !0xffff } else { offset };
-        self.write_at(&file, id, offset).await?;
-        self.done_with(file, is_ours).await
-    }
-
-    async fn write_at(&mut self, file: &OpenFile, id: NodeId, offset: u64) -> Outcome {
-        let longest = [300, 5_000, 70_000, 260_000][self.dice.below(4) as usize];
-        let length = 1 + self.dice.below(longest);
-        let tag = self.dice.roll() | 1;
-        self.say(&format!("write {tag:#x} to {} at {offset} + {length}, over {:?}", file.fid(), file.layout().osts()));
-        {
-            let mut me = self.me.borrow_mut();
-            me.pending = Some(Pending::Write { file: id, offset, length, tag });
-            me.version += 1;
-        }
-        let written = self.client.write(file, offset, fill(tag, offset, length as usize)).await;
-        let written = self.allow(written)?;
-        let written = written.unwrap_or(0) as u64;
-        {
-            let mut me = self.me.borrow_mut();
-            me.version += 1;
-            if written > 0 {
-                me.file(id).write(offset, written, tag);
-            }
-            if written < length {
-                me.file(id).maybe_write(offset + written, length - written, tag);
-            }
-        }
-        if written == length {
-            return Ok(());
-        }
-        // Refused or cut short: whole, in part or not at all. Look, and go on from what is there.
-        self.look(file, id).await
-    }
-
-    /// Reads a whole file and takes what is there as current, if the history allows it.
-    async fn look(&mut self, file: &OpenFile, id: NodeId) -> Outcome {
-        let attr = self.client.getattr(file.fid(), Some(file)).await;
-        let Some(attr) = self.allow(attr)? else { return Ok(()) };
-        let bytes = self.client.read(file, 0, attr.size as usize).await;
-        let Some(bytes) = self.allow(bytes)? else { return Ok(()) };
-        let mut me = self.me.borrow_mut();
-        me.version += 1;
-        me.file(id).check_size(attr.size, true)?;
-        Ok(me.file(id).check(0, &bytes, true)?)
-    }
-
-    async fn append(&mut self) -> Outcome {
-        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
-        let expected = self.me.borrow_mut().file(id).size();
-        if expected < FILE_BYTES {
-            let length = 1 + self.dice.below(20_000);
-            let tag = self.dice.roll() | 1;
-            self.say(&format!("append {tag:#x} to {} at {expected} + {length}", file.fid()));
-            {
-                let mut me = self.me.borrow_mut();
-                me.pending = Some(Pending::Write { file: id, offset: expected, length, tag });
-                me.version += 1;
-            }
-            let at = self.client.append(&file, fill(tag, expected, length as usize)).await;
-            match self.allow(at)? {
-                Some(at) if at == expected => {
-                    let mut me = self.me.borrow_mut();
-                    me.version += 1;
-                    me.file(id).write(at, length, tag);
-                }
-                Some(at) => return Err(format!("an append went to {at}, the file ended at {expected}").into()),
-                None => {
-                    self.me.borrow_mut().file(id).maybe_write(expected, length, tag);
-                    self.look(&file, id).await?;
-                }
-            }
-        }
-        self.done_with(file, is_ours).await
-    }
-
-    async fn truncate(&mut self) -> Outcome {
-        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
-        let size = self.dice.below(FILE_BYTES);
-        self.say(&format!("truncate {} to {size}", file.fid()));
-        {
-            let mut me = self.me.borrow_mut();
-            me.pending = Some(Pending::Truncate { file: id, size });
-            me.version += 1;
-        }
-        let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
-        let cut = self.client.setattr(&caller(), file.fid(), changes, Some(&file)).await;
-        if let Some(attr) = self.allow(cut)? {
-            let mut me = self.me.borrow_mut();
-            me.version += 1;
-            me.file(id).truncate(size);
-            if attr.size != size {
-                return Err(format!("truncate to {size} answered with size {}", attr.size).into());
-            }
-        }
-        self.done_with(file, is_ours).await
-    }
-
-    async fn punch(&mut self) -> Outcome {
-        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
-        let (offset, length) = (self.dice.below(FILE_BYTES), 1 + self.dice.below(100_000));
-        self.say(&format!("punch {} at {offset} + {length}", file.fid()));
-        {
-            let mut me = self.me.borrow_mut();
-            me.pending = Some(Pending::Punch { file: id, offset, length });
-            me.version += 1;
-        }
-        let punched = self.client.fallocate(&file, offset, length, Allocate::Punch).await;
-        if self.allow(punched)?.is_some() {
-            let mut me = self.me.borrow_mut();
-            me.version += 1;
-            me.file(id).punch(offset, length);
-        }
-        if offset.is_multiple_of(2) {
-            // Room is set aside again: nothing is seen of it.
-            let keep = Allocate::Reserve { keep_size: true };
-            self.allow(self.client.fallocate(&file, offset, length, keep).await)?;
-        }
-        self.done_with(file, is_ours).await
-    }
-
-    async fn read(&mut self) -> Outcome {
-        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
-        let size = self.me.borrow_mut().file(id).size();
-        let offset = self.dice.below(size + 1000);
-        let length = 1 + self.dice.below(200_000);
-        let bytes = self.client.read(&file, offset, length as usize).await;
-        if let Some(bytes) = self.allow(bytes)? {
-            let expected = size.saturating_sub(offset).min(length);
-            if bytes.len() as u64 != expected {
-                return Err(
-                    format!("read of {length} at {offset} gave {} bytes of a file of {size}", bytes.len()).into()
-                );
-            }
-            self.me.borrow_mut().file(id).check(offset, &bytes, false)?;
-        }
-        self.done_with(file, is_ours).await
-    }
-
     async fn stat(&mut self) -> Outcome {
         let Some((path, id)) = self.random_file() else { return Ok(()) };
         let fid = self.fid(&path).await?;
@@ -606,151 +400,6 @@ impl Runner {
             return Err(format!("{path} has {} links, expected {links}", attr.nlink).into());
         }
         Ok(())
-    }
-
-    async fn fsync(&mut self) -> Outcome {
-        let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
-        self.say(&format!("fsync {}", file.fid()));
-        let synced = self.client.fsync(&file, false).await;
-        if self.allow(synced)?.is_some() {
-            let mut me = self.me.borrow_mut();
-            me.file(id).sync();
-            me.names.sync_file(id);
-        }
-        self.done_with(file, is_ours).await
-    }
-
-    async fn sync_all(&mut self) -> Outcome {
-        let synced = self.client.sync_all().await;
-        if self.allow(synced)?.is_some() {
-            let mut me = self.me.borrow_mut();
-            me.names.sync();
-            me.files.values_mut().for_each(FileModel::sync);
-        }
-        Ok(())
-    }
-
-    async fn rename(&mut self) -> Outcome {
-        let Some((from, id)) = self.random_file() else { return Ok(()) };
-        let over = if self.dice.below(3) == 0 { self.random_file() } else { None };
-        let to = match over {
-            Some((path, _)) => path,
-            None => self.new_path("r"),
-        };
-        if self.me.borrow().names.current().get(&to) == Some(&Node::File(id)) {
-            return Ok(());
-        }
-        let (from_dir, from_name) = self.parent(&from).await?;
-        let (to_dir, to_name) = self.parent(&to).await?;
-        let client = self.client.clone();
-        let request =
-            async { client.rename(&caller(), (from_dir, from_name.as_bytes()), (to_dir, to_name.as_bytes()), 0).await };
-        let (old, new) = (from.clone(), to.clone());
-        let change = move |names: &mut BTreeMap<String, Node>| {
-            if let Some(node) = names.remove(&old) {
-                names.insert(new.clone(), node);
-            }
-        };
-        self.change_names(change, request).await?;
-        Ok(())
-    }
-
-    async fn link(&mut self) -> Outcome {
-        if self.me.borrow().names.count() >= NAMES {
-            return Ok(());
-        }
-        let Some((from, id)) = self.random_file() else { return Ok(()) };
-        let to = self.new_path("l");
-        let fid = self.fid(&from).await?;
-        let (dir, name) = self.parent(&to).await?;
-        let client = self.client.clone();
-        let request = async { client.link(&caller(), fid, dir, name.as_bytes()).await };
-        let key = to.clone();
-        self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await?;
-        Ok(())
-    }
-
-    async fn unlink(&mut self) -> Outcome {
-        let paths = self.me.borrow().paths(|node| matches!(node, Node::File(_) | Node::Symlink(_)));
-        let Some(path) = self.dice.pick(&paths).cloned() else { return Ok(()) };
-        let (dir, name) = self.parent(&path).await?;
-        let client = self.client.clone();
-        let request = async { client.unlink(&caller(), dir, name.as_bytes()).await };
-        let key = path.clone();
-        self.delete_names(move |names| drop(names.remove(&key)), request).await?;
-        Ok(())
-    }
-
-    async fn mkdir(&mut self) -> Outcome {
-        if self.me.borrow().paths(|node| *node == Node::Dir).len() >= 5 {
-            return Ok(());
-        }
-        let path = self.new_path("d");
-        let (dir, name) = self.parent(&path).await?;
-        let client = self.client.clone();
-        let request = async { client.mkdir(&caller(), dir, name.as_bytes(), 0o755).await };
-        let key = path.clone();
-        self.change_names(move |names| drop(names.insert(key.clone(), Node::Dir)), request).await?;
-        Ok(())
-    }
-
-    async fn rmdir(&mut self) -> Outcome {
-        let dirs = self.me.borrow().paths(|node| *node == Node::Dir);
-        let Some(path) = self.dice.pick(&dirs).cloned() else { return Ok(()) };
-        let (dir, name) = self.parent(&path).await?;
-        if !self.me.borrow().names.children(&path).is_empty() {
-            return match self.client.rmdir(&caller(), dir, name.as_bytes()).await {
-                Err(e) if e.errno == Errno::ENOTEMPTY => Ok(()),
-                Err(e) => Ok(self.allow::<()>(Err(e)).map(drop)?),
-                Ok(()) => Err(format!("rmdir of {path}, which is not empty, succeeded").into()),
-            };
-        }
-        let client = self.client.clone();
-        let request = async { client.rmdir(&caller(), dir, name.as_bytes()).await };
-        let key = path.clone();
-        self.delete_names(move |names| drop(names.remove(&key)), request).await?;
-        Ok(())
-    }
-
-    async fn symlink(&mut self) -> Outcome {
-        if self.me.borrow().names.count() >= NAMES {
-            return Ok(());
-        }
-        let path = self.new_path("s");
-        let target = format!("../somewhere/{}", self.dice.below(1000));
-        let (dir, name) = self.parent(&path).await?;
-        let client = self.client.clone();
-        let request = async { client.symlink(&caller(), dir, name.as_bytes(), target.as_bytes()).await };
-        let (key, node) = (path.clone(), Node::Symlink(target.clone()));
-        self.change_names(move |names| drop(names.insert(key.clone(), node.clone())), request).await?;
-        Ok(())
-    }
-
-    async fn list(&mut self) -> Outcome {
-        let dir = self.random_dir();
-        let fid = if dir.is_empty() { self.home } else { self.fid(&dir).await? };
-        let mut seen = Vec::new();
-        let mut cookie = 0;
-        loop {
-            let page = self.client.readdir(fid, cookie, 600, false).await;
-            let Some(page) = self.allow(page)? else { return Ok(()) };
-            for entry in &page.entries {
-                cookie = entry.cookie;
-                if &entry.name[..] != b"." && &entry.name[..] != b".." {
-                    seen.push(String::from_utf8_lossy(&entry.name).into_owned());
-                }
-            }
-            if page.end {
-                break;
-            }
-        }
-        seen.sort();
-        let expected = self.me.borrow().names.children(&dir);
-        if seen == expected {
-            Ok(())
-        } else {
-            Err(format!("listing of '{dir}' is {seen:?}, expected {expected:?}").into())
-        }
     }
 
     /// Keeps a file open across operations, or closes one: so that some lose their name while open.
