@@ -13,8 +13,9 @@ pub const ACCEPT_BACKLOG: usize = 1024;
 pub const DEVICE_QUEUE_DEPTH: usize = 256;
 /// Requests of one device that may wait for a place in flight; more are refused.
 pub const DEVICE_REQUESTS: usize = 1 << 16;
-/// Memory of buffers that a thread keeps for the next ones: about what a mount under load gets back at one commit.
-pub const POOL_BYTES: usize = 256 << 20;
+/// Memory of buffers that a thread keeps for the next ones: about what a mount under load gets back at one commit, with what is left over
+/// in chunks of small writes.
+pub const POOL_BYTES: usize = 320 << 20;
 /// Buffers from this size on are cut from huge pages.
 pub const MAPPED_BYTES_MIN: usize = 256 << 10;
 /// Memory for such buffers that is mapped at once.

@@ -7,7 +7,7 @@ pub const REQUEST_BYTES: u32 = 1 << 20;
 /// Requests being served; beyond it no more are read from the kernel, and their programs wait.
 pub const OPEN_REQUESTS: usize = 1024;
 /// Memory that requests are read to, at a time: what is left of it is of no use when less than a request fits.
-pub const ARENA_BYTES: usize = 4 << 20;
+pub const ARENA_BYTES: usize = 8 << 20;
 /// Requests the kernel sends without a process waiting (asynchronous I/O, page faults ahead).
 pub const BACKGROUND_REQUESTS: u16 = 128;
 /// How often a thread that waits for a lock is asked whether it has a signal to see to.

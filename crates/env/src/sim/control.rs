@@ -157,7 +157,7 @@ impl Sim {
 
     /// The node is one thread, on processors that others may share.
     pub fn run_on(&self, node: NodeId, processors: &Processors, waking: Waking) {
-        self.world().node(node, |n| n.thread = Some(Rc::new(Thread::new(processors, waking))));
+        self.world().node(node, |n| n.thread = Some(Thread::new(processors, waking)));
     }
 
     /// As if a message of so many bytes had come to the node's thread.

@@ -12,7 +12,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     time::Duration,
@@ -69,12 +69,18 @@ struct Tasks {
 }
 
 #[derive(Default)]
-pub(crate) struct ReadyQueue(Mutex<VecDeque<Arc<TaskWaker>>>);
+pub(crate) struct ReadyQueue {
+    tasks: Mutex<VecDeque<Arc<TaskWaker>>>,
+    /// The node that does what happens now, by its number and one; 0: none.
+    at_work: AtomicU32,
+}
 
 /// Puts its task at the end of the ready queue, once until it is polled.
 pub(crate) struct TaskWaker {
     pub(crate) id: TaskId,
     queued: AtomicBool,
+    /// Whose doing it was that it became ready, as [`ReadyQueue::at_work`].
+    woken_by: AtomicU32,
     ready: Arc<ReadyQueue>,
 }
 
@@ -105,11 +111,18 @@ impl Executor {
 
     /// A waker for a task, or for the driver.
     pub(crate) fn waker(&self, id: TaskId) -> Arc<TaskWaker> {
-        Arc::new(TaskWaker { id, queued: AtomicBool::new(false), ready: self.ready.clone() })
+        let (queued, woken_by) = (AtomicBool::new(false), AtomicU32::new(0));
+        Arc::new(TaskWaker { id, queued, woken_by, ready: self.ready.clone() })
     }
 
     pub(crate) fn driver_waker(&self) -> Arc<TaskWaker> {
         self.waker(TaskId { slot: DRIVER_SLOT, serial: self.next_serial() })
+    }
+
+    /// What happens now is `node`'s doing; what it was before.
+    pub(crate) fn at_work(&self, node: Option<NodeId>) -> Option<NodeId> {
+        let number = node.map_or(0, |NodeId(number)| number + 1);
+        self.ready.at_work.swap(number, Ordering::Relaxed).checked_sub(1).map(NodeId)
     }
 
     pub(crate) fn pop_ready(&self) -> Option<Arc<TaskWaker>> {
@@ -203,7 +216,7 @@ impl Tasks {
 
 impl ReadyQueue {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<TaskWaker>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,17 +230,31 @@ impl TaskWaker {
     pub(crate) fn taken(&self) {
         self.queued.store(false, Ordering::Relaxed);
     }
+
+    /// The node that made it ready, if one did.
+    pub(crate) fn woken_by(&self) -> Option<NodeId> {
+        self.woken_by.load(Ordering::Relaxed).checked_sub(1).map(NodeId)
+    }
+
+    /// False: it was ready before.
+    fn becomes_ready(&self) -> bool {
+        let becomes = !self.queued.swap(true, Ordering::Relaxed);
+        if becomes {
+            self.woken_by.store(self.ready.at_work.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        becomes
+    }
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        if !self.queued.swap(true, Ordering::Relaxed) {
+        if self.becomes_ready() {
             self.requeue();
         }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.queued.swap(true, Ordering::Relaxed) {
+        if self.becomes_ready() {
             self.clone().requeue();
         }
     }

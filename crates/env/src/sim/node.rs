@@ -2,7 +2,7 @@
 //!
 //! Invariant: after a crash nothing of the old life runs, holds a lock, listens, or completes a disk request.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use super::{
     NodeId,
@@ -140,9 +140,10 @@ impl World {
     /// parked once.
     pub(crate) fn park_if_still(&self, node: NodeId, task: &Arc<TaskWaker>) -> bool {
         let now = self.now();
+        let woken_by = task.woken_by().filter(|waker| *waker != node);
         let (parked, sleeps) = self.node(node, |n| {
             let sleeps = match &n.thread {
-                Some(thread) if !n.paused => thread.sleeps(now),
+                Some(thread) if !n.paused => thread.sleeps(now, woken_by.is_some()),
                 _ => Sleeps::Awake,
             };
             let parked = n.paused || !matches!(sleeps, Sleeps::Awake);
@@ -151,10 +152,22 @@ impl World {
             }
             (parked, sleeps)
         });
-        if let Sleeps::Until(time) = sleeps {
+        if let Sleeps::Until(time, work) = sleeps {
             self.exec.at(time, Event::Call(Box::new(move |world| world.wake_up(node))));
+            if let Some(waker) = woken_by.filter(|_| !work.is_zero()) {
+                self.exec.at(now, Event::Call(Box::new(move |world| world.has_woken(waker, work))));
+            }
         }
         parked
+    }
+
+    /// The node's thread has work with having woken another.
+    fn has_woken(self: &Rc<Self>, node: NodeId, work: Duration) {
+        let thread = self.node(node, |n| n.thread.clone().filter(|_| n.running));
+        if let Some(thread) = thread {
+            let world = self.clone();
+            self.exec.add(node, Box::pin(async move { thread.work(&world, work).await }));
+        }
     }
 
     /// A thread that slept goes on with what is ready.

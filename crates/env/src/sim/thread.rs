@@ -2,9 +2,15 @@
 //!
 //! Invariant: a thread does one piece of work at a time, and has a processor while it does, and only then.
 //! Invariant: no task of a thread that sleeps runs before it is awake.
+//! A processor that has nothing to do has to be interrupted when a thread wakes up: that takes time, and work of whoever woke
+//! it. While all processors are at work, the thread is there for the next one that is free.
 //! Not modelled: which processor a thread wakes up on, preemption, and that one which looks takes a processor from others.
 
-use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::{Rc, Weak},
+    time::Duration,
+};
 
 use super::{
     executor::{Sleep, nanos},
@@ -17,20 +23,34 @@ use crate::{
 
 /// The processors of a machine whose threads are nodes here. Clones are the same.
 #[derive(Clone)]
-pub struct Processors(Arc<Semaphore>);
+pub struct Processors(Rc<Shared>);
+
+struct Shared {
+    free: Semaphore,
+    threads: RefCell<Vec<Weak<Thread>>>,
+}
 
 impl Processors {
     /// So many.
     pub fn new(count: usize) -> Self {
-        Self(Arc::new(Semaphore::new(count)))
+        Self(Rc::new(Shared { free: Semaphore::new(count), threads: RefCell::default() }))
+    }
+
+    /// One of them has nothing to do. A thread that looks for messages takes one.
+    fn any_idle(&self, now: u64) -> bool {
+        let threads = self.0.threads.borrow();
+        let looking = threads.iter().filter_map(Weak::upgrade).filter(|thread| thread.only_looks(now)).count();
+        self.0.free.available_permits() > looking
     }
 }
 
 /// How a thread sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Waking {
-    /// From what wakes it to its first step.
+    /// From what wakes it to its first step, on a processor that had nothing to do.
     pub latency: Duration,
+    /// Work of another thread that wakes it there, before that.
+    pub work: Duration,
     /// Small messages in close order keep it from sleeping, as the real half's shards.
     pub looks: bool,
 }
@@ -57,13 +77,13 @@ pub(crate) enum Sleeps {
     Awake,
     /// It wakes up already.
     Wakes,
-    /// It begins to wake up, and has done so at this time.
-    Until(u64),
+    /// It begins to wake up, and has done so at this time; so much work that is for who wakes it.
+    Until(u64, Duration),
 }
 
 impl Thread {
-    pub(crate) fn new(processors: &Processors, waking: Waking) -> Self {
-        Self {
+    pub(crate) fn new(processors: &Processors, waking: Waking) -> Rc<Self> {
+        let thread = Rc::new(Self {
             processors: processors.clone(),
             turn: Semaphore::new(1),
             waking,
@@ -72,21 +92,28 @@ impl Thread {
             wakes: Cell::new(false),
             heard_at: Cell::new(None),
             looks_until: Cell::new(0),
-        }
+        });
+        processors.0.threads.borrow_mut().push(Rc::downgrade(&thread));
+        thread
     }
 
-    /// A task of it is ready.
-    pub(crate) fn sleeps(&self, now: u64) -> Sleeps {
+    fn only_looks(&self, now: u64) -> bool {
+        self.under_way.get() == 0 && !self.wakes.get() && now < self.looks_until.get()
+    }
+
+    /// A task of it is ready, by another thread's doing or not.
+    pub(crate) fn sleeps(&self, now: u64, by_another: bool) -> Sleeps {
         if self.wakes.get() {
             return Sleeps::Wakes;
         }
         let is_awake = self.under_way.get() > 0 || self.awake_at.get() == Some(now) || now < self.looks_until.get();
-        if is_awake || self.waking.latency.is_zero() {
+        if is_awake || self.waking.latency.is_zero() || !self.processors.any_idle(now) {
             self.awake_at.set(Some(now));
             return Sleeps::Awake;
         }
         self.wakes.set(true);
-        Sleeps::Until(now.saturating_add(nanos(self.waking.latency)))
+        let work = if by_another { self.waking.work } else { Duration::ZERO };
+        Sleeps::Until(now.saturating_add(nanos(work + self.waking.latency)), work)
     }
 
     pub(crate) fn is_awake(&self, now: u64) {
@@ -111,7 +138,7 @@ impl Thread {
         let under_way = UnderWay { thread: self, world };
         let turn = self.turn.acquire().await;
         if !work.is_zero() {
-            let processor = self.processors.0.acquire().await;
+            let processor = self.processors.0.free.acquire().await;
             Sleep::new(world, work).await;
             drop(processor);
         }

@@ -99,13 +99,19 @@ impl World {
             return;
         }
         self.note(Kind::Poll, node, task.id.serial, 0);
+        let before = self.exec.at_work(Some(node));
         self.exec.poll(task);
+        self.exec.at_work(before);
     }
 
     fn fire(self: &Rc<Self>, event: Event) {
         match event {
             Event::Wake(waker) => waker.wake(),
-            Event::Deliver(pipe) => self.deliver(&pipe),
+            Event::Deliver(pipe) => {
+                let before = self.exec.at_work(Some(pipe.from));
+                self.deliver(&pipe);
+                self.exec.at_work(before);
+            }
             Event::Call(call) => call(self),
         }
     }

@@ -141,7 +141,11 @@ mod tests {
             .iter()
             .map(|&(name, alone, times)| {
                 let node = sim.add_node(name);
-                sim.run_on(node, &processors, Waking { latency: Duration::from_micros(50), looks: false });
+                sim.run_on(
+                    node,
+                    &processors,
+                    Waking { latency: Duration::from_micros(50), work: Duration::ZERO, looks: false },
+                );
                 let (env, sem, order) = (sim.env(node), sem.clone(), order.clone());
                 env.clone().spawn(async move {
                     for _ in 0..times {

@@ -169,7 +169,7 @@ impl Site {
         let node = self.sim.add_node(name);
         match (&machine.mount, &self.processors) {
             (Some(mount), Some(processors)) => {
-                let waking = Waking { latency: mount.wake_us.us(), looks: true };
+                let waking = waking(mount, true);
                 self.sim.run_on(node, processors, waking);
             }
             _ => self.sim.set_cores(node, cores as usize),
@@ -184,7 +184,7 @@ impl Site {
     pub fn add_program(&self, machine: &Mount, name: &str) -> NodeId {
         let node = self.sim.add_node(name);
         if let Some(processors) = &self.processors {
-            self.sim.run_on(node, processors, Waking { latency: machine.wake_us.us(), looks: false });
+            self.sim.run_on(node, processors, waking(machine, false));
         }
         drop(self.sim.env(node));
         node
@@ -278,6 +278,11 @@ impl Journals {
             }
         }
     }
+}
+
+/// How threads of a machine with a mount sleep.
+fn waking(mount: &Mount, looks: bool) -> Waking {
+    Waking { latency: mount.wake_us.us(), work: mount.waking_us.us(), looks }
 }
 
 /// Where an OST's store is on its node.

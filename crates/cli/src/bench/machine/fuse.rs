@@ -42,6 +42,8 @@ pub struct Fuse {
     pub read: Line,
     /// What a thread that sleeps takes to wake up: half of what a program waits for a request that nobody works on.
     pub wake_us: f64,
+    /// CPU time for that: half of what such a request costs more than one beside which others are at work.
+    pub waking_us: f64,
 }
 
 /// CPU microseconds of one request.
@@ -81,14 +83,15 @@ fn all(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<F
     };
     let files = (0..programs).map(open).collect::<std::io::Result<Vec<_>>>().doing(|| "cannot make files".into())?;
     let each = bytes / u64::from(programs);
-    let side = |writes: bool| -> CliResult<(Line, Line)> {
-        let few = medians(repetitions, || phase(&files, writes, FEW_BYTES, (each / FEW_BYTES / 4).max(1)))?;
+    // As many bytes with both: memory that is used again costs less.
+    let side = |writes: bool| -> CliResult<(Sample, Line, Line)> {
+        let few = medians(repetitions, || phase(&files, writes, FEW_BYTES, (each / FEW_BYTES).max(1)))?;
         let many = medians(repetitions, || phase(&files, writes, MANY_BYTES, (each / MANY_BYTES).max(1)))?;
         let cost = |pick: fn(&Sample) -> f64| Line::through((FEW_BYTES, pick(&few)), (MANY_BYTES, pick(&many)));
-        Ok((cost(|sample| sample.program_us), cost(|sample| sample.mount_us)))
+        Ok((few, cost(|sample| sample.program_us), cost(|sample| sample.mount_us)))
     };
-    let (program_write, write) = side(true)?;
-    let (program_read, read) = side(false)?;
+    let (busy, program_write, write) = side(true)?;
+    let (_, program_read, read) = side(false)?;
     let lone = medians(repetitions, || phase(&files[..1], true, FEW_BYTES, LONE_REQUESTS))?;
     // Mount and program wake up once each.
     let wake_us = (lone.waited_us - lone.program_us - lone.mount_us) / 2.0;
@@ -96,7 +99,9 @@ fn all(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<F
         let words = "programs waited for less time than was worked for them: is the machine busy with something else?";
         return Err(CliError::failed(words));
     }
-    Ok(Fuse { program_write, program_read, write, read, wake_us })
+    // Where others are at work, nobody has to be woken on a processor that has nothing to do.
+    let waking_us = ((lone.program_us + lone.mount_us - busy.program_us - busy.mount_us) / 2.0).max(0.0);
+    Ok(Fuse { program_write, program_read, write, read, wake_us, waking_us })
 }
 
 fn medians(repetitions: u32, mut one: impl FnMut() -> CliResult<Sample>) -> CliResult<Sample> {

@@ -100,7 +100,7 @@ fn a_shard_is_one_thread_even_on_many_cores() {
     assert_eq!(sim.now(), Time(2_000_000));
 }
 
-const WAKING: Waking = Waking { latency: MS, looks: false };
+const WAKING: Waking = Waking { latency: MS, work: Duration::ZERO, looks: false };
 
 /// Works on `env` for so many milliseconds, and tells when that is done.
 fn work(env: &crate::Env, ms: u32) -> crate::Task<u64> {
@@ -132,7 +132,7 @@ fn a_thread_that_sleeps_takes_its_time_and_one_that_looks_does_not() {
     for (looks, bytes, second) in [(false, 100, 5), (true, 100, 4), (true, 1 << 20, 5)] {
         let sim = Sim::new(1);
         let node = sim.add_node("n");
-        sim.run_on(node, &Processors::new(1), Waking { latency: MS, looks });
+        sim.run_on(node, &Processors::new(1), Waking { looks, ..WAKING });
         let env = sim.env(node);
         assert_eq!(sim.block_on(work(&env, 1)), Some(2));
         sim.run_for(MS);
@@ -140,6 +140,44 @@ fn a_thread_that_sleeps_takes_its_time_and_one_that_looks_does_not() {
         (0..2).for_each(|_| sim.heard(node, bytes));
         assert_eq!(sim.block_on(work(&env, 1)), Some(second), "{looks} {bytes}");
     }
+}
+
+#[test]
+fn only_a_processor_with_nothing_to_do_has_to_be_woken() {
+    for (processors, end_of_b) in [(2, 5), (1, 6)] {
+        let sim = Sim::new(1);
+        let processors = Processors::new(processors);
+        let [a, b] = ["a", "b"].map(|name| {
+            let node = sim.add_node(name);
+            sim.run_on(node, &processors, WAKING);
+            sim.env(node)
+        });
+        // `a` is awake after one millisecond and at work until the fifth; `b` is wanted in the third.
+        let of_a = work(&a, 4);
+        sim.run_for(3 * MS);
+        let of_b = work(&b, 1);
+        assert_eq!((sim.block_on(of_a), sim.block_on(of_b)), (Some(5), Some(end_of_b)));
+    }
+}
+
+#[test]
+fn who_wakes_another_has_work_with_it() {
+    let sim = Sim::new(1);
+    let processors = Processors::new(2);
+    let [a, b] = ["a", "b"].map(|name| {
+        let node = sim.add_node(name);
+        sim.run_on(node, &processors, Waking { work: 2 * MS, ..WAKING });
+        sim.env(node)
+    });
+    let (task_env, of_b) = (a.clone(), b.clone());
+    let of_a = a.spawn(async move {
+        task_env.charge_cpu(MS).await;
+        let of_b = work(&of_b, 1);
+        task_env.charge_cpu(MS).await;
+        (task_env.now().0 / 1_000_000, of_b.await.unwrap())
+    });
+    // Nobody woke `a`: it works from the first to the second. Then two for `b`'s sake, who is awake after one more, and one of its own.
+    assert_eq!(sim.block_on(of_a), Some((5, 6)));
 }
 
 /// Two nodes that talk, write and draw random numbers.
