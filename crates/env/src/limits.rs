@@ -22,7 +22,7 @@ pub const MAPPED_BYTES_MIN: usize = 256 << 10;
 pub const MAPPED_AT_ONCE_BYTES: usize = 8 << 20;
 /// Smaller buffers are the allocator's business.
 pub const POOLED_BYTES_MIN: usize = 16 << 10;
-/// Larger ones are rare.
+/// Larger ones are rare. The chunks that a mount reads to are no larger.
 pub const POOLED_BYTES_MAX: usize = 8 << 20;
 /// Bytes that a Unix socket may hold: a frame of 1 MiB goes out in one call, and wakes its reader rarely. TCP sizes its
 /// buffers itself.

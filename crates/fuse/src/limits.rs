@@ -6,8 +6,11 @@ use std::time::Duration;
 pub const REQUEST_BYTES: u32 = 1 << 20;
 /// Requests being served; beyond it no more are read from the kernel, and their programs wait.
 pub const OPEN_REQUESTS: usize = 1024;
-/// Memory that requests are read to, at a time: what is left of it is of no use when less than a request fits.
+/// Memory that requests are read to, at a time: what is left of it is of no use when less than a request fits. It is there as long as
+/// any byte of it is pinned.
 pub const ARENA_BYTES: usize = 8 << 20;
+const _: () =
+    assert!(ARENA_BYTES <= forebay_env::limits::POOLED_BYTES_MAX, "larger ones would be mapped anew each time");
 /// Requests the kernel sends without a process waiting (asynchronous I/O, page faults ahead).
 pub const BACKGROUND_REQUESTS: u16 = 128;
 /// How often a thread that waits for a lock is asked whether it has a signal to see to.

@@ -120,7 +120,7 @@ impl Executor {
     }
 
     /// What happens now is `node`'s doing; what it was before.
-    pub(crate) fn at_work(&self, node: Option<NodeId>) -> Option<NodeId> {
+    pub(crate) fn replace_at_work(&self, node: Option<NodeId>) -> Option<NodeId> {
         let number = node.map_or(0, |NodeId(number)| number + 1);
         self.ready.at_work.swap(number, Ordering::Relaxed).checked_sub(1).map(NodeId)
     }

@@ -139,11 +139,10 @@ impl World {
     /// Keeps a ready task of a node that is paused, or sleeps, for its resumption. It stays marked as queued, so it is
     /// parked once.
     pub(crate) fn park_if_still(&self, node: NodeId, task: &Arc<TaskWaker>) -> bool {
-        let now = self.now();
-        let woken_by = task.woken_by().filter(|waker| *waker != node);
+        let (now, waker) = (self.now(), self.waker(node, task));
         let (parked, sleeps) = self.node(node, |n| {
             let sleeps = match &n.thread {
-                Some(thread) if !n.paused => thread.sleeps(now, woken_by.is_some()),
+                Some(thread) if !n.paused => thread.sleeps(now, waker.is_some()),
                 _ => Sleeps::Awake,
             };
             let parked = n.paused || !matches!(sleeps, Sleeps::Awake);
@@ -154,20 +153,26 @@ impl World {
         });
         if let Sleeps::Until(time, work) = sleeps {
             self.exec.at(time, Event::Call(Box::new(move |world| world.wake_up(node))));
-            if let Some(waker) = woken_by.filter(|_| !work.is_zero()) {
-                self.exec.at(now, Event::Call(Box::new(move |world| world.has_woken(waker, work))));
+            if let Some((waker, thread)) = waker.filter(|_| !work.is_zero()) {
+                self.exec.at(now, Event::Call(Box::new(move |world| world.has_woken(waker, thread, work))));
             }
         }
         parked
     }
 
+    /// The thread of the same machine by whose doing a task of `node` became ready.
+    fn waker(&self, node: NodeId, task: &TaskWaker) -> Option<(NodeId, Rc<Thread>)> {
+        let thread = self.node(node, |n| n.thread.clone())?;
+        let waker = task.woken_by().filter(|waker| *waker != node)?;
+        let its = self.node(waker, |n| n.thread.clone().filter(|_| n.running))?;
+        its.is_beside(&thread).then_some((waker, its))
+    }
+
     /// The node's thread has work with having woken another.
-    fn has_woken(self: &Rc<Self>, node: NodeId, work: Duration) {
-        let thread = self.node(node, |n| n.thread.clone().filter(|_| n.running));
-        if let Some(thread) = thread {
-            let world = self.clone();
-            self.exec.add(node, Box::pin(async move { thread.work(&world, work).await }));
-        }
+    fn has_woken(self: &Rc<Self>, node: NodeId, thread: Rc<Thread>, work: Duration) {
+        thread.was_awake(self.now());
+        let world = self.clone();
+        self.exec.add(node, Box::pin(async move { thread.work(&world, work).await }));
     }
 
     /// A thread that slept goes on with what is ready.

@@ -4,7 +4,8 @@
 //! Invariant: no task of a thread that sleeps runs before it is awake.
 //! A processor that has nothing to do has to be interrupted when a thread wakes up: that takes time, and work of whoever woke
 //! it. While all processors are at work, the thread is there for the next one that is free.
-//! Not modelled: which processor a thread wakes up on, preemption, and that one which looks takes a processor from others.
+//! Not modelled: which processor a thread wakes up on, and preemption. One that looks takes no processor from one that works: it only
+//! counts as one that does not idle.
 
 use std::{
     cell::{Cell, RefCell},
@@ -36,11 +37,13 @@ impl Processors {
         Self(Rc::new(Shared { free: Semaphore::new(count), threads: RefCell::default() }))
     }
 
-    /// One of them has nothing to do. A thread that looks for messages takes one.
-    fn any_idle(&self, now: u64) -> bool {
-        let threads = self.0.threads.borrow();
-        let looking = threads.iter().filter_map(Weak::upgrade).filter(|thread| thread.only_looks(now)).count();
-        self.0.free.available_permits() > looking
+    /// So many have nothing to do. A thread that looks for messages takes one.
+    fn idle(&self, now: u64) -> usize {
+        self.0.free.available_permits().saturating_sub(self.count(|thread| thread.only_looks(now)))
+    }
+
+    fn count(&self, which: impl Fn(&Thread) -> bool) -> usize {
+        self.0.threads.borrow().iter().filter_map(Weak::upgrade).filter(|thread| which(thread)).count()
     }
 }
 
@@ -49,7 +52,7 @@ impl Processors {
 pub struct Waking {
     /// From what wakes it to its first step, on a processor that had nothing to do.
     pub latency: Duration,
-    /// Work of another thread that wakes it there, before that.
+    /// Work of another thread that wakes it there, before that; it has what it is at behind it first.
     pub work: Duration,
     /// Small messages in close order keep it from sleeping, as the real half's shards.
     pub looks: bool,
@@ -106,14 +109,29 @@ impl Thread {
         if self.wakes.get() {
             return Sleeps::Wakes;
         }
+        let idle = self.processors.idle(now);
         let is_awake = self.under_way.get() > 0 || self.awake_at.get() == Some(now) || now < self.looks_until.get();
-        if is_awake || self.waking.latency.is_zero() || !self.processors.any_idle(now) {
+        if is_awake || self.waking.latency.is_zero() || idle == 0 {
             self.awake_at.set(Some(now));
             return Sleeps::Awake;
         }
+        // A processor is woken once.
+        let wakes_one = by_another && idle > self.processors.count(|thread| thread.wakes.get());
+        let work = if wakes_one { self.waking.work } else { Duration::ZERO };
         self.wakes.set(true);
-        let work = if by_another { self.waking.work } else { Duration::ZERO };
         Sleeps::Until(now.saturating_add(nanos(work + self.waking.latency)), work)
+    }
+
+    /// It has done something just now.
+    pub(crate) fn was_awake(&self, now: u64) {
+        if !self.wakes.get() {
+            self.awake_at.set(Some(now));
+        }
+    }
+
+    /// On the same machine.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.processors.0, &other.processors.0)
     }
 
     pub(crate) fn is_awake(&self, now: u64) {

@@ -99,18 +99,18 @@ impl World {
             return;
         }
         self.note(Kind::Poll, node, task.id.serial, 0);
-        let before = self.exec.at_work(Some(node));
+        let before = self.exec.replace_at_work(Some(node));
         self.exec.poll(task);
-        self.exec.at_work(before);
+        self.exec.replace_at_work(before);
     }
 
     fn fire(self: &Rc<Self>, event: Event) {
         match event {
             Event::Wake(waker) => waker.wake(),
             Event::Deliver(pipe) => {
-                let before = self.exec.at_work(Some(pipe.from));
+                let before = self.exec.replace_at_work(Some(pipe.from));
                 self.deliver(&pipe);
-                self.exec.at_work(before);
+                self.exec.replace_at_work(before);
             }
             Event::Call(call) => call(self),
         }
@@ -135,6 +135,7 @@ struct RunGuard<'a>(&'a World);
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         self.0.running.set(false);
+        self.0.exec.replace_at_work(None);
         if std::thread::panicking() {
             eprintln!("simulation failed with seed {} at virtual time {} ns", self.0.seed, self.0.now());
         }

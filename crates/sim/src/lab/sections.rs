@@ -163,8 +163,8 @@ sections! {
         kept_byte_ns: (0.0, 1e3);
         /// From work for a thread that sleeps to its first instruction, on a processor that has nothing to do.
         wake_us: (0.0, 1e6);
-        /// CPU of the two threads for one that wakes the other up there.
-        waking_us: (0.0, 1e6);
+        /// CPU of whoever wakes a thread there.
+        wake_work_us: (0.0, 1e6);
     }
     /// How the baseline was measured.
     Xdd {

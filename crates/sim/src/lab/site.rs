@@ -282,7 +282,7 @@ impl Journals {
 
 /// How threads of a machine with a mount sleep.
 fn waking(mount: &Mount, looks: bool) -> Waking {
-    Waking { latency: mount.wake_us.us(), work: mount.waking_us.us(), looks }
+    Waking { latency: mount.wake_us.us(), work: mount.wake_work_us.us(), looks }
 }
 
 /// Where an OST's store is on its node.

@@ -89,7 +89,7 @@ fn programs_on_one_machine_share_its_cores_and_wait_for_their_files_to_grow() {
             )
         });
         let mount = format!(
-            "\n[mount]\nprograms = {{ value = 4, source = \"the test\" }}\n{}wake_us = {{ value = {wake_us}, source = \"the test\" }}\nwaking_us = {{ value = 1, source = \"the test\" }}\n",
+            "\n[mount]\nprograms = {{ value = 4, source = \"the test\" }}\n{}wake_us = {{ value = {wake_us}, source = \"the test\" }}\nwake_work_us = {{ value = 1, source = \"the test\" }}\n",
             costs.concat()
         );
         let mut machine = Machine::parse(&(text + &mount)).expect("a machine");

@@ -168,7 +168,8 @@ fn name(number: u64) -> String {
     format!("file.{number:07}")
 }
 
-fn caller() -> Caller {
+/// Who all requests are made for.
+pub fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 

@@ -20,7 +20,10 @@ use forebay_env::real;
 use serde_json::json;
 
 use self::{costs::Costs, load::Measured};
-pub(super) use self::{load::payload, servers::Servers};
+pub(super) use self::{
+    load::{caller, payload},
+    servers::Servers,
+};
 use super::report::{Report, Row, Sample};
 use crate::{
     error::{CliError, CliResult, Doing},

@@ -67,7 +67,7 @@ impl Description {
             ],
         );
         section("cpu", &[("factor", 1.0, "costs below are this machine's")]);
-        let Fuse { program_write, program_read, write, read, wake_us, waking_us } = self.fuse;
+        let Fuse { program_write, program_read, write, read, wake_us, wake_work_us } = self.fuse;
         let Library { gather, kept } = self.library;
         let lines = [
             ("program_write", program_write),
@@ -80,7 +80,7 @@ impl Description {
         let named: Vec<(String, f64)> = lines
             .into_iter()
             .flat_map(|(name, Line { us, byte_ns })| [(format!("{name}_us"), us), (format!("{name}_byte_ns"), byte_ns)])
-            .chain([("wake_us".to_owned(), wake_us), ("waking_us".to_owned(), waking_us)])
+            .chain([("wake_us".to_owned(), wake_us), ("wake_work_us".to_owned(), wake_work_us)])
             .collect();
         let mut mount = vec![("programs", f64::from(self.programs), "-N")];
         mount.extend(named.iter().map(|(name, value)| (name.as_str(), *value, measured)));

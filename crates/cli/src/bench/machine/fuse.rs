@@ -26,8 +26,6 @@ use crate::{
 const FEW_BYTES: u64 = 64 << 10;
 /// The most that the kernel asks for at once.
 const MANY_BYTES: u64 = 1 << 20;
-/// Small requests of one program, to see how long it waits for each.
-const LONE_REQUESTS: u64 = 3_000;
 
 /// Costs of the layer.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +40,8 @@ pub struct Fuse {
     pub read: Line,
     /// What a thread that sleeps takes to wake up: half of what a program waits for a request that nobody works on.
     pub wake_us: f64,
-    /// CPU time for that: half of what such a request costs more than one beside which others are at work.
-    pub waking_us: f64,
+    /// CPU time of whoever wakes a thread on a processor that idles: half of what such a request costs more than where none does.
+    pub wake_work_us: f64,
 }
 
 /// CPU microseconds of one request.
@@ -81,8 +79,13 @@ fn all(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<F
         let path = point.join(format!("data{number}"));
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
     };
-    let files = (0..programs).map(open).collect::<std::io::Result<Vec<_>>>().doing(|| "cannot make files".into())?;
-    let each = bytes / u64::from(programs);
+    // So many that, with the mount's thread, no processor idles.
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let files = (0..programs.max(cores as u32 + 1))
+        .map(open)
+        .collect::<std::io::Result<Vec<_>>>()
+        .doing(|| "cannot make files".into())?;
+    let each = bytes / files.len() as u64;
     // As many bytes with both: memory that is used again costs less.
     let side = |writes: bool| -> CliResult<(Sample, Line, Line)> {
         let few = medians(repetitions, || phase(&files, writes, FEW_BYTES, (each / FEW_BYTES).max(1)))?;
@@ -92,16 +95,15 @@ fn all(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<F
     };
     let (busy, program_write, write) = side(true)?;
     let (_, program_read, read) = side(false)?;
-    let lone = medians(repetitions, || phase(&files[..1], true, FEW_BYTES, LONE_REQUESTS))?;
+    let lone = medians(repetitions, || phase(&files[..1], true, FEW_BYTES, bytes / FEW_BYTES))?;
     // Mount and program wake up once each.
     let wake_us = (lone.waited_us - lone.program_us - lone.mount_us) / 2.0;
     if wake_us <= 0.0 {
         let words = "programs waited for less time than was worked for them: is the machine busy with something else?";
         return Err(CliError::failed(words));
     }
-    // Where others are at work, nobody has to be woken on a processor that has nothing to do.
-    let waking_us = ((lone.program_us + lone.mount_us - busy.program_us - busy.mount_us) / 2.0).max(0.0);
-    Ok(Fuse { program_write, program_read, write, read, wake_us, waking_us })
+    let wake_work_us = ((lone.program_us + lone.mount_us - busy.program_us - busy.mount_us) / 2.0).max(0.0);
+    Ok(Fuse { program_write, program_read, write, read, wake_us, wake_work_us })
 }
 
 fn medians(repetitions: u32, mut one: impl FnMut() -> CliResult<Sample>) -> CliResult<Sample> {

@@ -1,5 +1,5 @@
-//! The client library by itself on small requests, several programs taking turns in one file: writes that it gathers, reads
-//! that it finds in what it keeps.
+//! The client library by itself on small requests, by several programs that take turns in one file: writes that it gathers,
+//! reads that it finds in what it keeps.
 //!
 //! What the messages cost that come of them is known (`bench cpu-costs`), and taken off: what is left is the library's.
 
@@ -7,14 +7,11 @@ use std::path::Path;
 
 use forebay_client::{Client, ClientError, ClientResult, MountOptions, OpenFile, OpenMode};
 use forebay_env::{Address, Env, real};
-use forebay_proto::{
-    Errno, Fid,
-    message::{Caller, LayoutSpec},
-};
+use forebay_proto::{Fid, message::LayoutSpec};
 
 use crate::{
     bench::{
-        cpu_costs::{Servers, costs::Costs, payload},
+        cpu_costs::{Amount, Servers, caller, costs::Costs, payload},
         line::Line,
     },
     error::{CliResult, Doing},
@@ -22,14 +19,13 @@ use crate::{
     summary::median,
 };
 
-/// Two lengths tell the cost of a request from that of its bytes. Neither is of whole sectors, nor long enough to be sent as it is.
-const FEW_BYTES: u64 = 16_000;
-/// See above.
-const MANY_BYTES: u64 = 128_000;
-/// Requests to the servers have so many bytes.
-const MESSAGE_BYTES: u64 = 1 << 20;
-/// All payload there is.
-const PAYLOAD_BYTES: u64 = 64 << 20;
+/// Two lengths tell the cost of a request from that of its bytes. Neither is of whole sectors; of both the library reads ahead all
+/// that lies between (see `DENSE_STEP_BYTES` in `forebay_client::limits`).
+const LENGTHS: [u64; 2] = [16_000, 48_000];
+/// Programs: more of them would be further apart than what is read ahead as a whole.
+const PROGRAMS: u64 = 4;
+/// All payload there is: more than there is near a core.
+const PAYLOAD_BYTES: u64 = 256 << 20;
 
 /// CPU time of a small request, beside that of messages.
 #[derive(Clone, Copy, Debug)]
@@ -40,96 +36,112 @@ pub struct Library {
     pub kept: Line,
 }
 
+/// What a phase took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    cpu_us: f64,
+    requests: f64,
+    bytes: f64,
+    messages: f64,
+}
+
+impl Spent {
+    /// Of a request, less its part of messages that cost `message` each.
+    fn beside(self, message: Line) -> f64 {
+        let messages_us = self.messages * message.us + self.bytes * message.byte_ns / 1e3;
+        (self.cpu_us - messages_us) / self.requests
+    }
+}
+
 /// Measures over servers of its own in `dir`.
-pub fn measure(dir: &Path, programs: u32, bytes: u64, repetitions: u32, costs: &Costs) -> CliResult<Library> {
+pub fn measure(dir: &Path, amount: Amount, costs: &Costs) -> CliResult<Library> {
     let _waiting = progress::spinner("the client library");
-    let servers = Servers::start(dir, None, 1, bytes * 4)?;
+    let servers = Servers::start(dir, None, 1, amount.bytes * 4)?;
     let mut rounds = Vec::new();
-    for round in 0..repetitions {
+    for _ in 0..amount.repetitions {
         let mgs = servers.mgs();
         let measured = real::run(async |env| {
-            let few = phases(&env, &mgs, programs, FEW_BYTES, bytes / 4, round).await?;
-            Ok::<_, ClientError>([few, phases(&env, &mgs, programs, MANY_BYTES, bytes, round).await?])
+            let [few, many] = LENGTHS;
+            let few = phases(&env, &mgs, few, amount.bytes).await?;
+            Ok::<_, ClientError>([few, phases(&env, &mgs, many, amount.bytes).await?])
         });
         rounds.push(measured.doing(|| "a measured request failed".into())?);
     }
     servers.stop()?;
-    let line = |pick: fn(&[f64; 2]) -> f64, message: Line| {
-        let of = |size: usize, bytes: u64| {
-            let messages = message.us_of(MESSAGE_BYTES) * bytes as f64 / MESSAGE_BYTES as f64;
-            (bytes, median(rounds.iter().map(|round| pick(&round[size]))) - messages)
-        };
-        Line::through(of(0, FEW_BYTES), of(1, MANY_BYTES))
+    let line = |reads: usize, message: &str| {
+        let message = costs.client(message);
+        let of = |size: usize| (LENGTHS[size], median(rounds.iter().map(|round| round[size][reads].beside(message))));
+        Line::through(of(0), of(1))
     };
-    let [gather, kept] = [line(|one| one[0], costs.client("write")), line(|one| one[1], costs.client("read"))];
-    Ok(Library { gather, kept })
+    Ok(Library { gather: line(0, "write"), kept: line(1, "read") })
 }
 
-/// CPU microseconds of this process for each write of `length`, then for each read.
-async fn phases(
-    env: &Env,
-    mgs: &[Address],
-    programs: u32,
-    length: u64,
-    bytes: u64,
-    round: u32,
-) -> ClientResult<[f64; 2]> {
-    let name = format!("small.{length}.{round}");
-    let (payload, mut spent) = (payload(PAYLOAD_BYTES as usize), [0.0; 2]);
-    let each = (bytes / length / u64::from(programs)).max(1);
+/// Writes `bytes` in requests of `length`, then reads them.
+async fn phases(env: &Env, mgs: &[Address], length: u64, bytes: u64) -> ClientResult<[Spent; 2]> {
+    let payload = payload(PAYLOAD_BYTES as usize);
+    let requests = bytes / length / PROGRAMS * PROGRAMS;
+    let mut spent = [Spent::default(); 2];
     for (spent, reads) in spent.iter_mut().zip([false, true]) {
         // Another mount has kept nothing of what is read.
         let options = MountOptions { description: "bench machine".into(), ..MountOptions::new(mgs.to_vec()) };
         let client = Client::mount(env, options).await?;
         let mut files = Vec::new();
-        for rank in 0..programs {
-            files.push(open(&client, &name, reads, rank == 0).await?);
+        for rank in 0..PROGRAMS {
+            files.push(open(&client, reads, rank == 0).await?);
         }
-        let begun = posix::own_cpu_seconds();
-        let tasks: Vec<_> = (0u64..)
-            .zip(files)
-            .map(|(rank, file)| {
-                let (client, payload) = (client.clone(), payload.clone());
-                env.spawn(async move {
-                    for number in 0..each {
-                        let offset = (number * u64::from(programs) + rank) * length;
-                        if reads {
-                            client.read_parts(&file, offset, length as usize).await?;
-                        } else {
-                            let at = (offset.next_multiple_of(4096) % (PAYLOAD_BYTES - length)) as usize;
-                            client.write(&file, offset, payload.slice(at..at + length as usize)).await?;
-                        }
-                    }
-                    if !reads {
-                        client.fsync(&file, false).await?;
-                    }
-                    client.close(file).await
-                })
-            })
-            .collect();
-        for task in tasks {
-            let lost = || ClientError::new(Errno::EIO, "a program's task ended without a word");
-            task.await.ok_or_else(lost)??;
+        let begun = (posix::own_cpu_seconds(), client.stats().rpcs);
+        for (number, file) in (0..requests).zip(files.iter().cycle()) {
+            let offset = number * length;
+            if reads {
+                client.read_parts(file, offset, length as usize).await?;
+            } else {
+                // As a mount has it: from the beginning of a sector on.
+                let at = (number * length.next_multiple_of(4096) % (PAYLOAD_BYTES - length)) as usize & !4095;
+                client.write(file, offset, payload.slice(at..at + length as usize)).await?;
+            }
         }
-        *spent = (posix::own_cpu_seconds() - begun) * 1e6 / (each * u64::from(programs)) as f64;
+        for file in files {
+            if !reads {
+                client.fsync(&file, false).await?;
+            }
+            client.close(file).await?;
+        }
+        *spent = Spent {
+            cpu_us: (posix::own_cpu_seconds() - begun.0) * 1e6,
+            requests: requests as f64,
+            bytes: (requests * length) as f64,
+            messages: (client.stats().rpcs - begun.1) as f64,
+        };
         if reads {
-            client.unlink(&caller(), Fid::ROOT, name.as_bytes()).await?;
+            client.unlink(&caller(), Fid::ROOT, NAME).await?;
+            // The next round finds the room.
+            client.sync_all().await?;
         }
         client.unmount().await?;
     }
     Ok(spent)
 }
 
-async fn open(client: &Client, name: &str, reads: bool, is_first: bool) -> ClientResult<OpenFile> {
+/// The file.
+const NAME: &[u8] = b"small";
+
+async fn open(client: &Client, reads: bool, is_first: bool) -> ClientResult<OpenFile> {
     let mode = if reads { OpenMode::READ } else { OpenMode::WRITE };
     if is_first && !reads {
         let layout = LayoutSpec { stripe_count: 1, ..LayoutSpec::inherit() };
-        return Ok(client.create(&caller(), Fid::ROOT, name.as_bytes(), 0o644, mode, layout).await?.1);
+        return Ok(client.create(&caller(), Fid::ROOT, NAME, 0o644, mode, layout).await?.1);
     }
-    let found = client.lookup(&caller(), Fid::ROOT, name.as_bytes()).await?;
+    let found = client.lookup(&caller(), Fid::ROOT, NAME).await?;
     client.open(&caller(), found.fid, mode).await
 }
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_beside_the_messages() {
+        let spent = Spent { cpu_us: 1000.0, requests: 10.0, bytes: 400_000.0, messages: 4.0 };
+        assert_eq!(spent.beside(Line { us: 50.0, byte_ns: 1.0 }), 40.0);
+    }
 }

@@ -1,8 +1,8 @@
 //! `forebay bench machine`: measures what the laboratory has to know of this machine, and writes its description.
 //!
 //! One machine for programs, mount and servers, as `forebay up` makes it: the device by itself, the FUSE layer by itself
-//! (over an empty file system), messages over Unix sockets, the client library on small requests. Nothing of it is measured through all of them together: that is
-//! what `forebay sim FILE` predicts and `forebay bench ior` shows.
+//! (over an empty file system), messages over Unix sockets, the client library on small requests. Nothing of it is measured
+//! through all of them together: that is what `forebay sim FILE` predicts and `forebay bench ior` shows.
 
 mod describe;
 mod device;
@@ -85,6 +85,6 @@ fn measure(args: &MachineArgs) -> CliResult<Description> {
     };
     let amount = Amount { files: 5_000, bytes: args.bytes, depth: 32, repetitions: args.repetitions };
     let costs = cpu_costs::over_sockets_of_up(&args.dir.join("messages"), amount)?;
-    let library = library::measure(&args.dir.join("library"), args.programs, args.bytes, args.repetitions, &costs)?;
+    let library = library::measure(&args.dir.join("library"), amount, &costs)?;
     Ok(Description { osts: args.osts, programs: args.programs, device, fuse, library, costs })
 }

@@ -144,40 +144,45 @@ fn a_thread_that_sleeps_takes_its_time_and_one_that_looks_does_not() {
 
 #[test]
 fn only_a_processor_with_nothing_to_do_has_to_be_woken() {
-    for (processors, end_of_b) in [(2, 5), (1, 6)] {
+    for (processors, end_of_b) in [(2, 10), (1, 8)] {
         let sim = Sim::new(1);
         let processors = Processors::new(processors);
         let [a, b] = ["a", "b"].map(|name| {
             let node = sim.add_node(name);
-            sim.run_on(node, &processors, WAKING);
+            sim.run_on(node, &processors, Waking { latency: 3 * MS, ..WAKING });
             sim.env(node)
         });
-        // `a` is awake after one millisecond and at work until the fifth; `b` is wanted in the third.
+        // `a` is awake after three milliseconds and at work until the seventh; `b` is wanted at the sixth.
         let of_a = work(&a, 4);
-        sim.run_for(3 * MS);
+        sim.run_for(6 * MS);
         let of_b = work(&b, 1);
-        assert_eq!((sim.block_on(of_a), sim.block_on(of_b)), (Some(5), Some(end_of_b)));
+        assert_eq!((sim.block_on(of_a), sim.block_on(of_b)), (Some(7), Some(end_of_b)), "{end_of_b}");
     }
 }
 
 #[test]
 fn who_wakes_another_has_work_with_it() {
-    let sim = Sim::new(1);
-    let processors = Processors::new(2);
-    let [a, b] = ["a", "b"].map(|name| {
-        let node = sim.add_node(name);
-        sim.run_on(node, &processors, Waking { work: 2 * MS, ..WAKING });
-        sim.env(node)
-    });
-    let (task_env, of_b) = (a.clone(), b.clone());
-    let of_a = a.spawn(async move {
-        task_env.charge_cpu(MS).await;
-        let of_b = work(&of_b, 1);
-        task_env.charge_cpu(MS).await;
-        (task_env.now().0 / 1_000_000, of_b.await.unwrap())
-    });
-    // Nobody woke `a`: it works from the first to the second. Then two for `b`'s sake, who is awake after one more, and one of its own.
-    assert_eq!(sim.block_on(of_a), Some((5, 6)));
+    // With one processor, which `a` has, nobody has to be woken.
+    for (processors, ends) in [(2, (6, 6)), (1, (5, 4))] {
+        let sim = Sim::new(1);
+        let processors = Processors::new(processors);
+        let [a, b] = ["a", "b"].map(|name| {
+            let node = sim.add_node(name);
+            sim.run_on(node, &processors, Waking { work: 2 * MS, ..WAKING });
+            sim.env(node)
+        });
+        let (task_env, env_of_b) = (a.clone(), b.clone());
+        let of_a = a.spawn(async move {
+            task_env.charge_cpu(MS).await;
+            let of_b = work(&env_of_b, 1);
+            // What it is at comes first, then two milliseconds for `b`'s sake, then this again.
+            task_env.charge_cpu(MS).await;
+            task_env.charge_cpu(MS).await;
+            (task_env.now().0 / 1_000_000, of_b.await.unwrap())
+        });
+        // Nobody woke `a`, which works from the first to the second.
+        assert_eq!(sim.block_on(of_a), Some(ends));
+    }
 }
 
 /// Two nodes that talk, write and draw random numbers.
