@@ -15,11 +15,6 @@ impl Line {
         let byte_ns = ((more_us - less_us) * 1e3 / (more - less) as f64).max(0.0);
         Self { us: (less_us - byte_ns * less as f64 / 1e3).max(0.0), byte_ns }
     }
-
-    /// Of a request of so many bytes.
-    pub fn us_of(self, bytes: u64) -> f64 {
-        self.us + self.byte_ns * bytes as f64 / 1e3
-    }
 }
 
 #[cfg(test)]
@@ -28,9 +23,9 @@ mod tests {
 
     #[test]
     fn two_sizes_tell_the_cost_of_a_request_from_that_of_its_bytes() {
-        let line = Line { us: 12.0, byte_ns: 0.1 };
-        let again = Line::through((65_536, line.us_of(65_536)), (1 << 20, line.us_of(1 << 20)));
-        assert!((again.us - 12.0).abs() < 1e-6 && (again.byte_ns - 0.1).abs() < 1e-9, "{again:?}");
+        let of = |bytes: u64| (bytes, 12.0 + 0.1 * bytes as f64 / 1e3);
+        let line = Line::through(of(65_536), of(1 << 20));
+        assert!((line.us - 12.0).abs() < 1e-6 && (line.byte_ns - 0.1).abs() < 1e-9, "{line:?}");
         assert_eq!(Line::through((1, 10.0), (2, 9.0)).byte_ns, 0.0);
     }
 }
