@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Files as block devices of a limited rate, each way: loop devices, and a control group (blkio, version 1) whose processes are
 # held to it. As root. Requests of up to 256 KiB pass one at a time; with larger ones keep 8 or more in flight, or the limit is
-# not reached.
+# not reached. Requests longer than 1,280 KiB are split, and counted twice (Linux 6.18).
 # usage: throttled-loops.sh up DIR MB_S FILE...    makes DIR/0, DIR/1, ...: links to the devices; MB_S: 10^6 bytes a second of each
 #        throttled-loops.sh run DIR COMMAND...     runs COMMAND, and what it starts, in the group
 #        throttled-loops.sh down DIR               when nothing uses them any more
