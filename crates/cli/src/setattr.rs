@@ -24,7 +24,7 @@ const COMMIT: &CStr = c"user.forebay.commit";
 /// What to set, of what.
 #[derive(Debug, Args)]
 pub struct SetattrArgs {
-    /// When changes are acknowledged: commit (they are durable), data (written, not flushed), memory (as data, so far), or inherit
+    /// When changes are acknowledged: commit (they are durable), data (written, not flushed), memory (held by the servers), or inherit
     /// (as the mount says)
     #[arg(long, value_name = "LEVEL", value_parser = parse_choice)]
     commit: Choice,

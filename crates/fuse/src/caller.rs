@@ -1,7 +1,7 @@
 //! On whose behalf the kernel asks.
 //!
-//! The kernel checks permissions itself (`default_permissions`), with attributes it has just fetched and with all it
-//! knows of the process: supplementary groups, capabilities, sticky directories, set-id bits to drop. A request tells
+//! The kernel checks permissions itself (`default_permissions`), with attributes it has just fetched, or has under a lease, and with
+//! all it knows of the process: supplementary groups, capabilities, sticky directories, set-id bits to drop. A request tells
 //! only uid and gid. So that the server never refuses what the kernel has allowed:
 //! - where the caller's ids leave no trace in the file system, the mount asks as user 0: [`decided`];
 //! - where they become the owner of something new, it asks as the caller, and if that is refused once more with the
