@@ -291,18 +291,37 @@ fn a_full_file_system_says_so_loses_nothing_and_takes_more_after_a_delete() {
     let Some(mounts) = Mounts::new("full") else { return };
     let piece = |number: usize| vec![number as u8 + 1; 8 << 20];
     let path = |number: usize| mounts.first.join(format!("{number}"));
+    // So many bytes of a file were acknowledged, and what came then.
+    let fill = |number: usize| {
+        let (bytes, mut taken) = (piece(number), 0);
+        let mut file = fs::File::create(path(number)).expect("a name takes no data");
+        while taken < bytes.len() {
+            match file.write(&bytes[taken..(taken + (1 << 20)).min(bytes.len())]) {
+                Ok(more) => taken += more,
+                Err(error) => return (taken, Some(error)),
+            }
+        }
+        (taken, file.sync_all().err())
+    };
     let mut whole = 0;
-    let (error, took) = loop {
+    let (taken, error, took) = loop {
         let begun = Instant::now();
         assert!(whole < 150, "2 x 512 MiB take less than 1,200 MiB");
-        match fs::write(path(whole), piece(whole)) {
-            Ok(()) => whole += 1,
-            Err(error) => break (error, begun.elapsed()),
+        match fill(whole) {
+            (_, None) => whole += 1,
+            (taken, Some(error)) => break (taken, error, begun.elapsed()),
         }
     };
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
     assert!(took < Duration::from_secs(5), "to be refused took {took:?}");
     assert!(whole * 8 >= 600, "{whole} files of 8 MiB");
+    // From then on nobody waits for it: the room was looked for.
+    let begun = Instant::now();
+    let mut more = OpenOptions::new().append(true).open(path(whole)).expect("opened");
+    let refused = (0..8).map(|_| more.write(&piece(whole)[..1 << 20])).find_map(Result::err);
+    assert_eq!(refused.and_then(|error| error.raw_os_error()), Some(libc::ENOSPC));
+    assert!(begun.elapsed() < Duration::from_secs(2), "to be refused again took {:?}", begun.elapsed());
+    drop(more);
     // Names still fit, and what was written is there, after a restart too.
     fs::write(mounts.first.join("empty"), "").expect("a name takes no data");
     mounts.kill_servers();
@@ -310,13 +329,18 @@ fn a_full_file_system_says_so_loses_nothing_and_takes_more_after_a_delete() {
     for number in 0..whole {
         assert!(fs::read(mounts.second.join(format!("{number}"))).expect("read") == piece(number), "file {number}");
     }
+    let last = fs::read(mounts.second.join(format!("{whole}"))).expect("read");
+    assert!(last.len() >= taken && last.iter().all(|byte| *byte == whole as u8 + 1), "{} of {taken}", last.len());
+    // Nearly all that is deleted can be written again.
     (0..whole / 2).for_each(|number| fs::remove_file(path(number)).expect("removed"));
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while let Err(error) = fs::write(path(0), piece(0)) {
-        assert!(Instant::now() < deadline, "half of it was deleted, and still: {error}");
-        std::thread::sleep(Duration::from_millis(100));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for number in 0..whole / 2 - 4 {
+        while let Err(error) = fs::write(path(number), piece(number)) {
+            assert!(Instant::now() < deadline, "{} were deleted, and number {number} again: {error}", whole / 2);
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
-    assert!(fs::read(path(0)).expect("read") == piece(0));
+    assert!((0..whole / 2 - 4).all(|number| fs::read(path(number)).expect("read") == piece(number)));
 }
 
 /// Reading, writing, making, looking: whoever is killed ends, and what remains is a file system.
