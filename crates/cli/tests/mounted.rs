@@ -286,6 +286,68 @@ fn access_control_lists_admit_whom_they_name_and_are_inherited() {
     assert!(as_user(4242, "cat d/e/g >/dev/null && echo y >> d/e/g") && !as_user(4243, "cat d/e/g"));
 }
 
+/// The process of the mount at `mnt` dies.
+fn kill_mount(mnt: &Path) {
+    let name = mnt.to_str().expect("a path of the tests").as_bytes();
+    let is_its = |words: &[u8]| {
+        let mut words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        words.clone().any(|word| word == b"mount") && words.next_back() == Some(name)
+    };
+    let processes = fs::read_dir("/proc").expect("there is /proc").filter_map(Result::ok);
+    let mut its =
+        processes.filter(|process| fs::read(process.path().join("cmdline")).is_ok_and(|words| is_its(&words)));
+    let pid = its.next().expect("it has a process").file_name();
+    run(Command::new("kill").arg("-9").arg(pid));
+}
+
+/// At level `data`: without O_DSYNC the bytes would be where nobody finds them any more.
+#[test]
+fn what_was_written_with_o_dsync_is_there_when_mount_and_servers_die_at_once() {
+    let Some(mounts) = Mounts::new("dsync") else { return };
+    let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
+    for (name, flag) in [("dsync", libc::O_DSYNC), ("sync", libc::O_SYNC)] {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).custom_flags(flag);
+        let mut file = options.open(mounts.first.join(name)).expect("made");
+        // Small ones, as they would be kept back, and one that is sent by itself.
+        bytes[..9_000].chunks(1_000).for_each(|piece| file.write_all(piece).expect("written"));
+        file.write_all(&bytes[9_000..]).expect("written");
+        std::mem::forget(file);
+    }
+    kill_mount(&mounts.first);
+    mounts.kill_servers();
+    mounts.bring_back();
+    for name in ["dsync", "sync"] {
+        assert!(fs::read(mounts.second.join(name)).expect("read") == bytes, "{name}");
+    }
+}
+
+#[test]
+fn ranges_that_are_zeroed_or_punched_read_as_zeros_on_both_mounts() {
+    let Some(mounts) = Mounts::new("zeroed") else { return };
+    let (path, mut model) = (mounts.first.join("f"), vec![7u8; 1 << 20]);
+    fs::write(&path, &model).expect("written");
+    let file = open(&path);
+    let (keep, punch, zero) = (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
+    // Within a block, over several, over the end with and without a new size.
+    for (mode, range, bytes) in [
+        (zero, 100..5_001, 1 << 20),
+        (punch | keep, 70_000..200_001, 1 << 20),
+        (zero | keep, (1 << 20) - 10..(1 << 20) + 4_000, 1 << 20),
+        (zero, (1 << 20) - 70_000..(1 << 20) + 5_000, (1 << 20) + 5_000),
+    ] {
+        let (at, length) = (range.start as i64, range.len() as i64);
+        // SAFETY: an open descriptor.
+        assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), mode, at, length) }, 0, "{mode} {range:?}");
+        model.resize(bytes, 0);
+        let end = range.end.min(bytes);
+        model[range.start..end].fill(0);
+        for mount in [&mounts.first, &mounts.second] {
+            assert!(fs::read(mount.join("f")).expect("read") == model, "{mode} {range:?} in {}", mount.display());
+        }
+    }
+}
+
 #[test]
 fn a_full_file_system_says_so_loses_nothing_and_takes_more_after_a_delete() {
     let Some(mounts) = Mounts::new("full") else { return };
