@@ -15,7 +15,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_client::limits::KEEP_BYTES;
 use forebay_env::{AlignedBuf, Env};
 use forebay_proto::limits::LEASE_CLIENT_TERM;
 use fuser::{
@@ -281,10 +280,7 @@ impl Filesystem for Floor {
                 inode.attr.size = inode.attr.size.max(offset + data.len() as u64);
             }
             reply.written(data.len() as u32);
-            // Small ones a client copies.
-            if data.len() > KEEP_BYTES {
-                held.borrow_mut().add(data);
-            }
+            held.borrow_mut().add(data);
         });
     }
 
