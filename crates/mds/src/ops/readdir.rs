@@ -94,11 +94,12 @@ impl Page<'_> {
         let with_attributes = self.request.with_attributes;
         let bytes = ENTRY_BYTES + entry.name.len() + if with_attributes { ATTR_BYTES } else { 0 };
         let Some(room) = self.room.checked_sub(bytes) else { return Ok(false) };
-        let inode: Option<Inode> = match tx.find_inode(entry.fid) {
-            _ if !with_attributes => None,
+        // Whoever is told names only has not seen their inodes: what others keep of those stays with them.
+        let inode: Option<Inode> = match with_attributes.then(|| tx.find_inode(entry.fid)) {
+            None => None,
             // Not in memory: what is there goes out, and the next page begins here.
-            Err(Halt::Missing(_)) if !self.reply.entries.is_empty() => return Ok(false),
-            found => found?,
+            Some(Err(Halt::Missing(_))) if !self.reply.entries.is_empty() => return Ok(false),
+            Some(found) => found?,
         };
         if with_attributes && inode.is_none() {
             return Ok(true);
