@@ -219,7 +219,7 @@ impl Device {
             if touches(&state.faults.read_eio, offset, len) {
                 return done(Err(device.medium_error("read", offset, len)));
             }
-            let mut buf = AlignedBuf::zeroed(len);
+            let mut buf = AlignedBuf::to_be_filled(len);
             state.visible.read_into(offset, &mut buf);
             drop(state);
             done(Ok(buf));

@@ -66,13 +66,13 @@ impl DiskImage {
 
     pub(crate) fn read_into(&self, offset: u64, buf: &mut [u8]) {
         assert!(offset + buf.len() as u64 <= self.bytes, "a read ends beyond the disk");
-        buf.fill(0);
         let mut done = 0;
         while done < buf.len() {
             let (number, start) = place(offset + done as u64);
             let n = (PAGE_BYTES - start).min(buf.len() - done);
-            if let Some(page) = self.pages.get(&number) {
-                buf[done..done + n].copy_from_slice(&page[start..start + n]);
+            match self.pages.get(&number) {
+                Some(page) => buf[done..done + n].copy_from_slice(&page[start..start + n]),
+                None => buf[done..done + n].fill(0),
             }
             done += n;
         }
