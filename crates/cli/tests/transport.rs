@@ -132,6 +132,40 @@ fn any_number_of_programs_waits_for_a_lock_and_the_others_go_on_meanwhile() {
     }
 }
 
+/// The kernel forgets inodes by the thousand, and waits for no answer.
+#[test]
+fn a_storm_of_forgets_keeps_nobody_waiting_and_what_was_forgotten_is_found_again() {
+    const FILES: usize = 4000;
+    let Some(mounts) = Mounts::new("forgets") else { return };
+    for transport in transports() {
+        let mount = Mount::new(&mounts, transport);
+        let at = |i: usize| mount.at(&format!("d/{i}"));
+        fs::create_dir(mount.at("d")).expect("made");
+        (0..FILES).for_each(|i| fs::write(at(i), i.to_string()).expect("written"));
+        let held = open(&at(7));
+        for round in 0..3 {
+            (0..FILES)
+                .for_each(|i| assert_eq!(fs::metadata(at(i)).expect("there").len() as usize, i.to_string().len()));
+            let begun = Instant::now();
+            if fs::write("/proc/sys/vm/drop_caches", "2").is_err() {
+                eprintln!("the kernel's memory of inodes cannot be dropped here: skipped");
+                return;
+            }
+            for i in 0..200 {
+                fs::write(mount.at("beside"), i.to_string()).expect("written");
+                assert_eq!(fs::read_to_string(at(i * 19)).expect("read"), (i * 19).to_string(), "{transport}, {round}");
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "{transport}: {:?}", begun.elapsed());
+        }
+        // Each of these is forgotten, too; but for the one that is open.
+        fs::remove_dir_all(mount.at("d")).expect("removed");
+        let mut left = [0];
+        held.read_exact_at(&mut left, 0).expect("it is open");
+        assert_eq!((left, fs::read_dir(mount.0.as_path()).expect("read").count()), (*b"7", 1), "{transport}");
+        fs::remove_file(mount.at("beside")).expect("removed");
+    }
+}
+
 #[test]
 fn a_mount_whose_servers_are_away_goes_when_it_is_told_to_and_so_does_its_process() {
     let Some(mounts) = Mounts::new("gone") else { return };

@@ -148,17 +148,47 @@ pub fn stress(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
         let words = format!(
             "stress-ng --class filesystem --sequential 2 -t {seconds} --verify --temp-path . --oom-avoid 2>&1 || true"
         );
-        let log = sh(&mnt.join("stress"), &words)?;
-        let bad: Vec<&str> = log.lines().filter(|line| line.contains("fail:") || line.contains("error:")).collect();
-        match bad.is_empty() && log.contains("run completed") {
-            true => Ok(()),
-            false => Err(format!("stress-ng: {}", bad.join("\n"))),
-        }
+        stressed(&sh(&mnt.join("stress"), &words)?)
     };
     sh(&cluster.first, "mkdir stress")?;
-    run(&cluster.first, seconds)?;
+    let passed_over = run(&cluster.first, seconds)?;
     cluster.kill_servers()?;
     run(&cluster.second, 1)?;
     sh(&cluster.first, "rm -rf stress")?;
-    Ok(Some(format!("stress-ng's file system class, {seconds} s each")))
+    let words = if passed_over.is_empty() { "none".to_owned() } else { passed_over.join(", ") };
+    Ok(Some(format!("stress-ng's file system class, {seconds} s each; it passed over: {words}")))
+}
+
+/// The stressors that a log of stress-ng says it passed over. Errors: what it says went wrong.
+fn stressed(log: &str) -> Outcome<Vec<String>> {
+    let is_bad = |line: &&str| ["fail:", "error:", "unsuccessful run"].iter().any(|word| line.contains(word));
+    let bad: Vec<&str> = log.lines().filter(is_bad).collect();
+    if !bad.is_empty() || !log.contains("successful run completed") {
+        return Err(format!("stress-ng: {}", if bad.is_empty() { log.to_owned() } else { bad.join("\n") }));
+    }
+    // `stress-ng: info:  [PID] NAME: ..., skipping stress test`
+    let passed_over = log.lines().filter(|line| line.contains("skipping stress") || line.contains("skipped"));
+    let name = |line: &str| line.split("] ").nth(1)?.split(':').next().map(str::to_owned);
+    let mut names: Vec<String> = passed_over.filter_map(name).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str =
+        "stress-ng: info:  [7626] binderfs: not supported, errno=19 (No such device), skipping stress test
+stress-ng: info:  [7633] dentry: 20492 dentries allocated
+stress-ng: info:  [7622] successful run completed in 48.45s\n";
+
+    #[test]
+    fn a_log_of_stress_ng_tells_what_was_passed_over_and_what_failed() {
+        assert_eq!(stressed(GOOD), Ok(vec!["binderfs".to_owned()]));
+        assert!(stressed(&GOOD.replace("successful", "unsuccessful")).is_err());
+        assert!(stressed(&format!("stress-ng: fail:  [1] dir: readdir failed\n{GOOD}")).is_err());
+        assert!(stressed("stress-ng: info:  [1] setting to a 1 second run\n").is_err(), "it never ended");
+    }
 }
