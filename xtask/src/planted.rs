@@ -72,6 +72,8 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         NamesGivenBackEarly | LateChangeMade | NamesNotReclaimed | LoneFileShown => {
             &["forebay_mds", "scenes:ahead", "histories"]
         }
+        NamesAheadUnleased => &["forebay_mds", "scenes:listings"],
+        LastRecallUnsaid => &["forebay_client", "scenes:listings"],
         OpensNotSynced => &["forebay_mds", "scenes:fsync"],
         OwnWriteNotForgotten | UncommittedKept | BytesOutliveLease => {
             &["forebay_client", "scenes:reading", "histories"]

@@ -479,6 +479,11 @@ impl Ahead {
         self.under_way.borrow().len() as u64
     }
 
+    /// What the changes under way concern.
+    pub fn concerned(&self) -> BTreeSet<Fid> {
+        self.under_way.borrow().iter().flat_map(|change| [change.parent, change.fid]).collect()
+    }
+
     /// A change that concerns `fid` is under way.
     pub fn concerns(&self, fid: Fid) -> bool {
         self.under_way.borrow().iter().any(|change| change.concerns(fid))

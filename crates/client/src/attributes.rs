@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_proto::{
-    Fid, Layout, Transno,
+    Errno, Fid, Layout, Transno,
     message::{
         COMMIT_XATTR, CommitLevel, EntryReply, GetAttr, GetObject, GetXattr, ListXattr, NEVER, ObjectRef, ObjectReply,
         Operation, RemoveXattr, SetAttr, SetXattr, attr_flags, set_attr,
@@ -14,7 +14,7 @@ use crate::{
     Attr, Caller, Client, ClientResult, OpenFile,
     errors::Trouble,
     layouts::LAYOUT_XATTR,
-    limits,
+    limits, mode,
     tasks::{detached, try_all},
 };
 
@@ -246,8 +246,21 @@ impl Client {
         if name == LAYOUT_XATTR {
             return self.layout_xattr(fid).await;
         }
+        if caller.uid == 0 && self.lacks_xattr(fid, name) {
+            return Err(Errno::ENODATA.into());
+        }
         let request = GetXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
         Ok(self.mdt(fid, &request).await?.value)
+    }
+
+    /// It certainly has none of that name: `ls -l` looks for access control lists and labels of every file. What others than the
+    /// superuser may ask for, and what is no row of its own (layout, level), the MDT knows.
+    fn lacks_xattr(&self, fid: Fid, name: &[u8]) -> bool {
+        let is_plain = name.starts_with(b"security.") || name.starts_with(b"system.posix_acl_");
+        let kept = if is_plain { self.inner.leases.entry(fid) } else { None };
+        kept.is_some_and(|EntryReply { attr, .. }| {
+            (mode::is_dir(attr.mode) || mode::is_file(attr.mode)) && attr.flags & attr_flags::XATTRS == 0
+        })
     }
 
     /// Sets an extended attribute. `flags`: XATTR_CREATE (1), XATTR_REPLACE (2).

@@ -14,8 +14,8 @@ use forebay_proto::{
 use forebay_rpc::{Call, Called, RpcError};
 
 use crate::{
-    ClientError, MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases, open::Held,
-    peers::Peers, read_cache::ReadCache, stats::Counters, write_back::WriteBack,
+    ClientError, MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases,
+    listings::Listings, open::Held, peers::Peers, read_cache::ReadCache, stats::Counters, write_back::WriteBack,
 };
 
 /// A mounted file system. Cheap to clone; belongs to one shard.
@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     pub handles: RefCell<BTreeMap<u64, Held>>,
     /// What is kept of inodes and names.
     pub leases: Leases,
+    /// Directories that were listed.
+    pub listings: Listings,
     /// Advisory locks this client holds.
     pub locks: RefCell<BTreeMap<Fid, LockList<()>>>,
     /// Files of which a close lets locks go just now: how many do.

@@ -26,6 +26,7 @@ mod layouts;
 mod leases;
 mod levels;
 pub mod limits;
+mod listings;
 mod locks;
 mod map;
 pub mod mode;

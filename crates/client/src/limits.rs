@@ -101,6 +101,16 @@ pub const SYMLINKS: u32 = 40;
 pub const READDIR_BYTES: u32 = 256 << 10;
 /// Bytes asked for at once when a whole file is read.
 pub const WHOLE_FILE_STEP: usize = 32 << 20;
+/// Who looks at a name of a directory this long after it was listed looks at its other names too.
+pub const LISTED_TERM: Duration = Duration::from_secs(10);
+/// Directories that are remembered as listed.
+pub const LISTED: usize = 64;
+/// Names that come with the first of these; twice as many with each that was not among them, up to [`NAMES_AHEAD`].
+pub const NAMES_AHEAD_LEAST: u32 = 8;
+/// See [`NAMES_AHEAD_LEAST`].
+pub const NAMES_AHEAD: u32 = 256;
+/// How long names are looked up by themselves after one that brought no others: somebody else works with them just now.
+pub const NAMES_BUSY: Duration = Duration::from_millis(50);
 /// A request that changes a name takes no more, beside the names in it.
 pub const CHANGE_BYTES: usize = 512;
 /// Directories that are remembered because changes of their names were lost.

@@ -39,6 +39,7 @@ impl Client {
             files: RefCell::default(),
             handles: RefCell::default(),
             leases: Leases::new(env),
+            listings: Default::default(),
             locks: RefCell::default(),
             unlocking: RefCell::default(),
             unlocked: Notify::new(),

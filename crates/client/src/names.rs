@@ -39,9 +39,14 @@ impl Client {
         let request = Lookup { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
         for _ in 0..limits::STALE_ATTEMPTS {
             let asked = self.inner.leases.ticket();
-            // Changes of other names in the directory are nothing to it.
-            self.settle_name(parent, name).await;
-            let reply = self.call_mdt_at_once(parent, &request).await?.reply;
+            let reply = match self.looks_at_listed(&request) {
+                Some(names) => self.lookup_ahead(asked, &request, names).await?,
+                None => {
+                    // Changes of other names in the directory are nothing to it.
+                    self.settle_name(parent, name).await;
+                    self.call_mdt_at_once(parent, &request).await?.reply
+                }
+            };
             self.learn_name(asked, parent, name, reply.leases, reply.entry.as_ref());
             let entry = reply.entry.ok_or(Errno::ENOENT)?;
             self.learn_level(asked, &entry.attr);
@@ -311,7 +316,7 @@ impl Client {
         changed.reply.fids.iter().for_each(|fid| self.inner.leases.touch_at(*fid, changed.transno));
     }
 
-    fn learn_name(&self, asked: Ticket, parent: Fid, name: &[u8], leases: u32, entry: Option<&EntryReply>) {
+    pub(crate) fn learn_name(&self, asked: Ticket, parent: Fid, name: &[u8], leases: u32, entry: Option<&EntryReply>) {
         if leases == 0 {
             return;
         }
@@ -337,6 +342,9 @@ impl Client {
         let request = ReadDir { fid, cookie, max_bytes, with_attributes: attributes };
         let reply = self.mdt(fid, &request).await?;
         let mut entries = reply.entries;
+        if !attributes {
+            self.inner.listings.listed(fid, cookie == 0, entries.len(), self.env().now());
+        }
         for entry in &mut entries {
             let is_told = entry.attr.is_some() && self.inner.ahead.concerns(entry.fid);
             if is_told || entry.attr.as_ref().is_some_and(crate::attributes::size_is_on_osts) {

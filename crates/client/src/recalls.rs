@@ -162,6 +162,7 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
         return false;
     };
     inner.leases.heard(begun);
+    inner.leases.answered(&question);
     recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));
     let unheard = inner.leases.drop_recalled(&recalls.fids);
     inner.say_again(unheard).await;

@@ -104,6 +104,10 @@ bugs! {
     NamesNotReclaimed = "names-not-reclaimed",
     /// Another client is shown the links of a file whose name was taken away.
     LoneFileShown = "lone-file-shown",
+    /// A lookup brings other names with it, and their inodes are not leased.
+    NamesAheadUnleased = "names-ahead-unleased",
+    /// A client does not say that it has heard of the recall of the last that it kept.
+    LastRecallUnsaid = "last-recall-unsaid",
     /// A client that claimed its places in a file looks at others without taking the claim back.
     ClaimNotTakenBack = "claim-not-taken-back",
     /// A file of which several keep something back is opened without a recall.

@@ -47,8 +47,6 @@ pub struct FuseOptions {
     pub set_ids: bool,
     /// Run no programs from it.
     pub no_exec: bool,
-    /// Fetch attributes with names. Worth it only once leases let the kernel keep them.
-    pub readdirplus: bool,
     /// By which way requests come.
     pub transport: FuseTransport,
 }
@@ -63,7 +61,6 @@ impl FuseOptions {
             devices: false,
             set_ids: false,
             no_exec: false,
-            readdirplus: false,
             transport: FuseTransport::Auto,
         }
     }

@@ -71,13 +71,12 @@ impl Server {
         &self,
         handle: FileHandle,
         after: u64,
-        attributes: bool,
         mut add: impl FnMut(&DirEntry) -> bool,
     ) -> ClientResult<()> {
         let directory = self.directory(handle)?;
         let mut page = directory.resume(after);
         while page.give(&mut add) == Given::Nothing && !page.end {
-            let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, attributes).await?;
+            let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, false).await?;
             // A page without entries that is not the end would be asked for for ever.
             let end = next.end || next.entries.is_empty();
             page = Page { entries: next.entries.into(), end, ..page };

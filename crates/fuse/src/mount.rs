@@ -68,7 +68,6 @@ async fn mount_with<F: Filesystem + 'static>(
     let ring = ring(options.transport).map_err(|error| refused(point, &error))?;
     let granted = Arc::new(AtomicBool::new(false));
     let greeting = Greeting {
-        readdirplus: options.readdirplus,
         uring: ring.as_ref().map(|_| granted.clone()),
         needs_uring: options.transport == FuseTransport::Uring,
     };

@@ -25,8 +25,8 @@ use crate::{
     caller::Asker,
     convert,
     kernel::{
-        Filesystem, ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-        ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Told,
+        Filesystem, ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLock,
+        ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Told,
     },
     limits,
     locks::Wanted,
@@ -40,7 +40,6 @@ pub(crate) struct Transport {
 
 /// What is asked of the kernel when the mount begins.
 pub(crate) struct Greeting {
-    pub readdirplus: bool,
     /// FUSE over io_uring: wanted here, and granted there.
     pub uring: Option<Arc<AtomicBool>>,
     /// Without it there is to be no mount.
@@ -73,11 +72,7 @@ const WANTED: [InitFlags; 9] = [
 
 impl fuser::Filesystem for Greeting {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let mut wanted = WANTED.to_vec();
-        if self.readdirplus {
-            wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
-        }
-        for flag in wanted {
+        for flag in WANTED {
             // A kernel without it does the same with more requests, or refuses shared mappings.
             let _ = config.add_capabilities(flag);
         }
@@ -330,22 +325,7 @@ impl Filesystem for Transport {
                 let kind = convert::file_type(entry.mode);
                 reply.add(INodeNo(entry.fid.low), entry.cookie, kind, OsStr::from_bytes(&entry.name))
             };
-            match server.readdir(fh, offset, false, add).await {
-                Ok(()) => reply.ok(),
-                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
-            }
-        });
-    }
-
-    fn readdirplus(&self, _: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        self.send(async move |server: &Server| {
-            let add = |entry: &DirEntry| {
-                // A file without attributes is gone by now, and so is its name.
-                let Some(attr) = &entry.attr else { return false };
-                let (attr, name) = (server.entry(attr), OsStr::from_bytes(&entry.name));
-                reply.add(attr.ino, entry.cookie, name, &Told::once(attr), GENERATION)
-            };
-            match server.readdir(fh, offset, true, add).await {
+            match server.readdir(fh, offset, add).await {
                 Ok(()) => reply.ok(),
                 Err(error) => refuse(server, &error, |errno| reply.error(errno)),
             }

@@ -63,6 +63,11 @@ impl Tx<'_> {
         Dirent::decode(&row).map(Some).map_err(|error| corrupt(key.as_ref(), error))
     }
 
+    /// The name at a cookie.
+    pub fn name_at(&self, parent: Fid, cookie: u64) -> Step<Option<Entry>> {
+        Ok(self.dirent(parent, cookie)?.and_then(|row| row.entry))
+    }
+
     /// Adds `entry` where it was not found.
     pub fn add_name(&mut self, found: &Found, entry: Entry) -> Step<()> {
         assert!(found.hit.is_none(), "a name is added only where there is none");

@@ -120,11 +120,16 @@ impl Leases {
     /// Whether `session` can have a lease on `fid` now. Not while one is recalled from it: it may be about to say that it
     /// has dropped that.
     pub fn is_free(&self, session: SessionId, fid: Fid) -> bool {
-        let recalled = |lease: &Lease| lease.session == session && lease.recalled;
         self.count < limits::CLIENT_LEASES
-            && !self.of.get(&fid).is_some_and(|leases| leases.iter().any(recalled))
+            && !self.is_recalled_from(session, fid)
             && !self.awaited.contains_key(&fid)
             && self.contended.get(&fid).is_none_or(|until| *until <= self.now)
+    }
+
+    /// A lease on `fid` is being taken back from `session`.
+    pub fn is_recalled_from(&self, session: SessionId, fid: Fid) -> bool {
+        let recalled = |lease: &Lease| lease.session == session && lease.recalled;
+        self.of.get(&fid).is_some_and(|leases| leases.iter().any(recalled))
     }
 
     /// `session` holds a lease on `fid` from now on.

@@ -14,6 +14,8 @@ pub const ATTEMPTS: usize = 10_000;
 pub const READDIR_ENTRIES: usize = 4096;
 /// Largest readdir reply: below a frame's body with room for the header.
 pub const READDIR_BYTES: usize = 768 << 10;
+/// Most names that a lookup brings beside its own: nothing else is served meanwhile (a millisecond).
+pub const NAMES_AHEAD: usize = 256;
 /// Scattered rows brought to memory at one time: their leaves must fit in the smallest cache.
 pub const PREFETCH_ROWS: usize = 8;
 /// Fids in one `Destroy`.

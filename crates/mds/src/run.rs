@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
 };
 
 use forebay_proto::{ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno, message::Empty};
@@ -31,11 +31,13 @@ struct Shared<'a> {
     leases: &'a Leases,
     /// Other clients may still show what was there before: see [`crate::leases`].
     kept: RefCell<BTreeMap<Fid, Use>>,
+    /// What the operation has waited for so far.
+    waited: &'a [Awaiting<'a>],
 }
 
 impl<'a> Shared<'a> {
-    fn new(ctx: &'a Context, leases: &'a Leases) -> Self {
-        Self { ctx, unsettled: Cell::new(false), leases, kept: RefCell::default() }
+    fn new(ctx: &'a Context, leases: &'a Leases, wants: &'a Wants<'_>) -> Self {
+        Self { ctx, unsettled: Cell::new(false), leases, kept: RefCell::default(), waited: &wants.awaiting }
     }
 }
 
@@ -55,16 +57,20 @@ impl Sharing for Shared<'_> {
     fn kept(&self) -> BTreeMap<Fid, Use> {
         self.kept.take()
     }
+
+    fn waited_for(&self, fid: Fid) -> bool {
+        self.waited.iter().any(|awaiting| awaiting.fids.contains(&fid))
+    }
 }
 
 /// While it lives no lease on these inodes is granted.
 struct Awaiting<'a> {
     mds: &'a Mds,
-    fids: Vec<Fid>,
+    fids: BTreeSet<Fid>,
 }
 
 impl<'a> Awaiting<'a> {
-    fn new(mds: &'a Mds, fids: Vec<Fid>) -> Self {
+    fn new(mds: &'a Mds, fids: BTreeSet<Fid>) -> Self {
         fids.iter().for_each(|fid| mds.memory.borrow_mut().kept.await_end(*fid));
         Self { mds, fids }
     }
@@ -115,7 +121,7 @@ impl Mds {
             ctx.prefetch(&wants.rows).await?;
             let (result, effects, unsettled) = {
                 let memory = self.memory.borrow();
-                let shared = Shared::new(ctx, &memory.kept);
+                let shared = Shared::new(ctx, &memory.kept, &wants);
                 let mut txn = ctx.store().begin();
                 let mut tx = Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0)));
                 let result = unless_kept(op(&mut tx), &shared.kept());
@@ -156,7 +162,7 @@ impl Mds {
             let (mut halted, mut effects) = (None, Effects::default());
             let (result, unsettled) = {
                 let memory = self.memory.borrow();
-                let shared = Shared::new(ctx, &memory.kept);
+                let shared = Shared::new(ctx, &memory.kept, &wants);
                 let result = ctx.apply(|txn, transno| {
                     self.apply(txn, &memory, &shared, self.origin(ctx, transno), &op, &mut effects, &mut halted)
                 });

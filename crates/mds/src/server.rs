@@ -11,14 +11,17 @@ use forebay_env::{Address, Bug, Env, Time, planted, sync::Notify};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid,
     limits::LEASE_TERM,
-    message::{AwaitRecalls, ExtendLayout, LayoutSpec, Migrate, Op, Open, OpenReply, RecallsReply, SetAttr, SetLayout},
+    message::{
+        AwaitRecalls, Empty, ExtendLayout, LayoutSpec, LookupAhead, Migrate, Op, Open, OpenReply, RecallsReply,
+        SetAttr, SetLayout,
+    },
 };
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
     inode::Inode,
-    keys,
+    keys::{self, Key},
     leases::{Leases, Told},
     limits, load,
     memory::Memory,
@@ -204,6 +207,7 @@ impl Mds {
         match op {
             Op::LeaseSequence => run!(modify, ops::lease_sequence::keys, ops::lease_sequence::apply),
             Op::Lookup => run!(read, ops::lookup::keys, ops::lookup::apply),
+            Op::LookupAhead => self.lookup_ahead(&ctx, &body).await,
             Op::GetAttr => run!(read, ops::getattr::keys, ops::getattr::apply),
             Op::SetAttr => run!(modify, ops::setattr::keys, ops::setattr::apply),
             Op::Create => run!(modify, ops::create::keys, ops::create::apply),
@@ -258,6 +262,22 @@ impl Mds {
         }
     }
 
+    async fn lookup_ahead(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+        let request: LookupAhead = Decode::from_bytes(body)?;
+        let (parent, keys) = (request.lookup.parent, ops::lookup::keys(&request.lookup));
+        let first = Cell::new(0);
+        self.read(ctx, &keys, |tx| {
+            first.set(ops::lookup_ahead::first(tx, &request)?);
+            Ok(Empty {})
+        })
+        .await?;
+        let (from, to) = (keys::dirent(parent, first.get()), keys::after(keys::dirents(parent).as_ref()));
+        let rows = self.store.scan(from.as_ref(), &to, ops::lookup_ahead::rows(&request)).await.map_err(store_error)?;
+        let others = ops::readdir::decode(&rows)?;
+        prefetch_in_steps(ctx, &ops::lookup_ahead::other_keys(&request, &others)).await?;
+        self.read(ctx, &keys, |tx| ops::lookup_ahead::apply(tx, &request, &others)).await
+    }
+
     async fn readdir(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
         let request = Decode::from_bytes(body)?;
         // What somebody else changes is there to be found before it is looked for.
@@ -265,15 +285,20 @@ impl Mds {
         let (from, to, limit) = ops::readdir::rows(&request);
         let rows = self.store.scan(from.as_ref(), &to, limit).await.map_err(store_error)?;
         let entries = ops::readdir::decode(&rows)?;
-        // In small steps: a bounded cache need not hold all of them at once.
-        for keys in ops::readdir::inode_keys(&request, &entries).chunks(limits::PREFETCH_ROWS) {
-            ctx.prefetch(keys).await?;
-        }
+        prefetch_in_steps(ctx, &ops::readdir::inode_keys(&request, &entries)).await?;
         self.read(ctx, &ops::readdir::keys(&request), |tx| {
             ops::readdir::apply(tx, &request, &entries, rows.len() < limit)
         })
         .await
     }
+}
+
+/// In small steps: a bounded cache need not hold all of them at once.
+async fn prefetch_in_steps(ctx: &Context, keys: &[Key]) -> Result<(), ErrorReply> {
+    for keys in keys.chunks(limits::PREFETCH_ROWS) {
+        ctx.prefetch(keys).await?;
+    }
+    Ok(())
 }
 
 fn overlay(default: &mut LayoutSpec, given: &LayoutSpec) {

@@ -58,6 +58,11 @@ pub trait Sharing {
     fn kept(&self) -> BTreeMap<Fid, Use> {
         BTreeMap::new()
     }
+
+    /// The operation has waited until no other client kept this.
+    fn waited_for(&self, _fid: Fid) -> bool {
+        false
+    }
 }
 
 /// For changes of the server's own: nobody sees them.
@@ -200,6 +205,17 @@ impl<'a> Tx<'a> {
         let is_written = is_written && !self.memory.opens.is_sole_holder(fid, self.origin.session);
         let is_cut = self.effects.truncate == Some(fid) || self.memory.truncating.contains(&fid);
         if is_written || is_cut { 0 } else { self.lease_anyway(fid, flag) }
+    }
+
+    /// The same, also of an inode that others gave back for this very request.
+    pub fn lease_waited_for(&mut self, fid: Fid, flag: u32) -> u32 {
+        let origin = &self.origin;
+        let is_given_back = self.sharing.waited_for(fid) && !self.memory.kept.is_recalled_from(origin.session, fid);
+        if !is_given_back || origin.is_replay || self.memory.opens.has_writer(fid) {
+            return self.lease(fid, flag);
+        }
+        self.effects.granted.push(fid);
+        flag
     }
 
     /// The same of a file that nobody else has open, as this request makes it.

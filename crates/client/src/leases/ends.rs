@@ -19,11 +19,12 @@ impl Leases {
         }
     }
 
-    /// What to ask the MDT with next. `None`: nothing is kept.
+    /// What to ask the MDT with next. `None`: nothing is kept, and it knows that.
     pub fn question(&self) -> Option<AwaitRecalls> {
         self.alive();
         let mut state = self.state.borrow_mut();
-        let nothing = state.returned.is_empty()
+        let nothing = (state.acknowledged <= state.known_acknowledged || planted(Bug::LastRecallUnsaid))
+            && state.returned.is_empty()
             && state.data.is_empty()
             && state.flushed.is_empty()
             && state.directories.is_empty();
@@ -86,6 +87,12 @@ impl Leases {
         self.state.borrow_mut().returned.extend(fids);
     }
 
+    /// The MDT has answered this.
+    pub fn answered(&self, question: &AwaitRecalls) {
+        let mut state = self.state.borrow_mut();
+        state.known_acknowledged = state.known_acknowledged.max(question.acknowledged);
+    }
+
     /// Everything that was recalled up to `sequence` has been heard of.
     pub fn acknowledge(&self, sequence: u64) {
         let mut state = self.state.borrow_mut();
@@ -100,7 +107,7 @@ impl Leases {
             let dropped = state.nodes.iter_mut().flat_map(|(fid, node)| node.give_up(*fid, now)).collect();
             state.forget_all();
             state.returned.clear();
-            (state.contact, state.acknowledged) = (None, 0);
+            (state.contact, state.acknowledged, state.known_acknowledged) = (None, 0, 0);
             dropped
         };
         self.tell(dropped)

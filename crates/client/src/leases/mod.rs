@@ -89,7 +89,9 @@ struct State {
     /// The order in which they came.
     order: VecDeque<Fid>,
     names: usize,
+    /// Number of the last recall that was heard of, and of the last that the MDT knows to be.
     acknowledged: u64,
+    known_acknowledged: u64,
     /// Leases that were given up and are to be returned.
     returned: BTreeSet<Fid>,
     /// Files whose data the MDT may count as leased to us, and what we count.
@@ -590,6 +592,19 @@ mod tests {
             assert_eq!(leases.name_for(DIR, b"a", Some(FILE)), Duration::ZERO);
             found(leases, leases.ticket());
             assert_eq!(leases.question().map(|question| question.acknowledged), Some(3));
+        });
+    }
+
+    #[test]
+    fn that_the_last_lease_went_is_said_too() {
+        with(|_, leases| {
+            found(leases, leases.ticket());
+            leases.recalled(&[DIR, FILE], 3);
+            let question = leases.question().expect("somebody waits for it");
+            assert_eq!(question.acknowledged, 3);
+            assert_eq!(leases.question(), Some(question.clone()), "it was not heard");
+            leases.answered(&question);
+            assert_eq!(leases.question(), None);
         });
     }
 

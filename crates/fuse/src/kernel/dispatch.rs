@@ -59,7 +59,6 @@ mod op {
     pub const DESTROY: u32 = 38;
     pub const BATCH_FORGET: u32 = 42;
     pub const FALLOCATE: u32 = 43;
-    pub const READDIRPLUS: u32 = 44;
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
     pub const COPY_FILE_RANGE: u32 = 47;
@@ -186,7 +185,6 @@ fn only_looks(op: u32) -> bool {
             | op::LISTXATTR
             | op::OPENDIR
             | op::READDIR
-            | op::READDIRPLUS
             | op::LSEEK
             | op::GETLK
             | op::TMPFILE
@@ -247,7 +245,6 @@ filesystem! {
     fsync(ino: INodeNo, fh: FileHandle, datasync: bool; ReplyEmpty);
     opendir(ino: INodeNo, flags: OpenFlags; ReplyOpen);
     readdir(ino: INodeNo, fh: FileHandle, offset: u64; ReplyDirectory);
-    readdirplus(ino: INodeNo, fh: FileHandle, offset: u64; ReplyDirectoryPlus);
     releasedir(ino: INodeNo, fh: FileHandle, flags: OpenFlags; ReplyEmpty);
     fsyncdir(ino: INodeNo, fh: FileHandle, datasync: bool; ReplyEmpty);
     statfs(ino: INodeNo; ReplyStatfs);
@@ -387,13 +384,9 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
             }
         }
         op::OPENDIR => fs.opendir(from, node, OpenFlags(args.i32()?), reply!()),
-        op::READDIR | op::READDIRPLUS => {
+        op::READDIR => {
             let (handle, offset, room) = (FileHandle(args.u64()?), args.u64()?, args.u32()? as usize);
-            let reply: Reply = reply!();
-            match header.op {
-                op::READDIR => fs.readdir(from, node, handle, offset, ReplyDirectory::new(reply, room)),
-                _ => fs.readdirplus(from, node, handle, offset, ReplyDirectoryPlus::new(reply, room)),
-            }
+            fs.readdir(from, node, handle, offset, ReplyDirectory::new(reply!(), room));
         }
         op::RELEASEDIR => {
             let handle = FileHandle(args.u64()?);

@@ -288,12 +288,6 @@ pub(crate) struct ReplyDirectory {
     list: Names,
 }
 
-/// Names with attributes.
-pub(crate) struct ReplyDirectoryPlus {
-    reply: Reply,
-    list: Names,
-}
-
 struct Names {
     out: Out,
     room: usize,
@@ -306,33 +300,7 @@ impl ReplyDirectory {
 
     /// Adds a name; true if there is no room for it.
     pub fn add(&mut self, ino: INodeNo, cookie: u64, kind: FileType, name: impl AsRef<OsStr>) -> bool {
-        self.list.add(&[], ino, cookie, kind, name.as_ref())
-    }
-
-    pub fn ok(self) {
-        self.reply.send(0, &[&self.list.out.0]);
-    }
-
-    pub fn error(self, errno: Errno) {
-        self.reply.fail(errno);
-    }
-}
-
-impl ReplyDirectoryPlus {
-    pub(super) fn new(reply: Reply, room: usize) -> Self {
-        Self { reply, list: Names { out: Out::default(), room } }
-    }
-
-    /// Adds a name and the attributes it leads to; true if there is no room for it.
-    pub fn add(
-        &mut self,
-        ino: INodeNo,
-        cookie: u64,
-        name: impl AsRef<OsStr>,
-        told: &Told,
-        generation: Generation,
-    ) -> bool {
-        self.list.add(&entry(told, generation), ino, cookie, told.attr.kind, name.as_ref())
+        self.list.add(ino, cookie, kind, name.as_ref())
     }
 
     pub fn ok(self) {
@@ -345,14 +313,12 @@ impl ReplyDirectoryPlus {
 }
 
 impl Names {
-    fn add(&mut self, before: &[u8], ino: INodeNo, cookie: u64, kind: FileType, name: &OsStr) -> bool {
+    fn add(&mut self, ino: INodeNo, cookie: u64, kind: FileType, name: &OsStr) -> bool {
         let name = name.as_bytes();
-        let bytes = (before.len() + 24 + name.len()).next_multiple_of(ENTRY_ALIGN);
-        let end = self.out.0.len() + bytes;
+        let end = self.out.0.len() + (24 + name.len()).next_multiple_of(ENTRY_ALIGN);
         if end > self.room {
             return true;
         }
-        self.out.0.extend_from_slice(before);
         self.out.u64(ino.0).u64(cookie).u32(name.len() as u32).u32(format_bits(kind) >> 12);
         self.out.0.extend_from_slice(name);
         self.out.0.resize(end, 0);
@@ -478,12 +444,12 @@ mod tests {
     #[test]
     fn names_fill_the_kernels_room_and_no_more() {
         let mut names = Names { out: Out::default(), room: 72 };
-        assert!(!names.add(&[], INodeNo(1), 2, FileType::RegularFile, OsStr::new("abc")));
+        assert!(!names.add(INodeNo(1), 2, FileType::RegularFile, OsStr::new("abc")));
         assert_eq!(names.out.0.len(), 32);
         assert_eq!(names.out.0[16..27], [3, 0, 0, 0, 8, 0, 0, 0, b'a', b'b', b'c']);
-        assert!(!names.add(&[], INodeNo(1), 3, FileType::Directory, OsStr::new("0123456789abcdef")));
+        assert!(!names.add(INodeNo(1), 3, FileType::Directory, OsStr::new("0123456789abcdef")));
         assert_eq!(names.out.0.len(), 72);
-        assert!(names.add(&[], INodeNo(1), 4, FileType::Directory, OsStr::new("a")));
+        assert!(names.add(INodeNo(1), 4, FileType::Directory, OsStr::new("a")));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod lease_sequence;
 pub mod level;
 pub mod link;
 pub mod lookup;
+pub mod lookup_ahead;
 pub mod make;
 pub mod migrate;
 pub mod open;

@@ -223,6 +223,36 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A Lookup of who is going to look at what follows, too.
+    pub struct LookupAhead {
+        /// As for itself; not `.` or `..`.
+        pub lookup: Lookup,
+        /// How many names to tell of beside that one, in the order of their cookies.
+        pub names: u32,
+    }
+}
+
+wire_struct! {
+    /// What a name leads to, and names that follow it in the directory.
+    pub struct LookupAheadReply {
+        /// As for itself.
+        pub found: LookupReply,
+        /// Those whose inodes could be leased at once, and are: attributes count for as long as these leases.
+        pub others: Vec<NamedAttr>,
+    }
+}
+
+wire_struct! {
+    /// A name and what it leads to.
+    pub struct NamedAttr {
+        /// Name.
+        pub name: Bytes,
+        /// The inode's attributes.
+        pub attr: Attr,
+    }
+}
+
+wire_struct! {
     /// What the client could not know it would change.
     pub struct Changed {
         /// Inodes whose names or links were changed, beside the directories that the request named.

@@ -143,6 +143,8 @@ operations! {
     SendKept = 65, Read, SendKept -> Empty;
     /// Names what a client is going to write of a file that others have open; with nothing, ends that.
     Claim = 66, Read, Claim -> ClaimReply;
+    /// Name to attributes, and those of the names that follow it.
+    LookupAhead = 68, Read, LookupAhead -> LookupAheadReply;
     /// Answers when objects of deleted files are destroyed on some OSTs, or after a while.
     FinishDestroys = 67, Read, FinishDestroys -> FinishDestroysReply;
 

@@ -29,6 +29,7 @@ fn names(samples: &mut Samples) {
     let found = entry_replies().into_iter().map(|entry| LookupReply { entry: Some(entry), leases: 3 });
     let replies = found.chain([LookupReply { entry: None, leases: 2 }]).collect();
     samples.exchange(vec![Lookup { caller: caller(n), parent: n.fid(), name: n.name() }], replies);
+    samples.exchange(vec![LookupAhead { lookup: lookup(), names: 4 }], look_ahead_replies());
     samples.exchange(vec![make()], entry_replies());
     samples.exchange(vec![Link { caller: caller(n), fid: n.fid(), parent: n.fid(), name: n.name() }], entry_replies());
     samples.exchange(vec![Unlink { caller: caller(n), parent: n.fid(), name: n.name(), at_ns: n.i64() }], changed());
@@ -176,6 +177,19 @@ fn entry_replies() -> Vec<EntryReply> {
         },
         EntryReply { attr: attr(n), layout: None, default_layout: Some(spec(n)), leases: 0, parent: None },
     ]
+}
+
+fn lookup() -> Lookup {
+    let n = &mut Numbers::default();
+    Lookup { caller: caller(n), parent: n.fid(), name: n.name() }
+}
+
+fn look_ahead_replies() -> Vec<LookupAheadReply> {
+    let n = &mut Numbers::default();
+    let others = vec![NamedAttr { name: n.name(), attr: attr(n) }, NamedAttr { name: n.name(), attr: attr(n) }];
+    let found = LookupReply { entry: entry_replies().into_iter().next(), leases: 3 };
+    let absent = LookupReply { entry: None, leases: 2 };
+    vec![LookupAheadReply { found, others }, LookupAheadReply { found: absent, others: Vec::new() }]
 }
 
 fn open_replies() -> Vec<OpenReply> {

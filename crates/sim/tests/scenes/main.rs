@@ -10,6 +10,7 @@ mod laboratory;
 mod layouts;
 mod leases;
 mod levels;
+mod listings;
 mod locks;
 mod mirror;
 mod pins;

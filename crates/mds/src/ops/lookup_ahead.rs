@@ -1,0 +1,202 @@
+//! Name to attributes, and those of the names that follow it: for who has listed the directory and looks at all of them.
+//!
+//! The rows of the others come from a scan before. Of each is told only what is still so, and can be leased: the client has
+//! to hear of what becomes of it, as it did not ask for it. What other clients keep of the others is left alone, unless
+//! they keep what the name itself leads to: then it is all taken back at once, as who has made one has made many.
+
+use forebay_env::{Bug, planted};
+use forebay_proto::{
+    Errno, Fid,
+    message::{LookupAhead, LookupAheadReply, NamedAttr, lease_flags},
+};
+
+use super::lookup;
+use crate::{
+    dirent::{self, Entry},
+    halt::{Halt, Step},
+    keys::{self, Key},
+    leases::Use,
+    limits, perm,
+    tx::Tx,
+};
+
+/// The cookie from which the others are looked for. Errors: as [`lookup::apply`].
+pub fn first(tx: &mut Tx<'_>, request: &LookupAhead) -> Step<u64> {
+    let dir = tx.dir(request.lookup.parent)?;
+    perm::access(&request.lookup.caller, &dir, perm::SEARCH)?;
+    // Whoever else changes the directory has to have asked for it first.
+    tx.share_names(request.lookup.parent);
+    let seed = dir.dir().ok_or(Errno::ENOTDIR)?.seed;
+    Ok(dirent::first_cookie(seed, &request.lookup.name))
+}
+
+/// How many rows to look at, from that cookie on.
+pub fn rows(request: &LookupAhead) -> usize {
+    (request.names as usize).min(limits::NAMES_AHEAD) + 1
+}
+
+/// Rows worth prefetching beside those of the lookup.
+pub fn other_keys(request: &LookupAhead, others: &[(u64, Entry)]) -> Vec<Key> {
+    let keys_of =
+        |(cookie, entry): &(u64, Entry)| [keys::dirent(request.lookup.parent, *cookie), keys::inode(entry.fid)];
+    others.iter().flat_map(keys_of).collect()
+}
+
+/// `others`: what was found from [`first`] on. Errors: as [`lookup::apply`].
+pub fn apply(tx: &mut Tx<'_>, request: &LookupAhead, others: &[(u64, Entry)]) -> Step<LookupAheadReply> {
+    let mut found = lookup::apply(tx, &request.lookup)?;
+    if let Some(entry) = found.entry.as_mut().filter(|entry| entry.leases == 0) {
+        // Who looks at all names looks at each more than once.
+        entry.leases = tx.lease_waited_for(entry.attr.fid, lease_flags::INODE);
+    }
+    let mut reply = LookupAheadReply { others: Vec::new(), found };
+    if reply.found.leases & lease_flags::PARENT == 0 {
+        return Ok(reply);
+    }
+    tx.share_names(request.lookup.parent);
+    let (memory, session) = (tx.memory, tx.origin.session);
+    let is_held = |fid| memory.kept.is_in_the_way(session, fid, Use::Shows);
+    let waits = reply.found.entry.as_ref().is_some_and(|entry| is_held(entry.attr.fid));
+    let other_names = others.iter().filter(|(_, entry)| entry.name != request.lookup.name);
+    for (cookie, entry) in other_names.take(request.names as usize) {
+        if is_written(tx, entry.fid) || is_held(entry.fid) && !waits {
+            continue;
+        }
+        match other(tx, request, *cookie, entry) {
+            Ok(told) => reply.others.extend(told),
+            // Paged out, since it was brought in.
+            Err(Halt::Missing(_)) => {}
+            Err(halt) => return Err(halt),
+        }
+    }
+    Ok(reply)
+}
+
+fn other(tx: &mut Tx<'_>, request: &LookupAhead, cookie: u64, entry: &Entry) -> Step<Option<NamedAttr>> {
+    if tx.name_at(request.lookup.parent, cookie)?.as_ref() != Some(entry) {
+        return Ok(None);
+    }
+    let Some(inode) = tx.find_inode(entry.fid)? else { return Ok(None) };
+    if !planted(Bug::NamesAheadUnleased) && tx.lease_waited_for(entry.fid, lease_flags::INODE) == 0 {
+        return Ok(None);
+    }
+    Ok(Some(NamedAttr { name: entry.name.clone(), attr: tx.attr(entry.fid, &inode) }))
+}
+
+/// Its size is not known here.
+fn is_written(tx: &Tx<'_>, fid: Fid) -> bool {
+    tx.memory.opens.has_writer(fid) || tx.memory.truncating.contains(&fid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    use crate::{
+        opens::OpenChange,
+        ops::readdir,
+        testing::{World, root},
+    };
+    use forebay_proto::{
+        ClientId, SessionId, Transno,
+        message::{Caller, Lookup, Unlink, open_flags},
+    };
+    use std::collections::BTreeSet;
+
+    fn request(name: &str, names: u32) -> LookupAhead {
+        LookupAhead { lookup: Lookup { caller: root(), parent: Fid::ROOT, name: name.to_owned().into() }, names }
+    }
+
+    /// What a scan finds now.
+    fn scan(world: &mut World, request: &LookupAhead) -> Vec<(u64, Entry)> {
+        let first = world.run(|tx| first(tx, request));
+        let from = Bytes::copy_from_slice(keys::dirent(Fid::ROOT, first).as_ref());
+        let to = Bytes::from(keys::after(keys::dirents(Fid::ROOT).as_ref()));
+        let found = world.rows.range(from..to).take(rows(request));
+        readdir::decode(&found.map(|(key, value)| (key.clone(), value.clone())).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn told(world: &mut World, request: &LookupAhead, others: &[(u64, Entry)]) -> BTreeSet<Bytes> {
+        let reply = world.run(|tx| apply(tx, request, others));
+        assert!(reply.others.iter().all(|other| world.effects.granted.contains(&other.attr.fid)));
+        reply.others.into_iter().map(|other| other.name).collect()
+    }
+
+    /// A directory with ten files, and the name of the first by its cookie.
+    fn ten() -> (World, String, Vec<Entry>) {
+        let mut world = World::new();
+        for number in 0..10 {
+            world.file(Fid::ROOT, &format!("f{number}"));
+        }
+        let mut in_order = (0..10).map(|number| format!("f{number}")).collect::<Vec<_>>();
+        in_order.sort_by_key(|name| world.run(|tx| first(tx, &request(name, 1))));
+        let first = in_order.remove(0);
+        let others = scan(&mut world, &request(&first, 20)).into_iter().map(|(_, entry)| entry).skip(1).collect();
+        (world, first, others)
+    }
+
+    #[test]
+    fn names_that_follow_come_with_leases_as_many_as_were_asked_for() {
+        let (mut world, name, others) = ten();
+        for names in [3, 9, 20] {
+            let request = request(&name, names);
+            let found = scan(&mut world, &request);
+            let expected = others.iter().take(names as usize).map(|entry| entry.name.clone()).collect();
+            assert_eq!(told(&mut world, &request, &found), expected);
+        }
+    }
+
+    #[test]
+    fn of_a_name_that_went_or_leads_elsewhere_since_the_scan_nothing_is_told() {
+        let (mut world, name, others) = ten();
+        let request = request(&name, 20);
+        let found = scan(&mut world, &request);
+        let unlink = |name: &Bytes| Unlink { caller: root(), parent: Fid::ROOT, name: name.clone(), at_ns: 0 };
+        for other in &others[..2] {
+            world.run(|tx| crate::ops::unlink::apply(tx, &unlink(&other.name)));
+        }
+        let again = String::from_utf8(others[1].name.to_vec()).unwrap();
+        world.file(Fid::ROOT, &again);
+        let expected = others[2..].iter().map(|entry| entry.name.clone()).collect();
+        assert_eq!(told(&mut world, &request, &found), expected);
+    }
+
+    #[test]
+    fn who_writes_or_keeps_another_is_not_asked_for_it() {
+        let (mut world, name, others) = ten();
+        world.memory.opens.follow(OpenChange::Opened {
+            fid: others[0].fid,
+            session: SessionId(2),
+            handle: 1,
+            flags: open_flags::WRITE,
+            client: ClientId::default(),
+            made: false,
+            transno: Transno(1),
+        });
+        world.memory.kept.grant(SessionId(2), others[1].fid);
+        world.memory.kept.changed(SessionId(2), others[1].fid);
+        // It only believes it.
+        world.memory.kept.grant(SessionId(2), others[2].fid);
+        let request = request(&name, 20);
+        let found = scan(&mut world, &request);
+        let expected = others[2..].iter().map(|entry| entry.name.clone()).collect();
+        assert_eq!(told(&mut world, &request, &found), expected);
+    }
+
+    #[test]
+    fn it_is_refused_where_the_lookup_is_and_an_absent_name_has_followers_too() {
+        let (mut world, ..) = ten();
+        let absent = request("absent", 20);
+        let found = scan(&mut world, &absent);
+        let reply = world.run(|tx| apply(tx, &absent, &found));
+        assert_eq!((reply.found.entry, reply.others.is_empty()), (None, found.is_empty()));
+        let private = world.make(&root(), Fid::ROOT, "p", 0o040_700);
+        world.run(|tx| crate::ops::make::apply(tx, &private));
+        let caller = Caller { uid: 7, gid: 7, groups: Vec::new() };
+        let lookup = Lookup { caller, parent: private.fid, name: "x".into() };
+        let refused = LookupAhead { lookup, names: 2 };
+        assert_eq!(world.errno(|tx| first(tx, &refused)), Errno::EACCES);
+        assert_eq!(world.errno(|tx| apply(tx, &refused, &[])), Errno::EACCES);
+    }
+}
