@@ -236,7 +236,10 @@ fn this_machine_is_measured_described_and_predicted() {
     let scratch = Scratch::new("machine");
     let (dir, toml) = (format!("{}/d", scratch.path()), format!("{}/machine.toml", scratch.path()));
     let flags = ["bench", "machine", &dir, "--toml", &toml, "--bytes", "64MiB", "-i", "1", "--osts", "2", "-N", "2"];
-    let output = forebay().args(flags).output().expect("it runs");
+    // Other tests keep the processors busy meanwhile, which it may say.
+    let measure = || forebay().args(flags).output().expect("it runs");
+    let is_busy = |output: &std::process::Output| words(output).contains("is the machine busy");
+    let output = (0..10).map(|_| measure()).find(|output| !is_busy(output)).expect("it is quiet now and then");
     assert!(output.status.success(), "{}", words(&output));
     assert!(!std::path::Path::new(&dir).exists(), "it leaves nothing behind");
     let text = std::fs::read_to_string(&toml).expect("a description");
