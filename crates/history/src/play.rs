@@ -133,7 +133,7 @@ impl Player {
     fn lock(&mut self) -> lock::Ask {
         let first = self.dice.below(lock::RANGES.into()) as u32;
         let more = if self.dice.below(4) == 0 { self.dice.below(2) as u32 } else { 0 };
-        let longest = self.dice.pick(&[100, 5000, 30_000]);
+        let longest = *self.dice.pick(&[100, 5000, 30_000]).expect("there are some");
         lock::Ask {
             flock: self.dice.below(3) == 0,
             ranges: (first, (first + more).min(lock::RANGES - 1)),

@@ -4,7 +4,6 @@
 
 mod attributes;
 mod data;
-mod dice;
 mod layouts;
 mod names;
 
@@ -12,6 +11,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use forebay_client::{Caller, Client, ClientError, OpenFile, OpenMode};
 use forebay_env::Env;
+use forebay_history::Dice;
 use forebay_proto::{Errno, Fid};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     stop::{Excuses, Stop, judge},
 };
 
-pub use self::{attributes::attribute_of, dice::Dice};
+pub use self::attributes::attribute_of;
 
 /// Longest file of the workload.
 const FILE_BYTES: u64 = 700 << 10;

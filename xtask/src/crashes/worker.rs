@@ -139,7 +139,7 @@ impl Worker {
 
     fn some_name(&mut self) -> Option<(u32, u32)> {
         let names: Vec<(u32, u32)> = self.model().names.iter().map(|(name, file)| (*name, *file)).collect();
-        (!names.is_empty()).then(|| self.dice.pick(&names))
+        self.dice.pick(&names).copied()
     }
 
     /// One operation, drawn.
@@ -163,7 +163,7 @@ impl Worker {
         if self.model().names.contains_key(&name) {
             return Ok(());
         }
-        let ((record, _), append) = (self.dice.pick(&RECORDS), self.dice.below(4) == 0);
+        let (&(record, _), append) = (self.dice.pick(&RECORDS).expect("there are some"), self.dice.below(4) == 0);
         let file = stamp::file_of(self.number, self.model().next_file);
         self.note(Step::Change(Change::Create(name, file), Some((record, append))))?;
         let path = hands::path(&self.dir, name);

@@ -58,7 +58,7 @@ impl Killer {
 /// One server, or all of them at once.
 fn kill(servers: &Servers, dice: &mut Dice) -> Outcome {
     let pids = servers.pids()?;
-    servers.kill(&if dice.below(5) == 0 { pids } else { vec![dice.pick(&pids)] })?;
+    servers.kill(&if dice.below(5) == 0 { pids } else { dice.pick(&pids).copied().into_iter().collect() })?;
     std::thread::sleep(Duration::from_millis(dice.below(AWAY_MS)));
     servers.bring_back()
 }
