@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     Errno, Fid, Layout, Transno,
+    limits::NAME_BYTES,
     message::{
         COMMIT_XATTR, CommitLevel, EntryReply, GetAttr, GetObject, GetXattr, ListXattr, NEVER, ObjectRef, ObjectReply,
         Operation, RemoveXattr, SetAttr, SetXattr, attr_flags, set_attr,
@@ -256,7 +257,8 @@ impl Client {
     /// It certainly has none of that name: `ls -l` looks for access control lists and labels of every file. What others than the
     /// superuser may ask for, and what is no row of its own (layout, level), the MDT knows.
     fn lacks_xattr(&self, fid: Fid, name: &[u8]) -> bool {
-        let is_plain = name.starts_with(b"security.") || name.starts_with(b"system.posix_acl_");
+        let is_label = name.starts_with(b"security.") && (10..=NAME_BYTES).contains(&name.len());
+        let is_plain = is_label || name == b"system.posix_acl_access" || name == b"system.posix_acl_default";
         let kept = if is_plain { self.inner.leases.entry(fid) } else { None };
         kept.is_some_and(|EntryReply { attr, .. }| {
             (mode::is_dir(attr.mode) || mode::is_file(attr.mode)) && attr.flags & attr_flags::XATTRS == 0

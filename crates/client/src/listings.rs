@@ -12,7 +12,7 @@ use forebay_proto::{
     message::{EntryReply, Lookup, LookupAhead, LookupReply, NamedAttr, lease_flags},
 };
 
-use crate::{Client, ClientResult, leases::Ticket, limits};
+use crate::{Client, leases::Ticket, limits};
 
 /// Directories that were listed a short while ago.
 #[derive(Default)]
@@ -65,24 +65,22 @@ impl Listings {
         Some(names)
     }
 
-    /// So many came that were not known; `None`: nobody can tell.
-    fn brought(&self, dir: Fid, names: Option<usize>, now: Time) {
+    /// So many came; `any_new`: some of them were not known.
+    fn brought(&self, dir: Fid, names: usize, any_new: bool, now: Time) {
         let mut listings = self.0.borrow_mut();
         let Some(listing) = listings.get_mut(&dir) else { return };
         listing.coming = false;
-        listing.left = listing.left.saturating_sub(1 + names.unwrap_or(0) as u64);
-        match names {
-            None | Some(0) => {
-                (listing.names, listing.quiet_until) = (limits::NAMES_AHEAD_LEAST, now + limits::NAMES_BUSY);
-            }
-            Some(_) => listing.used = now,
+        listing.left = listing.left.saturating_sub(1 + names as u64);
+        match any_new {
+            false => (listing.names, listing.quiet_until) = (limits::NAMES_AHEAD_LEAST, now + limits::NAMES_BUSY),
+            true => listing.used = now,
         }
     }
 }
 
 impl Client {
     /// How many names to look up beside this one, if any.
-    pub(crate) fn looks_at_listed(&self, request: &Lookup) -> Option<u32> {
+    fn looks_at_listed(&self, request: &Lookup) -> Option<u32> {
         // Of others than the superuser each is asked for by itself; what is changed from here is known anyway.
         let is_plain = request.caller.uid == 0 && !matches!(&request.name[..], b"." | b"..");
         if !is_plain || self.inner.leases.may_hold_names(request.parent) {
@@ -91,22 +89,22 @@ impl Client {
         self.inner.listings.begin(request.parent, self.env().now())
     }
 
-    /// Looks a name up, and learns what others lead to.
-    pub(crate) async fn lookup_ahead(&self, asked: Ticket, request: &Lookup, names: u32) -> ClientResult<LookupReply> {
+    /// Looks a name up, and learns what others lead to, if its directory was listed. `None`: it is to be looked up by itself; so if
+    /// that failed, as it may be another name's fault.
+    pub(crate) async fn lookup_ahead(&self, asked: Ticket, request: &Lookup) -> Option<LookupReply> {
+        let names = self.looks_at_listed(request)?;
         let coming = Coming { client: self, dir: request.parent };
         self.settle(request.parent).await;
         // The MDT may not know of these what programs were told.
         let concerned = self.inner.ahead.concerned();
         let question = LookupAhead { lookup: request.clone(), names };
-        let reply = self.call_mdt_at_once(request.parent, &question).await?.reply;
-        let is_known = |other: &NamedAttr| self.inner.leases.name(request.parent, &other.name).is_some();
-        let mut new = 0;
+        let reply = self.call_mdt_at_once(request.parent, &question).await.ok()?.reply;
+        let is_new = |other: &NamedAttr| self.inner.leases.name(request.parent, &other.name).is_none();
+        coming.brought(reply.others.len(), reply.others.iter().any(is_new));
         for other in reply.others.into_iter().filter(|other| !concerned.contains(&other.attr.fid)) {
-            new += usize::from(!is_known(&other));
             self.learn_other(asked, request.parent, other);
         }
-        coming.brought(new);
-        Ok(reply.found)
+        Some(reply.found)
     }
 
     fn learn_other(&self, asked: Ticket, parent: Fid, other: NamedAttr) {
@@ -124,19 +122,19 @@ struct Coming<'a> {
 }
 
 impl Coming<'_> {
-    fn brought(self, names: usize) {
-        self.end(Some(names));
+    fn brought(self, names: usize, any_new: bool) {
+        self.end(names, any_new);
         std::mem::forget(self);
     }
 
-    fn end(&self, names: Option<usize>) {
-        self.client.inner.listings.brought(self.dir, names, self.client.env().now());
+    fn end(&self, names: usize, any_new: bool) {
+        self.client.inner.listings.brought(self.dir, names, any_new, self.client.env().now());
     }
 }
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        self.end(None);
+        self.end(0, false);
     }
 }
 
@@ -157,7 +155,7 @@ mod tests {
         let mut brought = Vec::new();
         while let Some(names) = listings.begin(DIR, now) {
             assert_eq!(listings.begin(DIR, now), None, "one at a time");
-            listings.brought(DIR, Some(names as usize), now);
+            listings.brought(DIR, names as usize, true, now);
             brought.push(names);
         }
         brought
@@ -181,11 +179,11 @@ mod tests {
         let listings = Listings::default();
         listings.listed(DIR, true, 1000, at(0));
         assert_eq!(listings.begin(DIR, at(1)), Some(8));
-        listings.brought(DIR, Some(0), at(2));
+        listings.brought(DIR, 20, false, at(2));
         assert_eq!(listings.begin(DIR, at(3)), None);
         let later = at(2) + limits::NAMES_BUSY;
         assert_eq!(listings.begin(DIR, later), Some(8));
-        listings.brought(DIR, Some(8), later);
+        listings.brought(DIR, 8, true, later);
         assert_eq!(listings.begin(DIR, later + limits::LISTED_TERM), None);
         for low in 0..=limits::LISTED as u64 {
             listings.listed(Fid { high: 1, low }, true, 5, at(low));

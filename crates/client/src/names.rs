@@ -39,8 +39,8 @@ impl Client {
         let request = Lookup { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
         for _ in 0..limits::STALE_ATTEMPTS {
             let asked = self.inner.leases.ticket();
-            let reply = match self.looks_at_listed(&request) {
-                Some(names) => self.lookup_ahead(asked, &request, names).await?,
+            let reply = match self.lookup_ahead(asked, &request).await {
+                Some(reply) => reply,
                 None => {
                     // Changes of other names in the directory are nothing to it.
                     self.settle_name(parent, name).await;

@@ -90,9 +90,7 @@ impl Inner {
             let _ = client.send_kept(&file).await;
             client.inner.leases.flushed(recall);
             // The other question may be waiting for its answer just now.
-            if let Some(question) = client.inner.leases.question() {
-                pose(&Rc::downgrade(&client.inner), &session, question).await;
-            }
+            say_flushed(&client.inner, &session).await;
             client.inner.listen();
         }));
     }
@@ -108,9 +106,7 @@ impl Inner {
         drop(self.env.spawn(async move {
             given_back.await;
             inner.leases.flushed(recall);
-            if let Some(question) = inner.leases.question() {
-                pose(&Rc::downgrade(&inner), &session, question).await;
-            }
+            say_flushed(&inner, &session).await;
             inner.listen();
         }));
     }
@@ -145,6 +141,21 @@ async fn ask(owner: Weak<Inner>, session: ClientSession) {
         if !pose(&owner, &session, question).await {
             env.sleep(limits::RECALLS_PAUSE).await;
         }
+    }
+}
+
+/// Says that what was kept back is sent. Of recalls in the answer the other question hears too, which sees to it that they are heard
+/// of before they are acknowledged: to say them twice would be to acknowledge while that still goes on.
+async fn say_flushed(inner: &Rc<Inner>, session: &ClientSession) {
+    let Some(question) = inner.leases.what_is_flushed() else { return };
+    let begun = inner.env.now();
+    match session.ask(&question).await {
+        Ok(recalls) => {
+            inner.leases.heard(begun);
+            recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));
+        }
+        // Each is known by its number: it may be said twice.
+        Err(_) => question.flushed.into_iter().for_each(|recall| inner.leases.flushed(recall)),
     }
 }
 

@@ -120,16 +120,15 @@ impl Leases {
     /// Whether `session` can have a lease on `fid` now. Not while one is recalled from it: it may be about to say that it
     /// has dropped that.
     pub fn is_free(&self, session: SessionId, fid: Fid) -> bool {
-        self.count < limits::CLIENT_LEASES
-            && !self.is_recalled_from(session, fid)
+        self.is_free_after_wait(session, fid)
             && !self.awaited.contains_key(&fid)
             && self.contended.get(&fid).is_none_or(|until| *until <= self.now)
     }
 
-    /// A lease on `fid` is being taken back from `session`.
-    pub fn is_recalled_from(&self, session: SessionId, fid: Fid) -> bool {
+    /// The same where it has just waited for the end of those of others.
+    pub fn is_free_after_wait(&self, session: SessionId, fid: Fid) -> bool {
         let recalled = |lease: &Lease| lease.session == session && lease.recalled;
-        self.of.get(&fid).is_some_and(|leases| leases.iter().any(recalled))
+        self.count < limits::CLIENT_LEASES && !self.of.get(&fid).is_some_and(|leases| leases.iter().any(recalled))
     }
 
     /// `session` holds a lease on `fid` from now on.
@@ -232,6 +231,18 @@ impl Leases {
                 .get(&fid)
                 .is_some_and(|leases| leases.iter().any(|lease| lease.hinders(session, wanted, &self.data)));
         inode || self.is_data_in_the_way(session, fid)
+    }
+
+    /// Whose leases on the inode stand in the way of `session`, which wants to show it.
+    pub fn hinderers(&self, session: SessionId, fid: Fid) -> Vec<SessionId> {
+        let leases = self.of.get(&fid).into_iter().flatten();
+        leases.filter(|lease| lease.hinders(session, Use::Shows, &self.data)).map(|lease| lease.session).collect()
+    }
+
+    /// Nothing stands in the way of showing it but leases of these on the inode.
+    pub fn is_kept_by_none_but(&self, holders: &[SessionId], session: SessionId, fid: Fid) -> bool {
+        !self.is_data_in_the_way(session, fid)
+            && self.hinderers(session, fid).iter().all(|other| holders.contains(other))
     }
 
     /// Somebody else's lease on data does. Not of who has one too: what it asks for is needed to send what it keeps back, or

@@ -63,7 +63,7 @@ impl Sharing for Shared<'_> {
     }
 }
 
-/// While it lives no lease on these inodes is granted.
+/// While it lives no lease on these inodes is granted, but to who waited for them.
 struct Awaiting<'a> {
     mds: &'a Mds,
     fids: BTreeSet<Fid>,

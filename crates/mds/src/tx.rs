@@ -210,8 +210,9 @@ impl<'a> Tx<'a> {
     /// The same, also of an inode that others gave back for this very request.
     pub fn lease_waited_for(&mut self, fid: Fid, flag: u32) -> u32 {
         let origin = &self.origin;
-        let is_given_back = self.sharing.waited_for(fid) && !self.memory.kept.is_recalled_from(origin.session, fid);
-        if !is_given_back || origin.is_replay || self.memory.opens.has_writer(fid) {
+        let is_written = self.memory.opens.has_writer(fid) || self.memory.truncating.contains(&fid);
+        let is_given_back = self.sharing.waited_for(fid) && self.memory.kept.is_free_after_wait(origin.session, fid);
+        if !is_given_back || origin.is_replay || is_written {
             return self.lease(fid, flag);
         }
         self.effects.granted.push(fid);

@@ -87,6 +87,14 @@ impl Leases {
         self.state.borrow_mut().returned.extend(fids);
     }
 
+    /// What to say beside the question that waits for recalls: nothing is given back by that, nor more acknowledged.
+    pub fn what_is_flushed(&self) -> Option<AwaitRecalls> {
+        let mut state = self.state.borrow_mut();
+        let flushed = std::mem::take(&mut state.flushed);
+        let (acknowledged, returned) = (state.acknowledged, Vec::new());
+        (!flushed.is_empty()).then_some(AwaitRecalls { acknowledged, returned, flushed })
+    }
+
     /// The MDT has answered this.
     pub fn answered(&self, question: &AwaitRecalls) {
         let mut state = self.state.borrow_mut();

@@ -304,7 +304,10 @@ impl Leases {
             return;
         }
         let since = state.sequence;
-        state.set_name(parent, name, |known| known.is_none_or(|known| known.since <= asked.0), Some(fid), since);
+        // Where all names are known one that is not there is known to be absent, since whenever.
+        let all_known = state.node(parent).complete;
+        let counts = |known: Option<&Name>| known.map_or(!all_known, |known| known.since <= asked.0);
+        state.set_name(parent, name, counts, Some(fid), since);
         drop(state);
         self.bound();
     }

@@ -1,8 +1,9 @@
 //! Name to attributes, and those of the names that follow it: for who has listed the directory and looks at all of them.
 //!
 //! The rows of the others come from a scan before. Of each is told only what is still so, and can be leased: the client has
-//! to hear of what becomes of it, as it did not ask for it. What other clients keep of the others is left alone, unless
-//! they keep what the name itself leads to: then it is all taken back at once, as who has made one has made many.
+//! to hear of what becomes of it, as it did not ask for it. What other clients keep of the others is left alone,
+//! unless the same clients keep what the name itself leads to: then it is all taken back at once, as who has made one has
+//! made many.
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
@@ -15,7 +16,6 @@ use crate::{
     dirent::{self, Entry},
     halt::{Halt, Step},
     keys::{self, Key},
-    leases::Use,
     limits, perm,
     tx::Tx,
 };
@@ -48,18 +48,20 @@ pub fn apply(tx: &mut Tx<'_>, request: &LookupAhead, others: &[(u64, Entry)]) ->
     if let Some(entry) = found.entry.as_mut().filter(|entry| entry.leases == 0) {
         // Who looks at all names looks at each more than once.
         entry.leases = tx.lease_waited_for(entry.attr.fid, lease_flags::INODE);
+        found.leases |= entry.leases;
     }
     let mut reply = LookupAheadReply { others: Vec::new(), found };
     if reply.found.leases & lease_flags::PARENT == 0 {
         return Ok(reply);
     }
     tx.share_names(request.lookup.parent);
+    // What these keep of others is asked of them together with what they keep of the name's inode.
     let (memory, session) = (tx.memory, tx.origin.session);
-    let is_held = |fid| memory.kept.is_in_the_way(session, fid, Use::Shows);
-    let waits = reply.found.entry.as_ref().is_some_and(|entry| is_held(entry.attr.fid));
+    let found_fid = reply.found.entry.as_ref().map(|entry| entry.attr.fid);
+    let asked = found_fid.map_or(Vec::new(), |fid| memory.kept.hinderers(session, fid));
     let other_names = others.iter().filter(|(_, entry)| entry.name != request.lookup.name);
-    for (cookie, entry) in other_names.take(request.names as usize) {
-        if is_written(tx, entry.fid) || is_held(entry.fid) && !waits {
+    for (cookie, entry) in other_names.take(rows(request) - 1) {
+        if is_written(tx, entry.fid) || !memory.kept.is_kept_by_none_but(&asked, session, entry.fid) {
             continue;
         }
         match other(tx, request, *cookie, entry) {
@@ -185,12 +187,34 @@ mod tests {
     }
 
     #[test]
+    fn who_is_asked_for_the_inode_itself_is_asked_for_others_too_and_nobody_else_is() {
+        let (mut world, name, others) = ten();
+        let request = request(&name, 20);
+        let found = scan(&mut world, &request);
+        let kept = &mut world.memory.kept;
+        for (session, fid) in [(2, found[0].1.fid), (2, others[0].fid), (3, others[1].fid)] {
+            kept.grant(SessionId(session), fid);
+            kept.changed(SessionId(session), fid);
+        }
+        kept.grant_data(SessionId(2), others[2].fid);
+        let left = others.iter().enumerate().filter(|(number, _)| !matches!(number, 1 | 2));
+        let expected = left.map(|(_, entry)| entry.name.clone()).collect();
+        assert_eq!(told(&mut world, &request, &found), expected);
+    }
+
+    #[test]
     fn it_is_refused_where_the_lookup_is_and_an_absent_name_has_followers_too() {
         let (mut world, ..) = ten();
-        let absent = request("absent", 20);
-        let found = scan(&mut world, &absent);
+        // One that does not come last.
+        let mut absent = (0..100).map(|number| request(&format!("absent{number}"), 20));
+        let (absent, found) = absent
+            .find_map(|absent| {
+                let found = scan(&mut world, &absent);
+                (!found.is_empty()).then_some((absent, found))
+            })
+            .expect("not all of them do");
         let reply = world.run(|tx| apply(tx, &absent, &found));
-        assert_eq!((reply.found.entry, reply.others.is_empty()), (None, found.is_empty()));
+        assert_eq!((reply.found.entry, reply.others.len()), (None, found.len()));
         let private = world.make(&root(), Fid::ROOT, "p", 0o040_700);
         world.run(|tx| crate::ops::make::apply(tx, &private));
         let caller = Caller { uid: 7, gid: 7, groups: Vec::new() };
