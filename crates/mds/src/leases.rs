@@ -233,16 +233,16 @@ impl Leases {
         inode || self.is_data_in_the_way(session, fid)
     }
 
-    /// Whose leases on the inode stand in the way of `session`, which wants to show it.
-    pub fn hinderers(&self, session: SessionId, fid: Fid) -> Vec<SessionId> {
+    /// Whose leases on the inode stand in the way of `session`.
+    pub fn hinderers(&self, session: SessionId, fid: Fid, wanted: Use) -> Vec<SessionId> {
         let leases = self.of.get(&fid).into_iter().flatten();
-        leases.filter(|lease| lease.hinders(session, Use::Shows, &self.data)).map(|lease| lease.session).collect()
+        leases.filter(|lease| lease.hinders(session, wanted, &self.data)).map(|lease| lease.session).collect()
     }
 
     /// Nothing stands in the way of showing it but leases of these on the inode.
     pub fn is_kept_by_none_but(&self, holders: &[SessionId], session: SessionId, fid: Fid) -> bool {
         !self.is_data_in_the_way(session, fid)
-            && self.hinderers(session, fid).iter().all(|other| holders.contains(other))
+            && self.hinderers(session, fid, Use::Shows).iter().all(|other| holders.contains(other))
     }
 
     /// Somebody else's lease on data does. Not of who has one too: what it asks for is needed to send what it keeps back, or
@@ -260,11 +260,7 @@ impl Leases {
         self.now = now;
         let mut first: Option<Time> = None;
         for (fid, wanted) in uses {
-            let hindering = |leases: &Vec<Lease>| -> Vec<SessionId> {
-                let hinders = |lease: &&Lease| lease.hinders(session, *wanted, &self.data);
-                leases.iter().filter(hinders).map(|lease| lease.session).collect()
-            };
-            for other in self.of.get(fid).map(hindering).unwrap_or_default() {
+            for other in self.hinderers(session, *fid, *wanted) {
                 let end = self.holders.get(&other).map_or(now, |holder| holder.seen + LEASE_TERM);
                 if end <= now {
                     self.forget_inodes(other);

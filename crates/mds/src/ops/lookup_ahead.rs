@@ -16,6 +16,7 @@ use crate::{
     dirent::{self, Entry},
     halt::{Halt, Step},
     keys::{self, Key},
+    leases::Use,
     limits, perm,
     tx::Tx,
 };
@@ -58,7 +59,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &LookupAhead, others: &[(u64, Entry)]) ->
     // What these keep of others is asked of them together with what they keep of the name's inode.
     let (memory, session) = (tx.memory, tx.origin.session);
     let found_fid = reply.found.entry.as_ref().map(|entry| entry.attr.fid);
-    let asked = found_fid.map_or(Vec::new(), |fid| memory.kept.hinderers(session, fid));
+    let asked = found_fid.map_or(Vec::new(), |fid| memory.kept.hinderers(session, fid, Use::Shows));
     let other_names = others.iter().filter(|(_, entry)| entry.name != request.lookup.name);
     for (cookie, entry) in other_names.take(rows(request) - 1) {
         if is_written(tx, entry.fid) || !memory.kept.is_kept_by_none_but(&asked, session, entry.fid) {
