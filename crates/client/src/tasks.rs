@@ -34,14 +34,15 @@ where
     all(env, futures).await.into_iter().collect()
 }
 
-/// Runs `future` to its end even if the caller stops waiting for it.
-pub(crate) async fn detached<T, E, F>(env: &Env, future: F) -> Result<T, E>
+/// Runs `future` to its end even if the caller stops waiting for it. It begins at once.
+pub(crate) fn detached<T, E, F>(env: &Env, future: F) -> impl Future<Output = Result<T, E>> + use<T, E, F>
 where
     T: 'static,
     E: From<ClientError> + 'static,
     F: Future<Output = Result<T, E>> + 'static,
 {
-    env.spawn(future).await.unwrap_or_else(|| Err(ended().into()))
+    let task = env.spawn(future);
+    async move { task.await.unwrap_or_else(|| Err(ended().into())) }
 }
 
 fn ended() -> ClientError {

@@ -2,7 +2,10 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use crate::{Address, Disk, Elapsed, EnvResult, Listener, OpenDisk, Stream, Task, Time, UnixTime, real, sim};
+use crate::{
+    Address, Boxed, Disk, Elapsed, EnvResult, Listener, OpenDisk, Stream, Task, Time, UnixTime, real, sim,
+    task::{Timed, Told},
+};
 
 /// The environment of one shard. Cheap to clone; not `Send`.
 #[derive(Clone)]
@@ -52,16 +55,12 @@ impl Env {
     }
 
     /// Waits for `future`, for at most `duration`; dropped if it takes longer. If both are ready, the future wins.
-    pub async fn timeout<F: Future>(&self, duration: Duration, future: F) -> Result<F::Output, Elapsed> {
-        let mut future = std::pin::pin!(future);
-        let mut sleep = std::pin::pin!(self.sleep(duration));
-        std::future::poll_fn(|cx| {
-            if let std::task::Poll::Ready(value) = future.as_mut().poll(cx) {
-                return std::task::Poll::Ready(Ok(value));
-            }
-            sleep.as_mut().poll(cx).map(|()| Err(Elapsed))
-        })
-        .await
+    pub fn timeout<F: Future>(
+        &self,
+        duration: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Elapsed>> {
+        Timed { future, sleep: self.sleep(duration) }
     }
 
     /// Gives every other ready task of this shard a turn.
@@ -89,6 +88,12 @@ impl Env {
         F: Future + 'static,
         F::Output: 'static,
     {
+        let (future, value) = Told::new(future);
+        Task { value, abort: self.spawn_boxed(Box::pin(future)) }
+    }
+
+    /// Not generic, so that what a half makes of a task is compiled once, not for each future there is.
+    fn spawn_boxed(&self, future: Boxed<'static, ()>) -> Box<dyn Fn()> {
         half!(self, env => env.spawn(future))
     }
 
@@ -100,6 +105,10 @@ impl Env {
     where
         F: Future<Output = ()> + 'static,
     {
+        self.begin_boxed(Box::pin(future));
+    }
+
+    fn begin_boxed(&self, future: Boxed<'static, ()>) {
         half!(self, env => env.begin(future))
     }
 

@@ -36,4 +36,4 @@ pub use error::{EnvError, EnvErrorKind, EnvResult};
 pub use files::FileLock;
 pub use net::{Listener, ReadHalf, Stream, WriteHalf};
 pub use planted::{Bug, CHOICE as PLANTED_CHOICE, planted};
-pub use task::Task;
+pub use task::{Boxed, Task};

@@ -12,7 +12,7 @@ use tokio::task::LocalSet;
 
 use super::{Disks, disk, files, net};
 use crate::{
-    Address, Disk, Env, EnvResult, FileLock, Listener, OpenDisk, Side, Stream, Task, Time, UnixTime, env::Half,
+    Address, Boxed, Disk, Env, EnvResult, FileLock, Listener, OpenDisk, Side, Stream, Time, UnixTime, env::Half,
     sync::oneshot,
 };
 
@@ -53,31 +53,19 @@ impl RealEnv {
         u64::from_ne_bytes(bytes)
     }
 
-    pub(crate) fn spawn<F>(&self, future: F) -> Task<F::Output>
-    where
-        F: Future + 'static,
-        F::Output: 'static,
-    {
-        let (done, value) = oneshot::channel();
+    /// What it returns ends the task.
+    pub(crate) fn spawn(&self, future: Boxed<'static, ()>) -> Box<dyn Fn()> {
         // Without its tasks the shard is ending, and this is some task's Drop: the future ends at once too.
-        let handle = self.tasks.upgrade().map(|tasks| {
-            let handle = tasks.spawn_local(async move { drop(done.send(future.await)) });
-            handle.abort_handle()
-        });
-        let abort = move || handle.iter().for_each(tokio::task::AbortHandle::abort);
-        Task { value, abort: Box::new(abort) }
+        let handle = self.tasks.upgrade().map(|tasks| tasks.spawn_local(future).abort_handle());
+        Box::new(move || handle.iter().for_each(tokio::task::AbortHandle::abort))
     }
 
     /// The first look at the future tells it of no waker: if it waits, the task that goes on with it looks again.
-    pub(crate) fn begin<F>(&self, future: F)
-    where
-        F: Future<Output = ()> + 'static,
-    {
-        let mut future = Box::pin(future);
+    pub(crate) fn begin(&self, mut future: Boxed<'static, ()>) {
         let mut nobody = Context::from_waker(Waker::noop());
         // As a task of its own it would end alone, and what it holds with it.
         match panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut nobody))) {
-            Ok(Poll::Pending) => drop(self.spawn(future)),
+            Ok(Poll::Pending) => drop(self.tasks.upgrade().map(|tasks| tasks.spawn_local(future))),
             Ok(Poll::Ready(())) | Err(_) => {}
         }
     }

@@ -32,7 +32,7 @@ mod volatile;
 
 use std::{future::Future, rc::Rc};
 
-use crate::Env;
+use crate::{Boxed, Env};
 
 pub use busy_poll::expect_another;
 pub use descriptor::Descriptor;
@@ -70,12 +70,19 @@ where
     M: FnOnce(Env) -> F,
     F: Future,
 {
+    let mut output = None;
+    let place = &mut output;
+    run_boxed(disks, Box::new(move |env| Box::pin(async move { *place = Some(main(env).await) })));
+    output.expect("the shard ran until its main future ended")
+}
+
+fn run_boxed<'a>(disks: Disks, main: Box<dyn FnOnce(Env) -> Boxed<'a, ()> + 'a>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a shard needs an epoll and an eventfd descriptor");
     let tasks = Rc::new(tokio::task::LocalSet::new());
     let env = env::shard(Rc::downgrade(&tasks), disks);
     drop(tasks.spawn_local(busy_poll::run()));
-    tasks.block_on(&runtime, async move { main(env).await })
+    tasks.block_on(&runtime, main(env))
 }
 
 /// True if the environment variable `FOREBAY_NO_URING` is `1`: disks then use plain system calls, one request at a

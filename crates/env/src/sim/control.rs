@@ -39,7 +39,10 @@ impl Sim {
     ///
     /// The future is the test's own task: it belongs to no node and outlives crashes and pauses.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.world().block_on(future)
+        let mut output = None;
+        let place = &mut output;
+        self.world().block_on(Box::pin(async move { *place = Some(future.await) }));
+        output.expect("it ran until the future ended")
     }
 
     /// Runs the world for this long.

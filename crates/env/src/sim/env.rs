@@ -8,7 +8,7 @@ use super::{
     world::World,
 };
 use crate::{
-    Address, Disk, Env, EnvError, EnvErrorKind, EnvResult, Listener, OpenDisk, Side, Stream, Task, Time, UnixTime,
+    Address, Boxed, Disk, Env, EnvError, EnvErrorKind, EnvResult, Listener, OpenDisk, Side, Stream, Time, UnixTime,
     env::Half, files::FileLock, sync::oneshot,
 };
 
@@ -47,27 +47,17 @@ impl SimEnv {
         self.world.node(self.node, |n| n.chance.clone()).u64()
     }
 
-    pub(crate) fn spawn<F>(&self, future: F) -> Task<F::Output>
-    where
-        F: Future + 'static,
-        F::Output: 'static,
-    {
-        let (done, value) = oneshot::channel();
-        let task = async move { drop(done.send(future.await)) };
-        let id = self.world.spawn_on(self.node, self.life, Box::pin(task));
+    pub(crate) fn spawn(&self, future: Boxed<'static, ()>) -> Box<dyn Fn()> {
+        let id = self.world.spawn_on(self.node, self.life, future);
         let world = Rc::downgrade(&self.world);
-        let abort = move || {
+        Box::new(move || {
             if let (Some(world), Some(id)) = (world.upgrade(), id) {
                 world.exec.remove(id);
             }
-        };
-        Task { value, abort: Box::new(abort) }
+        })
     }
 
-    pub(crate) fn begin<F>(&self, future: F)
-    where
-        F: Future<Output = ()> + 'static,
-    {
+    pub(crate) fn begin(&self, future: Boxed<'static, ()>) {
         drop(self.spawn(future));
     }
 

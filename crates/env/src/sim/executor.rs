@@ -19,9 +19,7 @@ use std::{
 };
 
 use super::{NodeId, stream::Pipe, world::World};
-
-/// A task's future.
-pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
+use crate::Boxed;
 
 /// Names a task: its place, and a serial number that is never used again.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +35,7 @@ struct TaskEntry {
     serial: u64,
     node: NodeId,
     /// Absent while it is polled.
-    future: Option<TaskFuture>,
+    future: Option<Boxed<'static, ()>>,
 }
 
 /// What an event does to the world.
@@ -95,7 +93,7 @@ impl Executor {
     }
 
     /// Adds a task of `node` and makes it ready.
-    pub(crate) fn add(&self, node: NodeId, future: TaskFuture) -> TaskId {
+    pub(crate) fn add(&self, node: NodeId, future: Boxed<'static, ()>) -> TaskId {
         let serial = self.next_serial();
         let mut tasks = self.tasks.borrow_mut();
         let slot = tasks.free.pop().unwrap_or_else(|| {
@@ -162,7 +160,7 @@ impl Executor {
     }
 
     /// Takes all tasks of a node (of all, if `None`); the caller drops them.
-    pub(crate) fn take_tasks(&self, node: Option<NodeId>) -> Vec<TaskFuture> {
+    pub(crate) fn take_tasks(&self, node: Option<NodeId>) -> Vec<Boxed<'static, ()>> {
         let mut tasks = self.tasks.borrow_mut();
         let doomed = tasks.entries.iter().enumerate().filter_map(|(slot, entry)| {
             let task = entry.as_ref()?;

@@ -90,7 +90,7 @@ impl World {
     }
 
     /// Adds a task of this life; `None`, with the future dropped, if the life is over.
-    pub(crate) fn spawn_on(&self, node: NodeId, life: u64, future: super::executor::TaskFuture) -> Option<TaskId> {
+    pub(crate) fn spawn_on(&self, node: NodeId, life: u64, future: crate::Boxed<'static, ()>) -> Option<TaskId> {
         if self.is_alive(node, life) {
             return Some(self.exec.add(node, future));
         }

@@ -4,10 +4,8 @@
 
 use std::{
     cell::{Cell, RefCell},
-    future::Future,
-    pin::pin,
     rc::Rc,
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Wake, Waker},
 };
 
 use super::{
@@ -19,7 +17,7 @@ use super::{
     recorder::Recording,
     trace::{Kind, Trace},
 };
-use crate::limits::SIM_POLLS_AT_ONE_INSTANT;
+use crate::{Boxed, limits::SIM_POLLS_AT_ONE_INSTANT};
 
 pub(crate) struct World {
     pub(crate) seed: u64,
@@ -65,10 +63,9 @@ impl World {
     }
 
     /// Runs everything until `future` is ready.
-    pub(crate) fn block_on<F: Future>(self: &Rc<Self>, future: F) -> F::Output {
+    pub(crate) fn block_on(self: &Rc<Self>, mut future: Boxed<'_, ()>) {
         assert!(!self.running.replace(true), "block_on was called from inside the simulation");
         let _guard = RunGuard(self);
-        let mut future = pin!(future);
         let driver = self.exec.driver_waker();
         let waker = Waker::from(driver.clone());
         driver.clone().wake();
@@ -81,8 +78,8 @@ impl World {
                     self.poll_task(task);
                 } else if task.id == driver.id {
                     task.taken();
-                    if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                        return value;
+                    if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                        return;
                     }
                 }
             }
