@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::sync::Notify;
+use forebay_env::{Boxed, sync::Notify};
 use forebay_proto::{
     Errno, Fid,
     limits::{NAME_BYTES, SYMLINK_BYTES},
@@ -418,18 +418,26 @@ impl Client {
         self.settle(fid).await;
     }
 
-    async fn settle_where(&self, wanted: impl Fn(&Change) -> bool) {
-        let ahead = &self.inner.ahead;
-        let last = ahead.last.get();
-        let _waiting = Waiting::new(ahead);
-        loop {
-            let ended = ahead.ended.notified();
-            if !ahead.under_way.borrow().iter().any(|change| change.number <= last && wanted(change)) {
-                return;
+    fn settle_where<'a>(&'a self, wanted: impl Fn(&Change) -> bool + 'a) -> Boxed<'a, ()> {
+        let last = self.inner.ahead.last.get();
+        let there =
+            move |ahead: &Ahead| ahead.under_way.borrow().iter().any(|change| change.number <= last && wanted(change));
+        self.settle_while(Box::new(there))
+    }
+
+    fn settle_while<'a>(&'a self, there: Box<dyn Fn(&Ahead) -> bool + 'a>) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let ahead = &self.inner.ahead;
+            let _waiting = Waiting::new(ahead);
+            loop {
+                let ended = ahead.ended.notified();
+                if !there(ahead) {
+                    return;
+                }
+                self.inner.peers.mdt().session.hurry();
+                ended.await;
             }
-            self.inner.peers.mdt().session.hurry();
-            ended.await;
-        }
+        })
     }
 
     /// Names whose changes were answered and are not made yet.

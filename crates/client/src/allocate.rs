@@ -1,5 +1,6 @@
 //! fallocate(2).
 
+use forebay_env::Boxed;
 use forebay_proto::{
     Errno,
     limits::{FILE_BYTES, PUNCH_BYTES},
@@ -50,37 +51,45 @@ impl Allocate {
 
 impl Client {
     /// Changes a range without writing it.
-    pub async fn fallocate(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> ClientResult<()> {
-        file.check_write()?;
-        if length == 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        if offset.checked_add(length).is_none_or(|end| end > FILE_BYTES) {
-            return Err(Errno::EFBIG.into());
-        }
-        let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
-        detached(self.env(), async move {
-            let _busy = busy;
-            let outside = client.send_kept_through(&file).await?;
-            file.inner.wrote.set(true);
-            file.state().make_sparse();
-            let changing = client.all_bytes_change(file.fid());
-            let mut attempts = 1..limits::ROOM_ATTEMPTS;
-            let done = loop {
-                match client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await {
-                    Err(error)
-                        if error.errno == Errno::ENOSPC
-                            && attempts.next().is_some()
-                            && client.made_room(&file, file.state().snapshot().layout.osts()).await => {}
-                    done => break done,
-                }
-            };
-            drop(changing);
-            done?;
-            drop(outside);
-            if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
+    pub fn fallocate<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    ) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            file.check_write()?;
+            if length == 0 {
+                return Err(Errno::EINVAL.into());
+            }
+            if offset.checked_add(length).is_none_or(|end| end > FILE_BYTES) {
+                return Err(Errno::EFBIG.into());
+            }
+            let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
+            detached(self.env(), async move {
+                let _busy = busy;
+                let outside = client.send_kept_through(&file).await?;
+                file.inner.wrote.set(true);
+                file.state().make_sparse();
+                let changing = client.all_bytes_change(file.fid());
+                let mut attempts = 1..limits::ROOM_ATTEMPTS;
+                let done = loop {
+                    match client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await {
+                        Err(error)
+                            if error.errno == Errno::ENOSPC
+                                && attempts.next().is_some()
+                                && client.made_room(&file, file.state().snapshot().layout.osts()).await => {}
+                        done => break done,
+                    }
+                };
+                drop(changing);
+                done?;
+                drop(outside);
+                if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
+            })
+            .await
         })
-        .await
     }
 
     async fn allocate_once(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> Result<(), Trouble> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use forebay_env::Boxed;
 use forebay_proto::{
     Errno,
     limits::FILE_BYTES,
@@ -23,21 +24,29 @@ impl Client {
     ///
     /// A failed append may leave zeros in its range, never anybody else's bytes.
     pub async fn append(&self, file: &OpenFile, data: impl Into<Payload>) -> ClientResult<u64> {
-        let data = data.into();
-        file.check_write()?;
-        if data.len() > limits::CALL_BYTES {
-            return Err(ClientError::new(Errno::EINVAL, "an append is at most 1 GiB long: it is one piece or nothing"));
-        }
-        let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
-        detached(self.env(), async move {
-            let _busy = busy;
-            let _outside = client.send_kept_through(&file).await?;
-            // Its place is part of the file before its bytes are there.
-            let end = file.state().size.borrow().seen();
-            let _changing = client.bytes_change(file.fid(), end..u64::MAX);
-            client.append_all(&file, &data).await
+        self.append_payload(file, data.into()).await
+    }
+
+    fn append_payload<'a>(&'a self, file: &'a OpenFile, data: Payload) -> Boxed<'a, ClientResult<u64>> {
+        Box::pin(async move {
+            file.check_write()?;
+            if data.len() > limits::CALL_BYTES {
+                return Err(ClientError::new(
+                    Errno::EINVAL,
+                    "an append is at most 1 GiB long: it is one piece or nothing",
+                ));
+            }
+            let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
+            detached(self.env(), async move {
+                let _busy = busy;
+                let _outside = client.send_kept_through(&file).await?;
+                // Its place is part of the file before its bytes are there.
+                let end = file.state().size.borrow().seen();
+                let _changing = client.bytes_change(file.fid(), end..u64::MAX);
+                client.append_all(&file, &data).await
+            })
+            .await
         })
-        .await
     }
 
     async fn append_all(&self, file: &OpenFile, data: &Payload) -> ClientResult<u64> {

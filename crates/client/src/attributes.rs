@@ -1,6 +1,7 @@
 //! Attributes, extended attributes.
 
 use bytes::Bytes;
+use forebay_env::Boxed;
 use forebay_proto::{
     Errno, Fid, Layout, Transno,
     limits::NAME_BYTES,
@@ -98,19 +99,21 @@ impl Client {
     /// Attributes as they are now: the OSTs are asked for size and times while anybody has the file open for writing.
     ///
     /// `open`: a handle the caller has.
-    pub async fn getattr(&self, fid: Fid, open: Option<&OpenFile>) -> ClientResult<Attr> {
-        if let Some(attr) = self.known_under_lease(fid).await? {
-            return Ok(attr);
-        }
-        let asked = self.inner.leases.ticket();
-        let entry = match self.inner.leases.entry(fid) {
-            Some(kept) => kept,
-            None => self.ask_attributes(fid).await?,
-        };
-        if let Some(file) = open {
-            file.state().adopt(asked, &entry.attr, entry.layout.as_ref());
-        }
-        self.complete(entry).await
+    pub fn getattr<'a>(&'a self, fid: Fid, open: Option<&'a OpenFile>) -> Boxed<'a, ClientResult<Attr>> {
+        Box::pin(async move {
+            if let Some(attr) = self.known_under_lease(fid).await? {
+                return Ok(attr);
+            }
+            let asked = self.inner.leases.ticket();
+            let entry = match self.inner.leases.entry(fid) {
+                Some(kept) => kept,
+                None => self.ask_attributes(fid).await?,
+            };
+            if let Some(file) = open {
+                file.state().adopt(asked, &entry.attr, entry.layout.as_ref());
+            }
+            self.complete(entry).await
+        })
     }
 
     /// Attributes of a file that only this client writes: what it keeps back is sent first, as the OSTs give the times; else nobody
@@ -152,28 +155,30 @@ impl Client {
     }
 
     /// Changes attributes. Through an `open` handle a truncate needs no permission (ftruncate).
-    pub async fn setattr(
-        &self,
-        caller: &Caller,
+    pub fn setattr<'a>(
+        &'a self,
+        caller: &'a Caller,
         fid: Fid,
         changes: SetAttributes,
-        open: Option<&OpenFile>,
-    ) -> ClientResult<Attr> {
-        let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
-        let (client, open) = (self.clone(), open.cloned());
-        // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
-        detached(self.env(), async move {
-            let outside = client.send_kept_of(fid).await?;
-            let asked = client.inner.leases.ticket();
-            let changing = changes.size.map(|_| client.all_bytes_change(fid));
-            let entry = client.change(fid, &request).await?;
-            if let Some(file) = client.inner.file(fid) {
-                file.adopt(asked, &entry.attr, entry.layout.as_ref());
-            }
-            drop((outside, changing, open));
-            client.complete(entry).await
+        open: Option<&'a OpenFile>,
+    ) -> Boxed<'a, ClientResult<Attr>> {
+        Box::pin(async move {
+            let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
+            let (client, open) = (self.clone(), open.cloned());
+            // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
+            detached(self.env(), async move {
+                let outside = client.send_kept_of(fid).await?;
+                let asked = client.inner.leases.ticket();
+                let changing = changes.size.map(|_| client.all_bytes_change(fid));
+                let entry = client.change(fid, &request).await?;
+                if let Some(file) = client.inner.file(fid) {
+                    file.adopt(asked, &entry.attr, entry.layout.as_ref());
+                }
+                drop((outside, changing, open));
+                client.complete(entry).await
+            })
+            .await
         })
-        .await
     }
 
     /// What the MDT told, with size and times from the OSTs where they know better.
@@ -243,15 +248,17 @@ impl Client {
     }
 
     /// Value of an extended attribute. ENODATA if there is none.
-    pub async fn getxattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> ClientResult<Bytes> {
-        if name == LAYOUT_XATTR {
-            return self.layout_xattr(fid).await;
-        }
-        if caller.uid == 0 && self.lacks_xattr(fid, name) {
-            return Err(Errno::ENODATA.into());
-        }
-        let request = GetXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
-        Ok(self.mdt(fid, &request).await?.value)
+    pub fn getxattr<'a>(&'a self, caller: &'a Caller, fid: Fid, name: &'a [u8]) -> Boxed<'a, ClientResult<Bytes>> {
+        Box::pin(async move {
+            if name == LAYOUT_XATTR {
+                return self.layout_xattr(fid).await;
+            }
+            if caller.uid == 0 && self.lacks_xattr(fid, name) {
+                return Err(Errno::ENODATA.into());
+            }
+            let request = GetXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
+            Ok(self.mdt(fid, &request).await?.value)
+        })
     }
 
     /// It certainly has none of that name: `ls -l` looks for access control lists and labels of every file. What others than the
@@ -266,43 +273,63 @@ impl Client {
     }
 
     /// Sets an extended attribute. `flags`: XATTR_CREATE (1), XATTR_REPLACE (2).
-    pub async fn setxattr(&self, caller: &Caller, fid: Fid, name: &[u8], value: &[u8], flags: u32) -> ClientResult<()> {
-        if name == LAYOUT_XATTR {
-            return self.set_layout_xattr(caller, fid, value).await;
-        }
-        let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
-        let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
-        if request.name != COMMIT_XATTR {
-            return Ok(self.change(fid, &request).await.map(drop)?);
-        }
-        let outside = self.see_others(fid).await?;
-        self.change(fid, &request).await?;
-        let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
-        self.level_changed(fid, level).await;
-        drop(outside);
-        Ok(())
+    pub fn setxattr<'a>(
+        &'a self,
+        caller: &'a Caller,
+        fid: Fid,
+        name: &'a [u8],
+        value: &'a [u8],
+        flags: u32,
+    ) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            if name == LAYOUT_XATTR {
+                return self.set_layout_xattr(caller, fid, value).await;
+            }
+            let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
+            let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
+            let client = self.clone();
+            // To its end: what is known of the attributes follows the change, whoever hears of it.
+            detached(self.env(), async move {
+                if request.name != COMMIT_XATTR {
+                    return Ok(client.change(fid, &request).await.map(drop)?);
+                }
+                let outside = client.see_others(fid).await?;
+                client.change(fid, &request).await?;
+                let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
+                client.level_changed(fid, level).await;
+                drop(outside);
+                Ok(())
+            })
+            .await
+        })
     }
 
     /// Names of the extended attributes, sorted.
-    pub async fn listxattr(&self, fid: Fid) -> ClientResult<Vec<Bytes>> {
-        Ok(self.mdt(fid, &ListXattr { fid }).await?.names)
+    pub fn listxattr(&self, fid: Fid) -> Boxed<'_, ClientResult<Vec<Bytes>>> {
+        Box::pin(async move { Ok(self.mdt(fid, &ListXattr { fid }).await?.names) })
     }
 
     /// Removes an extended attribute.
-    pub async fn removexattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> ClientResult<()> {
-        if name == LAYOUT_XATTR {
-            // It is what the file is; who makes two sets of attributes equal need not fail.
-            return Ok(());
-        }
-        let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
-        if name != COMMIT_XATTR {
-            return Ok(self.change(fid, &request).await.map(drop)?);
-        }
-        let outside = self.see_others(fid).await?;
-        self.change(fid, &request).await?;
-        self.level_changed(fid, None).await;
-        drop(outside);
-        Ok(())
+    pub fn removexattr<'a>(&'a self, caller: &'a Caller, fid: Fid, name: &'a [u8]) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            if name == LAYOUT_XATTR {
+                // It is what the file is; who makes two sets of attributes equal need not fail.
+                return Ok(());
+            }
+            let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
+            let client = self.clone();
+            detached(self.env(), async move {
+                if request.name != COMMIT_XATTR {
+                    return Ok(client.change(fid, &request).await.map(drop)?);
+                }
+                let outside = client.see_others(fid).await?;
+                client.change(fid, &request).await?;
+                client.level_changed(fid, None).await;
+                drop(outside);
+                Ok(())
+            })
+            .await
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Durability: of one file, of everything.
 
+use forebay_env::Boxed;
 use forebay_proto::{
     Errno, Fid,
     message::{GetAttr, SendKept, Sync},
@@ -17,16 +18,18 @@ impl Client {
     /// name at the MDT (also with `datasync`: without them the data could not be found).
     ///
     /// EIO if acknowledged changes were lost before they could be committed.
-    pub async fn fsync(&self, file: &OpenFile, _datasync: bool) -> ClientResult<()> {
-        let was_good = file.check();
-        // A report of before is told once, here too.
-        file.report_to_sync()?;
-        was_good?;
-        let _outside = self.send_kept_through(file).await?;
-        let synced = self.sync_targets(file).await;
-        // A target that ended the session meanwhile has synced less than was acknowledged.
-        file.report_to_sync()?;
-        synced
+    pub fn fsync<'a>(&'a self, file: &'a OpenFile, _datasync: bool) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            let was_good = file.check();
+            // A report of before is told once, here too.
+            file.report_to_sync()?;
+            was_good?;
+            let _outside = self.send_kept_through(file).await?;
+            let synced = self.sync_targets(file).await;
+            // A target that ended the session meanwhile has synced less than was acknowledged.
+            file.report_to_sync()?;
+            synced
+        })
     }
 
     /// The MDT, and every OST that the file has objects on, also those that another client has put it on meanwhile.
@@ -66,23 +69,28 @@ impl Client {
     }
 
     /// Commits the names and attributes of a directory, whoever changed them.
-    pub async fn fsync_dir(&self, fid: Fid) -> ClientResult<()> {
-        // Who looks at it has what others answered ahead sent first. (What is there no more is synced all the same.)
-        let _ = self.mdt(fid, &GetAttr { fid }).await;
-        let synced = self.mdt(fid, &Sync { fid: Some(fid) }).await;
-        self.report_lost_names(fid)?;
-        Ok(synced.map(drop)?)
+    pub fn fsync_dir(&self, fid: Fid) -> Boxed<'_, ClientResult<()>> {
+        Box::pin(async move {
+            // Who looks at it has what others answered ahead sent first. (What is there no more is synced all the same.)
+            let _ = self.mdt(fid, &GetAttr { fid }).await;
+            let synced = self.mdt(fid, &Sync { fid: Some(fid) }).await;
+            self.report_lost_names(fid)?;
+            Ok(synced.map(drop)?)
+        })
     }
 
     /// When it returns, everything that was acknowledged to anybody before is durable, on every target of the map.
     ///
     /// EIO if something acknowledged to this client was lost since the last `sync_all`.
-    pub async fn sync_all(&self) -> ClientResult<()> {
-        // What others keep back is on no target yet.
-        self.mdt(Fid::ROOT, &SendKept {}).await?;
-        let osts = try_all(self.env(), self.inner.peers.osts().into_iter().map(|ost| self.clone().begin(ost))).await;
-        let synced = self.sync_started().await;
-        osts.map(drop).and(synced)
+    pub fn sync_all(&self) -> Boxed<'_, ClientResult<()>> {
+        Box::pin(async move {
+            // What others keep back is on no target yet.
+            self.mdt(Fid::ROOT, &SendKept {}).await?;
+            let osts =
+                try_all(self.env(), self.inner.peers.osts().into_iter().map(|ost| self.clone().begin(ost))).await;
+            let synced = self.sync_started().await;
+            osts.map(drop).and(synced)
+        })
     }
 
     /// Makes sure that there is a session with an OST.

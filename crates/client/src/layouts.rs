@@ -8,6 +8,7 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
+use forebay_env::Boxed;
 use forebay_proto::{
     Component, Errno, FOR_EVER, Fid, Layout,
     message::{ComponentSpec, GetAttr, LayoutSpec, Migrate, MigrateStart, SetLayout},
@@ -104,17 +105,19 @@ fn anywhere(mut spec: LayoutSpec) -> LayoutSpec {
 
 impl Client {
     /// A directory's default layout, or the layout of a file without data. EEXIST for one with data.
-    pub async fn set_layout(&self, caller: &Caller, fid: Fid, layout: LayoutSpec) -> ClientResult<()> {
-        let _outside = self.send_kept_of(fid).await?;
-        let before = self.mdt(fid, &GetAttr { fid }).await?;
-        self.change(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
-        let Some(before) = before.layout else { return Ok(()) };
-        // Of a file that was opened for writing before, the OSTs were asked whether it has data.
-        if self.adopt_layout(fid).await?.is_some_and(|layout| layout.generation > before.generation) {
-            return Ok(());
-        }
-        let words = format!("{fid} has data, so its layout is fixed; `forebay migrate` moves it to another");
-        Err(ClientError::new(Errno::EEXIST, words))
+    pub fn set_layout<'a>(&'a self, caller: &'a Caller, fid: Fid, layout: LayoutSpec) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            let _outside = self.send_kept_of(fid).await?;
+            let before = self.mdt(fid, &GetAttr { fid }).await?;
+            self.change(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
+            let Some(before) = before.layout else { return Ok(()) };
+            // Of a file that was opened for writing before, the OSTs were asked whether it has data.
+            if self.adopt_layout(fid).await?.is_some_and(|layout| layout.generation > before.generation) {
+                return Ok(());
+            }
+            let words = format!("{fid} has data, so its layout is fixed; `forebay migrate` moves it to another");
+            Err(ClientError::new(Errno::EEXIST, words))
+        })
     }
 
     /// Fetches a file's layout; its handles use it from now on.
@@ -128,9 +131,11 @@ impl Client {
     }
 
     /// A regular file's layout, and a directory's default where it has one of its own.
-    pub async fn get_layout(&self, fid: Fid) -> ClientResult<(Option<Layout>, Option<LayoutSpec>)> {
-        let entry = self.mdt(fid, &GetAttr { fid }).await?;
-        Ok((entry.layout, entry.default_layout))
+    pub fn get_layout(&self, fid: Fid) -> Boxed<'_, ClientResult<(Option<Layout>, Option<LayoutSpec>)>> {
+        Box::pin(async move {
+            let entry = self.mdt(fid, &GetAttr { fid }).await?;
+            Ok((entry.layout, entry.default_layout))
+        })
     }
 
     /// The value of [`LAYOUT_XATTR`]. ENODATA of what has no layout.
@@ -158,22 +163,36 @@ impl Client {
     }
 
     /// What the content of a file is called until it changes, for [`Client::migrate`]. EBUSY while it is in use.
-    pub async fn migrate_start(&self, fid: Fid) -> ClientResult<u64> {
-        let _outside = self.send_kept_of(fid).await?;
-        Ok(self.mdt(fid, &MigrateStart { fid }).await?.version)
+    pub fn migrate_start(&self, fid: Fid) -> Boxed<'_, ClientResult<u64>> {
+        Box::pin(async move {
+            let _outside = self.send_kept_of(fid).await?;
+            Ok(self.mdt(fid, &MigrateStart { fid }).await?.version)
+        })
     }
 
     /// `fid` takes over the objects of `other`, into which its content was copied when it was called `version`.
     ///
     /// EAGAIN if it changed since, EBUSY while it is in use or the copy is still being written.
-    pub async fn migrate(&self, caller: &Caller, fid: Fid, other: Fid, version: u64) -> ClientResult<()> {
-        let _outside = (self.send_kept_of(fid).await?, self.send_kept_of(other).await?);
-        let expected = self.get_layout(other).await?.0.map(|layout| layout.objects_of(other));
-        self.change(fid, &Migrate { caller: caller.clone(), fid, other, version }).await?;
-        self.inner.leases.touch(other);
-        let now = self.adopt_layout(fid).await?.map(|layout| layout.objects_of(fid));
-        self.adopt_layout(other).await?;
-        if now == expected { Ok(()) } else { Err(ClientError::new(Errno::EAGAIN, "the file came into use meanwhile")) }
+    pub fn migrate<'a>(
+        &'a self,
+        caller: &'a Caller,
+        fid: Fid,
+        other: Fid,
+        version: u64,
+    ) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            let _outside = (self.send_kept_of(fid).await?, self.send_kept_of(other).await?);
+            let expected = self.get_layout(other).await?.0.map(|layout| layout.objects_of(other));
+            self.change(fid, &Migrate { caller: caller.clone(), fid, other, version }).await?;
+            self.inner.leases.touch(other);
+            let now = self.adopt_layout(fid).await?.map(|layout| layout.objects_of(fid));
+            self.adopt_layout(other).await?;
+            if now == expected {
+                Ok(())
+            } else {
+                Err(ClientError::new(Errno::EAGAIN, "the file came into use meanwhile"))
+            }
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use forebay_env::Boxed;
 use forebay_proto::{
     Errno, Fid,
     message::{HeldLock, Lock, LockReply, LockSpec, lock_how, lock_kind, lock_mode},
@@ -26,50 +27,58 @@ impl Client {
     /// Sets a lock (or lets go of one: mode `NONE`), if nobody is in the way. Runs to its end even if it is dropped.
     ///
     /// `lock.handle` is taken from `file`.
-    pub async fn try_lock(&self, file: &OpenFile, lock: LockSpec) -> ClientResult<LockOutcome> {
-        file.check_lock()?;
-        let (client, fid) = (self.clone(), file.fid());
-        let lock = LockSpec { handle: file.handle(), ..lock };
-        detached(self.env(), async move {
-            client.inner.unlocked(fid).await;
-            let lets_go = lock.mode == lock_mode::NONE;
-            let before = client.inner.peers.mdt().session.stats().evictions;
-            let outcome = client.set_lock(fid, lock).await?;
-            if lets_go && client.inner.peers.mdt().session.stats().evictions != before {
-                // Others may have had it since, and what was written under it need not be there.
-                let words = format!("a lock of {fid} was lost with the MDT's session before it was let go of");
-                return Err(ClientError::new(Errno::EIO, words));
-            }
-            Ok(outcome)
+    pub fn try_lock<'a>(&'a self, file: &'a OpenFile, lock: LockSpec) -> Boxed<'a, ClientResult<LockOutcome>> {
+        Box::pin(async move {
+            file.check_lock()?;
+            let (client, fid) = (self.clone(), file.fid());
+            let lock = LockSpec { handle: file.handle(), ..lock };
+            detached(self.env(), async move {
+                client.inner.unlocked(fid).await;
+                let lets_go = lock.mode == lock_mode::NONE;
+                let before = client.inner.peers.mdt().session.stats().evictions;
+                let outcome = client.set_lock(fid, lock).await?;
+                if lets_go && client.inner.peers.mdt().session.stats().evictions != before {
+                    // Others may have had it since, and what was written under it need not be there.
+                    let words = format!("a lock of {fid} was lost with the MDT's session before it was let go of");
+                    return Err(ClientError::new(Errno::EIO, words));
+                }
+                Ok(outcome)
+            })
+            .await
         })
-        .await
     }
 
     /// Returns when the lock might be set now. Changes nothing; may be dropped at any time.
-    pub async fn wait_for_lock(&self, file: &OpenFile, lock: &LockSpec) -> ClientResult<()> {
-        let request = Lock { fid: file.fid(), how: lock_how::WAIT, lock: lock.clone() };
-        file.check_lock()?;
-        let begun = self.env().now();
-        if !self.mdt(file.fid(), &request).await?.granted && self.env().now().since(begun) < limits::LOCK_PAUSE {
-            // The MDT has enough waiting requests of this client: it answered at once.
-            self.env().sleep(limits::LOCK_PAUSE).await;
-        }
-        Ok(())
+    pub fn wait_for_lock<'a>(&'a self, file: &'a OpenFile, lock: &'a LockSpec) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            let request = Lock { fid: file.fid(), how: lock_how::WAIT, lock: lock.clone() };
+            file.check_lock()?;
+            let begun = self.env().now();
+            if !self.mdt(file.fid(), &request).await?.granted && self.env().now().since(begun) < limits::LOCK_PAUSE {
+                // The MDT has enough waiting requests of this client: it answered at once.
+                self.env().sleep(limits::LOCK_PAUSE).await;
+            }
+            Ok(())
+        })
     }
 
     /// Sets a lock as soon as nobody is in the way. Given up by dropping it between two attempts only: see
     /// [`Client::try_lock`].
-    pub async fn lock(&self, file: &OpenFile, lock: LockSpec) -> ClientResult<()> {
-        while self.try_lock(file, lock.clone()).await? == LockOutcome::Denied {
-            self.wait_for_lock(file, &lock).await?;
-        }
-        Ok(())
+    pub fn lock<'a>(&'a self, file: &'a OpenFile, lock: LockSpec) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            while self.try_lock(file, lock.clone()).await? == LockOutcome::Denied {
+                self.wait_for_lock(file, &lock).await?;
+            }
+            Ok(())
+        })
     }
 
     /// A lock that keeps `lock` from being set, if there is one (F_GETLK).
-    pub async fn test_lock(&self, file: &OpenFile, lock: LockSpec) -> ClientResult<Option<LockSpec>> {
-        let request = Lock { fid: file.fid(), how: lock_how::TEST, lock };
-        Ok(self.mdt(file.fid(), &request).await?.holder)
+    pub fn test_lock<'a>(&'a self, file: &'a OpenFile, lock: LockSpec) -> Boxed<'a, ClientResult<Option<LockSpec>>> {
+        Box::pin(async move {
+            let request = Lock { fid: file.fid(), how: lock_how::TEST, lock };
+            Ok(self.mdt(file.fid(), &request).await?.holder)
+        })
     }
 
     /// Whether this client has locks of the file.
@@ -78,8 +87,10 @@ impl Client {
     }
 
     /// A process has closed a descriptor of the file: its fcntl locks of it go, whichever descriptor they were set through.
-    pub async fn unlock_owner(&self, file: &OpenFile, owner: u64) -> ClientResult<()> {
-        self.unlock(file.fid(), |lock| lock.kind == lock_kind::FCNTL && lock.owner == owner).await
+    pub fn unlock_owner<'a>(&'a self, file: &'a OpenFile, owner: u64) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(
+            async move { self.unlock(file.fid(), |lock| lock.kind == lock_kind::FCNTL && lock.owner == owner).await },
+        )
     }
 
     /// An open file description ends: what was set through it goes.

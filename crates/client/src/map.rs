@@ -3,6 +3,7 @@
 //! A byte of a component lies in one object, and bytes that follow in an object follow in the file: so the next byte (or
 //! hole) of a component is the first of what its objects tell. Components are asked one after another.
 
+use forebay_env::Boxed;
 use forebay_proto::{
     Component, Errno, FOR_EVER,
     message::{GetAttr, MapObject, ObjectRef, attr_flags, map_what},
@@ -13,15 +14,19 @@ use crate::{Attr, Client, ClientError, ClientResult, OpenFile, errors::Trouble, 
 
 impl Client {
     /// The first byte at or after `offset` that is there. ENXIO if none follows.
-    pub async fn seek_data(&self, file: &OpenFile, offset: u64) -> ClientResult<u64> {
-        let (size, found) = self.seek(file, offset, map_what::DATA).await?;
-        if found < size { Ok(found) } else { Err(Errno::ENXIO.into()) }
+    pub fn seek_data<'a>(&'a self, file: &'a OpenFile, offset: u64) -> Boxed<'a, ClientResult<u64>> {
+        Box::pin(async move {
+            let (size, found) = self.seek(file, offset, map_what::DATA).await?;
+            if found < size { Ok(found) } else { Err(Errno::ENXIO.into()) }
+        })
     }
 
     /// The first hole at or after `offset`; the end of the file is one. ENXIO beyond it.
-    pub async fn seek_hole(&self, file: &OpenFile, offset: u64) -> ClientResult<u64> {
-        let (size, found) = self.seek(file, offset, map_what::HOLE).await?;
-        Ok(found.min(size))
+    pub fn seek_hole<'a>(&'a self, file: &'a OpenFile, offset: u64) -> Boxed<'a, ClientResult<u64>> {
+        Box::pin(async move {
+            let (size, found) = self.seek(file, offset, map_what::HOLE).await?;
+            Ok(found.min(size))
+        })
     }
 
     /// The file's size, and where in the file something is.
@@ -69,25 +74,27 @@ impl Client {
     }
 
     /// Bytes that a regular file takes: of one that may have holes the OSTs are asked.
-    pub async fn used_bytes(&self, attr: &Attr) -> ClientResult<u64> {
-        let open = self.inner.file(attr.fid);
-        let may_have_holes = attr.flags & attr_flags::SPARSE != 0 || open.is_some_and(|file| file.is_sparse());
-        if !may_have_holes || !crate::mode::is_file(attr.mode) {
-            return Ok(attr.size);
-        }
-        for _ in 0..limits::STALE_ATTEMPTS {
-            let entry = self.mdt(attr.fid, &GetAttr { fid: attr.fid }).await?;
-            let Some(layout) = entry.layout else { return Ok(attr.size) };
-            let (layout_generation, truncate_epoch) = (layout.generation, entry.attr.truncate_epoch);
-            let object = ObjectRef { fid: layout.objects_of(attr.fid), layout_generation, truncate_epoch };
-            let objects = layout.osts().into_iter().map(|ost| (ost, 0));
-            match self.ask_maps(&object, objects, map_what::USED).await {
-                Err(Trouble::Stale(_)) => {}
-                used => return Ok(used?.into_iter().sum()),
+    pub fn used_bytes<'a>(&'a self, attr: &'a Attr) -> Boxed<'a, ClientResult<u64>> {
+        Box::pin(async move {
+            let open = self.inner.file(attr.fid);
+            let may_have_holes = attr.flags & attr_flags::SPARSE != 0 || open.is_some_and(|file| file.is_sparse());
+            if !may_have_holes || !crate::mode::is_file(attr.mode) {
+                return Ok(attr.size);
             }
-        }
-        let words = format!("{} is truncated again and again; try later", attr.fid);
-        Err(ClientError::new(Errno::EIO, words))
+            for _ in 0..limits::STALE_ATTEMPTS {
+                let entry = self.mdt(attr.fid, &GetAttr { fid: attr.fid }).await?;
+                let Some(layout) = entry.layout else { return Ok(attr.size) };
+                let (layout_generation, truncate_epoch) = (layout.generation, entry.attr.truncate_epoch);
+                let object = ObjectRef { fid: layout.objects_of(attr.fid), layout_generation, truncate_epoch };
+                let objects = layout.osts().into_iter().map(|ost| (ost, 0));
+                match self.ask_maps(&object, objects, map_what::USED).await {
+                    Err(Trouble::Stale(_)) => {}
+                    used => return Ok(used?.into_iter().sum()),
+                }
+            }
+            let words = format!("{} is truncated again and again; try later", attr.fid);
+            Err(ClientError::new(Errno::EIO, words))
+        })
     }
 
     /// Asks the objects on these OSTs, each from an offset in it on.

@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use forebay_env::{Env, sync::Notify};
+use forebay_env::{Boxed, Env, sync::Notify};
 use forebay_proto::{Errno, TargetId, Uuid, limits::BLOCK_BYTES, limits::BULK_BYTES};
 
 use crate::{
@@ -22,58 +22,62 @@ impl Client {
     /// Fetches the map, connects to MDT0000 (to OSTs when they are first needed), leases fids.
     ///
     /// Waits while the MDT cannot be reached; put a timeout around it where that is not wanted.
-    pub async fn mount(env: &Env, options: MountOptions) -> ClientResult<Client> {
-        check(&options)?;
-        let map = fetch_map(env, &options.addresses).await?;
-        if !map.targets.iter().any(|target| target.id == TargetId::mdt(0)) {
-            return Err(invalid("the cluster's map has no MDT0000: format and start it first"));
-        }
-        let id = Uuid::from_random(env.random_u64(), env.random_u64());
-        let counters = Counters::default();
-        let inner = Rc::new_cyclic(|owner| Inner {
-            env: env.clone(),
-            peers: Peers::new(env, &options, id, counters.clone(), map, owner.clone()),
-            options,
-            id,
-            fids: Default::default(),
-            files: RefCell::default(),
-            handles: RefCell::default(),
-            leases: Leases::new(env),
-            listings: Default::default(),
-            locks: RefCell::default(),
-            unlocking: RefCell::default(),
-            unlocked: Notify::new(),
-            next_handle: Cell::new(1),
-            next_write: Cell::new(1),
-            ahead: Default::default(),
-            write_back: WriteBack::default(),
-            read_cache: Default::default(),
-            lost_requests: Cell::new(0),
-            untold: RefCell::default(),
-            counters,
-        });
-        let client = Client { inner };
-        client.inner.peers.mdt().session.ready().await?;
-        match client.new_fid().await {
-            // A full MDT leases nothing, and must be mounted to be emptied: creates ask again.
-            Err(error) if error.errno == Errno::ENOSPC => Ok(client),
-            leased => leased.map(|_| client),
-        }
+    pub fn mount(env: &Env, options: MountOptions) -> Boxed<'_, ClientResult<Client>> {
+        Box::pin(async move {
+            check(&options)?;
+            let map = fetch_map(env, &options.addresses).await?;
+            if !map.targets.iter().any(|target| target.id == TargetId::mdt(0)) {
+                return Err(invalid("the cluster's map has no MDT0000: format and start it first"));
+            }
+            let id = Uuid::from_random(env.random_u64(), env.random_u64());
+            let counters = Counters::default();
+            let inner = Rc::new_cyclic(|owner| Inner {
+                env: env.clone(),
+                peers: Peers::new(env, &options, id, counters.clone(), map, owner.clone()),
+                options,
+                id,
+                fids: Default::default(),
+                files: RefCell::default(),
+                handles: RefCell::default(),
+                leases: Leases::new(env),
+                listings: Default::default(),
+                locks: RefCell::default(),
+                unlocking: RefCell::default(),
+                unlocked: Notify::new(),
+                next_handle: Cell::new(1),
+                next_write: Cell::new(1),
+                ahead: Default::default(),
+                write_back: WriteBack::default(),
+                read_cache: Default::default(),
+                lost_requests: Cell::new(0),
+                untold: RefCell::default(),
+                counters,
+            });
+            let client = Client { inner };
+            client.inner.peers.mdt().session.ready().await?;
+            match client.new_fid().await {
+                // A full MDT leases nothing, and must be mounted to be emptied: creates ask again.
+                Err(error) if error.errno == Errno::ENOSPC => Ok(client),
+                leased => leased.map(|_| client),
+            }
+        })
     }
 
     /// Makes everything durable, closes what is open, ends the sessions. Calls made later fail.
     ///
     /// Fails if acknowledged changes were lost; the client is unmounted all the same.
-    pub async fn unmount(&self) -> ClientResult<()> {
-        self.settle_all().await;
-        let closed = self.close_all().await;
-        let synced = self.sync_started().await;
-        let sessions = self.inner.peers.started().into_iter().map(|peer| async move {
-            peer.session.close().await;
-            ClientResult::Ok(())
-        });
-        try_all(self.env(), sessions).await?;
-        closed.and(synced)
+    pub fn unmount(&self) -> Boxed<'_, ClientResult<()>> {
+        Box::pin(async move {
+            self.settle_all().await;
+            let closed = self.close_all().await;
+            let synced = self.sync_started().await;
+            let sessions = self.inner.peers.started().into_iter().map(|peer| async move {
+                peer.session.close().await;
+                ClientResult::Ok(())
+            });
+            try_all(self.env(), sessions).await?;
+            closed.and(synced)
+        })
     }
 
     async fn close_all(&self) -> ClientResult<()> {

@@ -5,7 +5,7 @@ use std::{
     rc::{Rc, Weak},
 };
 
-use forebay_env::{Bug, planted};
+use forebay_env::{Boxed, Bug, planted};
 use forebay_proto::{
     Errno, Fid, Layout,
     message::{Close, Closed, Open, OpenHandle, OpenReply, Reclaim, attr_flags, lease_flags, open_flags},
@@ -228,49 +228,55 @@ impl Drop for OpenInner {
 
 impl Client {
     /// Opens a regular file.
-    pub async fn open(&self, caller: &Caller, fid: Fid, mode: OpenMode) -> ClientResult<OpenFile> {
-        let (client, caller) = (self.clone(), caller.clone());
-        detached(self.env(), async move {
-            let handle = client.new_handle();
-            let flags = mode.flags() & !open_flags::EXCLUSIVE;
-            let request = Open { caller: caller.clone(), fid, flags, handle };
-            let changes = mode.write || mode.truncate;
-            let changing = mode.truncate.then(|| client.all_bytes_change(fid));
-            let _outside = if mode.truncate { client.send_kept_of(fid).await? } else { None };
-            if changes {
-                client.inner.leases.touch(fid);
-            }
-            let asked = client.inner.leases.ticket();
-            let reply = client.mdt(fid, &request).await;
-            if changes {
-                client.inner.leases.touch(fid);
-            }
-            drop(changing);
-            let reply = reply?;
-            client.opened(caller, asked, reply, handle, mode)
+    pub fn open<'a>(&'a self, caller: &'a Caller, fid: Fid, mode: OpenMode) -> Boxed<'a, ClientResult<OpenFile>> {
+        Box::pin(async move {
+            let (client, caller) = (self.clone(), caller.clone());
+            detached(self.env(), async move {
+                let handle = client.new_handle();
+                let flags = mode.flags() & !open_flags::EXCLUSIVE;
+                let request = Open { caller: caller.clone(), fid, flags, handle };
+                let changes = mode.write || mode.truncate;
+                let changing = mode.truncate.then(|| client.all_bytes_change(fid));
+                let _outside = if mode.truncate { client.send_kept_of(fid).await? } else { None };
+                if changes {
+                    client.inner.leases.touch(fid);
+                }
+                let asked = client.inner.leases.ticket();
+                let reply = client.mdt(fid, &request).await;
+                if changes {
+                    client.inner.leases.touch(fid);
+                }
+                drop(changing);
+                let reply = reply?;
+                client.opened(caller, asked, reply, handle, mode)
+            })
+            .await
         })
-        .await
     }
 
     /// close(2) of one descriptor: sends what was kept back, reports acknowledged writes that were lost. The handle stays open.
     ///
     /// Does not wait for servers for long: exec(2) closes descriptors too, perhaps the very exec that brings a server back.
-    pub async fn flush(&self, file: &OpenFile) -> ClientResult<()> {
-        if !file.state().kept.borrow().is_clean() {
-            let _ = self.env().timeout(limits::FLUSH_TERM, self.send_kept(file.state())).await;
-        }
-        file.check_close()
+    pub fn flush<'a>(&'a self, file: &'a OpenFile) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            if !file.state().kept.borrow().is_clean() {
+                let _ = self.env().timeout(limits::FLUSH_TERM, self.send_kept(file.state())).await;
+            }
+            file.check_close()
+        })
     }
 
     /// Ends the handle: waits for its writes, brings size and times to the MDT. Other clones of it become invalid.
-    pub async fn close(&self, file: OpenFile) -> ClientResult<()> {
-        let reported = file.check_close();
-        if file.inner.stage.replace(Stage::Closed) == Stage::Open {
-            let end =
-                self.clone().end(file.state().clone(), file.handle(), file.mode().write, file.inner.wrote.clone());
-            detached(self.env(), end).await?;
-        }
-        reported.and(file.report_to_close())
+    pub fn close(&self, file: OpenFile) -> Boxed<'_, ClientResult<()>> {
+        Box::pin(async move {
+            let reported = file.check_close();
+            if file.inner.stage.replace(Stage::Closed) == Stage::Open {
+                let end =
+                    self.clone().end(file.state().clone(), file.handle(), file.mode().write, file.inner.wrote.clone());
+                detached(self.env(), end).await?;
+            }
+            reported.and(file.report_to_close())
+        })
     }
 
     pub(crate) fn new_handle(&self) -> u64 {

@@ -3,38 +3,41 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use forebay_env::Boxed;
 use forebay_proto::{Errno, Fid, message::LayoutSpec};
 
 use crate::{Attr, Caller, Client, ClientError, ClientResult, OpenFile, OpenMode, Payload, limits, mode};
 
 impl Client {
     /// Attributes of what `path` names.
-    pub async fn resolve(&self, caller: &Caller, path: &str) -> ClientResult<Attr> {
-        let mut left: VecDeque<Bytes> = components(path.as_bytes());
-        let mut links = 0;
-        let mut dir = Fid::ROOT;
-        let mut found = None;
-        while let Some(name) = left.pop_front() {
-            let attr = self.lookup(caller, dir, &name).await.map_err(|error| name_it(error, path))?;
-            if !mode::is_symlink(attr.mode) {
-                dir = attr.fid;
-                found = Some(attr);
-                continue;
+    pub fn resolve<'a>(&'a self, caller: &'a Caller, path: &'a str) -> Boxed<'a, ClientResult<Attr>> {
+        Box::pin(async move {
+            let mut left: VecDeque<Bytes> = components(path.as_bytes());
+            let mut links = 0;
+            let mut dir = Fid::ROOT;
+            let mut found = None;
+            while let Some(name) = left.pop_front() {
+                let attr = self.lookup(caller, dir, &name).await.map_err(|error| name_it(error, path))?;
+                if !mode::is_symlink(attr.mode) {
+                    dir = attr.fid;
+                    found = Some(attr);
+                    continue;
+                }
+                links += 1;
+                if links > limits::SYMLINKS {
+                    return Err(name_it(Errno::ELOOP.into(), path));
+                }
+                let target = self.readlink(attr.fid).await?;
+                if target.starts_with(b"/") {
+                    (dir, found) = (Fid::ROOT, None);
+                }
+                components(&target).into_iter().rev().for_each(|name| left.push_front(name));
             }
-            links += 1;
-            if links > limits::SYMLINKS {
-                return Err(name_it(Errno::ELOOP.into(), path));
+            match found {
+                Some(attr) => Ok(attr),
+                None => self.getattr(dir, None).await,
             }
-            let target = self.readlink(attr.fid).await?;
-            if target.starts_with(b"/") {
-                (dir, found) = (Fid::ROOT, None);
-            }
-            components(&target).into_iter().rev().for_each(|name| left.push_front(name));
-        }
-        match found {
-            Some(attr) => Ok(attr),
-            None => self.getattr(dir, None).await,
-        }
+        })
     }
 
     /// The directory in which `path`'s last component lies (or would lie), and that component.
@@ -44,45 +47,63 @@ impl Client {
     }
 
     /// Opens the file `path` names.
-    pub async fn open_path(&self, caller: &Caller, path: &str, mode: OpenMode) -> ClientResult<OpenFile> {
-        let attr = self.resolve(caller, path).await?;
-        self.open(caller, attr.fid, mode).await.map_err(|error| name_it(error, path))
+    pub fn open_path<'a>(
+        &'a self,
+        caller: &'a Caller,
+        path: &'a str,
+        mode: OpenMode,
+    ) -> Boxed<'a, ClientResult<OpenFile>> {
+        Box::pin(async move {
+            let attr = self.resolve(caller, path).await?;
+            self.open(caller, attr.fid, mode).await.map_err(|error| name_it(error, path))
+        })
     }
 
     /// Makes the file `path` if it does not exist (rw-r--r--), and opens it.
-    pub async fn create_path(&self, caller: &Caller, path: &str, open: OpenMode) -> ClientResult<OpenFile> {
-        let (dir, name) = self.resolve_parent(caller, path).await?;
-        let created = self.create(caller, dir, name, 0o644, open, LayoutSpec::inherit()).await;
-        Ok(created.map_err(|error| name_it(error, path))?.1)
+    pub fn create_path<'a>(
+        &'a self,
+        caller: &'a Caller,
+        path: &'a str,
+        open: OpenMode,
+    ) -> Boxed<'a, ClientResult<OpenFile>> {
+        Box::pin(async move {
+            let (dir, name) = self.resolve_parent(caller, path).await?;
+            let created = self.create(caller, dir, name, 0o644, open, LayoutSpec::inherit()).await;
+            Ok(created.map_err(|error| name_it(error, path))?.1)
+        })
     }
 
     /// Makes the directory `path` and those above it; not an error if they exist.
-    pub async fn make_dirs(&self, caller: &Caller, path: &str) -> ClientResult<Fid> {
-        let mut dir = Fid::ROOT;
-        for name in components(path.as_bytes()) {
-            dir = match self.mkdir(caller, dir, &name, 0o755).await {
-                Err(error) if error.errno == Errno::EEXIST => self.lookup(caller, dir, &name).await?.fid,
-                made => made.map_err(|error| name_it(error, path))?.fid,
-            };
-        }
-        Ok(dir)
+    pub fn make_dirs<'a>(&'a self, caller: &'a Caller, path: &'a str) -> Boxed<'a, ClientResult<Fid>> {
+        Box::pin(async move {
+            let mut dir = Fid::ROOT;
+            for name in components(path.as_bytes()) {
+                dir = match self.mkdir(caller, dir, &name, 0o755).await {
+                    Err(error) if error.errno == Errno::EEXIST => self.lookup(caller, dir, &name).await?.fid,
+                    made => made.map_err(|error| name_it(error, path))?.fid,
+                };
+            }
+            Ok(dir)
+        })
     }
 
     /// A whole file.
-    pub async fn read_file(&self, caller: &Caller, path: &str) -> ClientResult<Bytes> {
-        let file = self.open_path(caller, path, OpenMode::READ).await?;
-        let mut parts = Vec::new();
-        let mut offset = 0;
-        loop {
-            let read = self.read_parts(&file, offset, limits::WHOLE_FILE_STEP).await?;
-            if read.is_empty() {
-                break;
+    pub fn read_file<'a>(&'a self, caller: &'a Caller, path: &'a str) -> Boxed<'a, ClientResult<Bytes>> {
+        Box::pin(async move {
+            let file = self.open_path(caller, path, OpenMode::READ).await?;
+            let mut parts = Vec::new();
+            let mut offset = 0;
+            loop {
+                let read = self.read_parts(&file, offset, limits::WHOLE_FILE_STEP).await?;
+                if read.is_empty() {
+                    break;
+                }
+                offset += read.iter().map(|part| part.len() as u64).sum::<u64>();
+                parts.extend(read);
             }
-            offset += read.iter().map(|part| part.len() as u64).sum::<u64>();
-            parts.extend(read);
-        }
-        self.close(file).await?;
-        Ok(if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() })
+            self.close(file).await?;
+            Ok(if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() })
+        })
     }
 
     /// Replaces a whole file's content (made if it does not exist). Not durable yet: see [`Client::sync_all`].
@@ -100,20 +121,22 @@ impl Client {
     }
 
     /// Everything below `path`, parents before children: paths relative to it, and attributes. Links are not followed.
-    pub async fn walk(&self, caller: &Caller, path: &str) -> ClientResult<Vec<(String, Attr)>> {
-        let root = self.resolve(caller, path).await?;
-        let mut found = Vec::new();
-        let mut dirs = VecDeque::from([(String::new(), root.fid)]);
-        while let Some((prefix, dir)) = dirs.pop_front() {
-            for (name, attr) in self.list(dir).await? {
-                let path = format!("{prefix}{}", String::from_utf8_lossy(&name));
-                if mode::is_dir(attr.mode) {
-                    dirs.push_back((format!("{path}/"), attr.fid));
+    pub fn walk<'a>(&'a self, caller: &'a Caller, path: &'a str) -> Boxed<'a, ClientResult<Vec<(String, Attr)>>> {
+        Box::pin(async move {
+            let root = self.resolve(caller, path).await?;
+            let mut found = Vec::new();
+            let mut dirs = VecDeque::from([(String::new(), root.fid)]);
+            while let Some((prefix, dir)) = dirs.pop_front() {
+                for (name, attr) in self.list(dir).await? {
+                    let path = format!("{prefix}{}", String::from_utf8_lossy(&name));
+                    if mode::is_dir(attr.mode) {
+                        dirs.push_back((format!("{path}/"), attr.fid));
+                    }
+                    found.push((path, attr));
                 }
-                found.push((path, attr));
             }
-        }
-        Ok(found)
+            Ok(found)
+        })
     }
 
     /// Names and attributes of a directory, without `.` and `..`.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_env::{Address, Env, sync::Semaphore};
+use forebay_env::{Address, Boxed, Env, sync::Semaphore};
 use forebay_proto::{
     ClientId, Errno, TargetId,
     message::{ClusterMap, GetMap, Operation, Reclaim},
@@ -121,12 +121,14 @@ impl Peers {
         self.pins.used_bytes()
     }
 
-    async fn refresh_map(&self) -> ClientResult<()> {
-        let map = fetch_map(&self.env, &self.options.addresses).await?;
-        if map.epoch >= self.map.borrow().epoch {
-            *self.map.borrow_mut() = Rc::new(map);
-        }
-        Ok(())
+    fn refresh_map(&self) -> Boxed<'_, ClientResult<()>> {
+        Box::pin(async {
+            let map = fetch_map(&self.env, &self.options.addresses).await?;
+            if map.epoch >= self.map.borrow().epoch {
+                *self.map.borrow_mut() = Rc::new(map);
+            }
+            Ok(())
+        })
     }
 
     /// Where a target can be reached; `None` if the map does not know it or has no address this build understands.

@@ -1,5 +1,6 @@
 //! Pools of OSTs.
 
+use forebay_env::Boxed;
 use forebay_proto::{
     Fid,
     message::{GetPools, PoolsReply, SetPool},
@@ -9,13 +10,21 @@ use crate::{Caller, Client, ClientResult};
 
 impl Client {
     /// The OSTs and the pools there are.
-    pub async fn pools(&self) -> ClientResult<PoolsReply> {
-        Ok(self.mdt(Fid::ROOT, &GetPools {}).await?)
+    pub fn pools(&self) -> Boxed<'_, ClientResult<PoolsReply>> {
+        Box::pin(async move { Ok(self.mdt(Fid::ROOT, &GetPools {}).await?) })
     }
 
     /// Changes a pool. `change`: see `forebay_proto::message::pool_change`.
-    pub async fn set_pool(&self, caller: &Caller, name: &str, change: u32, osts: &[u32]) -> ClientResult<()> {
-        let request = SetPool { caller: caller.clone(), name: name.into(), change, osts: osts.to_vec() };
-        Ok(self.mdt(Fid::ROOT, &request).await.map(drop)?)
+    pub fn set_pool<'a>(
+        &'a self,
+        caller: &'a Caller,
+        name: &'a str,
+        change: u32,
+        osts: &'a [u32],
+    ) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            let request = SetPool { caller: caller.clone(), name: name.into(), change, osts: osts.to_vec() };
+            Ok(self.mdt(Fid::ROOT, &request).await.map(drop)?)
+        })
     }
 }

@@ -7,6 +7,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use forebay_env::Boxed;
 use forebay_proto::{
     Errno,
     message::{GetObject, ReadObject, ReadReply},
@@ -42,26 +43,35 @@ impl Client {
     /// Reads `[offset, offset + length)`, cut at the end of the file; holes come as zeros; parts one after another.
     ///
     /// Every byte was verified against the sums its writer made; EIO if a target has no intact copy.
-    pub async fn read_parts(&self, file: &OpenFile, offset: u64, length: usize) -> ClientResult<Vec<Bytes>> {
-        file.check_read()?;
-        let end = offset.saturating_add(length.min(limits::CALL_BYTES) as u64);
-        let _outside = self.send_kept_before_read(file, offset, end).await?;
-        let state = file.state();
-        let parts = match self.read_kept(file, &(offset..end)).await {
-            Some(parts) => parts,
-            None => self.fresh(state, async || self.read_once(state, offset, end).await).await?.parts,
-        };
-        self.inner.counters.read(parts.iter().map(Bytes::len).sum());
-        Ok(parts)
+    pub fn read_parts<'a>(
+        &'a self,
+        file: &'a OpenFile,
+        offset: u64,
+        length: usize,
+    ) -> Boxed<'a, ClientResult<Vec<Bytes>>> {
+        Box::pin(async move {
+            file.check_read()?;
+            let end = offset.saturating_add(length.min(limits::CALL_BYTES) as u64);
+            let _outside = self.send_kept_before_read(file, offset, end).await?;
+            let state = file.state();
+            let parts = match self.read_kept(file, &(offset..end)).await {
+                Some(parts) => parts,
+                None => self.fresh(state, async || self.read_once(state, offset, end).await).await?.parts,
+            };
+            self.inner.counters.read(parts.iter().map(Bytes::len).sum());
+            Ok(parts)
+        })
     }
 
     /// As [`Client::read_parts`], in one piece (copied only if there are several parts).
-    pub async fn read(&self, file: &OpenFile, offset: u64, length: usize) -> ClientResult<Bytes> {
-        let mut parts = self.read_parts(file, offset, length).await?;
-        Ok(match parts.len() {
-            0 => Bytes::new(),
-            1 => parts.remove(0),
-            _ => parts.concat().into(),
+    pub fn read<'a>(&'a self, file: &'a OpenFile, offset: u64, length: usize) -> Boxed<'a, ClientResult<Bytes>> {
+        Box::pin(async move {
+            let mut parts = self.read_parts(file, offset, length).await?;
+            Ok(match parts.len() {
+                0 => Bytes::new(),
+                1 => parts.remove(0),
+                _ => parts.concat().into(),
+            })
         })
     }
 

@@ -1,5 +1,6 @@
 //! Space of the whole cluster.
 
+use forebay_env::Boxed;
 use forebay_proto::{
     Fid,
     message::{MdtStatFs, OstStatFs},
@@ -23,18 +24,20 @@ pub struct StatFs {
 
 impl Client {
     /// Space of all OSTs together, inodes of the MDT.
-    pub async fn statfs(&self) -> ClientResult<StatFs> {
-        let asks = self.inner.peers.osts().into_iter().map(|ost| {
-            let client = self.clone();
-            async move { client.ost(ost, &OstStatFs {}, Call::default()).await.map(|called| called.reply) }
-        });
-        let names = self.mdt(Fid::ROOT, &MdtStatFs {}).await?;
-        let osts = try_all(self.env(), asks).await?;
-        Ok(StatFs {
-            total_bytes: osts.iter().map(|ost| ost.total_bytes).sum(),
-            available_bytes: osts.iter().map(|ost| ost.available_bytes).sum(),
-            files: names.files,
-            files_free: names.files_free,
+    pub fn statfs(&self) -> Boxed<'_, ClientResult<StatFs>> {
+        Box::pin(async move {
+            let asks = self.inner.peers.osts().into_iter().map(|ost| {
+                let client = self.clone();
+                async move { client.ost(ost, &OstStatFs {}, Call::default()).await.map(|called| called.reply) }
+            });
+            let names = self.mdt(Fid::ROOT, &MdtStatFs {}).await?;
+            let osts = try_all(self.env(), asks).await?;
+            Ok(StatFs {
+                total_bytes: osts.iter().map(|ost| ost.total_bytes).sum(),
+                available_bytes: osts.iter().map(|ost| ost.available_bytes).sum(),
+                files: names.files,
+                files_free: names.files_free,
+            })
         })
     }
 }

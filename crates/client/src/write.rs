@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use forebay_env::Boxed;
 use forebay_proto::{
     Errno,
     limits::FILE_BYTES,
@@ -37,27 +38,32 @@ impl Client {
     ///
     /// The parts are not copied: they go to the socket as they are and stay pinned until they are committed.
     pub async fn write(&self, file: &OpenFile, offset: u64, data: impl Into<Payload>) -> ClientResult<usize> {
-        let data = data.into();
-        file.check_write()?;
-        let length = writable(offset, data.len())?;
-        if length == 0 {
-            return Ok(0);
-        }
-        let busy = file.state().busy();
-        let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
-        if length == data.len() && self.keep_back(file, offset, &data).await {
-            return Ok(length);
-        }
-        let (client, file) = (self.clone(), file.clone());
-        detached(self.env(), async move {
-            let _busy = busy;
-            let _writing = client.begin_write(file.state(), offset, length as u64).await?;
-            client.send_own_through(&file).await?;
-            let written = client.write_all(&file, offset, length, &data).await;
-            drop(changing);
-            written
+        self.write_payload(file, offset, data.into()).await
+    }
+
+    fn write_payload<'a>(&'a self, file: &'a OpenFile, offset: u64, data: Payload) -> Boxed<'a, ClientResult<usize>> {
+        Box::pin(async move {
+            file.check_write()?;
+            let length = writable(offset, data.len())?;
+            if length == 0 {
+                return Ok(0);
+            }
+            let busy = file.state().busy();
+            let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
+            if length == data.len() && self.keep_back(file, offset, &data).await {
+                return Ok(length);
+            }
+            let (client, file) = (self.clone(), file.clone());
+            detached(self.env(), async move {
+                let _busy = busy;
+                let _writing = client.begin_write(file.state(), offset, length as u64).await?;
+                client.send_own_through(&file).await?;
+                let written = client.write_all(&file, offset, length, &data).await;
+                drop(changing);
+                written
+            })
+            .await
         })
-        .await
     }
 
     async fn write_all(&self, file: &OpenFile, offset: u64, length: usize, data: &Payload) -> ClientResult<usize> {

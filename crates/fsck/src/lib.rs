@@ -24,7 +24,7 @@ pub mod rows;
 mod slabs;
 mod table;
 
-use forebay_env::Env;
+use forebay_env::{Boxed, Env};
 
 pub use cluster::{ClusterOptions, Quiet, check_cluster};
 pub use error::{FsckError, FsckErrorKind, FsckResult};
@@ -50,6 +50,6 @@ impl Default for CheckOptions {
 /// Checks the target in `dir`, without writing to its devices (it takes the target's lock file).
 ///
 /// Errors: `NoTarget`, `InUse` while it is served, `Unsupported`, `Io`. Damage is no error: it is in the report.
-pub async fn check(env: &Env, dir: &str, options: CheckOptions) -> FsckResult<Report> {
-    Ok(check::examine(env, dir, &options, false).await?.report)
+pub fn check<'a>(env: &'a Env, dir: &'a str, options: CheckOptions) -> Boxed<'a, FsckResult<Report>> {
+    Box::pin(async move { Ok(check::examine(env, dir, &options, false).await?.report) })
 }

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use forebay_env::{AlignedBuf, Env};
+use forebay_env::{AlignedBuf, Boxed, Env};
 use forebay_proto::{Incarnation, Transno};
 
 use crate::{
@@ -67,34 +67,36 @@ const FOUNDATIONS: &[Kind] = &[
 /// Checks the target in `dir` and mends what can be mended; the report tells what was.
 ///
 /// Errors: as [`crate::check`], and `CannotRepair` if the damage lies deeper than repair reaches yet: nothing was changed.
-pub async fn repair(env: &Env, dir: &str, options: RepairOptions) -> FsckResult<Report> {
-    if let Some(lost) = rebuild::lost(env, dir).await? {
-        return rebuild::rebuild(env, dir, &options, lost).await;
-    }
-    let mut examined = check::examine(env, dir, &options.check, true).await?;
-    let fixes = chosen(std::mem::take(&mut examined.fixes), &options);
-    if fixes.is_empty() {
-        return Ok(examined.report);
-    }
-    refuse_deep_damage(&examined.report)?;
-    let Examined { mut report, identity, identity_file, media, slabs, journal, twin_dir, .. } = examined;
-    let (Some(identity), Some(media), Some(slabs), Some(journal)) = (identity, media, slabs, journal) else {
-        return Err(cannot("the target could not be read far enough"));
-    };
-    let edits = edits(&media, &identity, &slabs, &journal, &fixes).await?;
-    let mended: Vec<Kind> = fixes.iter().map(|(_, _, kind)| *kind).collect();
-    let plan = Plan::new(&identity, &slabs, &journal, &edits)?;
-    plan.write(&media).await?;
-    let file = Identity::with_generation(&identity_file, plan.anchor.generation);
-    // Of two copies each directory names the generation; the higher one counts.
-    if let Some(twin) = twin_dir.filter(|twin| env.read_file(&join(twin, "identity")).is_ok()) {
-        env.write_file(&join(&twin, "identity"), &file)?;
-    }
-    env.write_file(&join(dir, "identity"), &file)?;
-    for finding in report.findings.iter_mut().filter(|finding| mended.contains(&finding.kind)) {
-        finding.repaired = is_mended(finding, &fixes);
-    }
-    Ok(report)
+pub fn repair<'a>(env: &'a Env, dir: &'a str, options: RepairOptions) -> Boxed<'a, FsckResult<Report>> {
+    Box::pin(async move {
+        if let Some(lost) = rebuild::lost(env, dir).await? {
+            return rebuild::rebuild(env, dir, &options, lost).await;
+        }
+        let mut examined = check::examine(env, dir, &options.check, true).await?;
+        let fixes = chosen(std::mem::take(&mut examined.fixes), &options);
+        if fixes.is_empty() {
+            return Ok(examined.report);
+        }
+        refuse_deep_damage(&examined.report)?;
+        let Examined { mut report, identity, identity_file, media, slabs, journal, twin_dir, .. } = examined;
+        let (Some(identity), Some(media), Some(slabs), Some(journal)) = (identity, media, slabs, journal) else {
+            return Err(cannot("the target could not be read far enough"));
+        };
+        let edits = edits(&media, &identity, &slabs, &journal, &fixes).await?;
+        let mended: Vec<Kind> = fixes.iter().map(|(_, _, kind)| *kind).collect();
+        let plan = Plan::new(&identity, &slabs, &journal, &edits)?;
+        plan.write(&media).await?;
+        let file = Identity::with_generation(&identity_file, plan.anchor.generation);
+        // Of two copies each directory names the generation; the higher one counts.
+        if let Some(twin) = twin_dir.filter(|twin| env.read_file(&join(twin, "identity")).is_ok()) {
+            env.write_file(&join(&twin, "identity"), &file)?;
+        }
+        env.write_file(&join(dir, "identity"), &file)?;
+        for finding in report.findings.iter_mut().filter(|finding| mended.contains(&finding.kind)) {
+            finding.repaired = is_mended(finding, &fixes);
+        }
+        Ok(report)
+    })
 }
 
 fn cannot(words: impl Into<String>) -> FsckError {

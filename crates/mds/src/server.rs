@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Address, Bug, Env, Time, planted, sync::Notify};
+use forebay_env::{Address, Boxed, Bug, Env, Time, planted, sync::Notify};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid,
     limits::LEASE_TERM,
@@ -80,42 +80,50 @@ pub struct Mds {
 impl Mds {
     /// Starts serving the MDT of `store`: writes the first rows of a new one, loads what is kept in memory, begins
     /// recovery. Serve connections with [`Target::serve`].
-    pub async fn start(env: &Env, store: Store, mut options: MdsOptions) -> Result<(Rc<Self>, Target), ErrorReply> {
-        // Who does not come back in it has no leases any more.
-        options.target.recovery_window = options.target.recovery_window.max(LEASE_TERM);
-        load::bootstrap(env, &store, options.osts.keys().copied()).await?;
-        let mut memory = load::memory(&store).await?;
-        overlay(&mut memory.default_layout, &options.default_layout);
-        memory.kept = Leases::new(store.incarnation());
-        for (session, fid) in memory.opens.writers() {
-            memory.kept.data.presume(session, fid);
-        }
-        let life = (store.identity().target, store.incarnation());
-        let mds = Rc::new(Self {
-            env: env.clone(),
-            osts: Osts::start(env, options.cluster, life, &options.osts),
-            memory: RefCell::new(memory),
-            spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
-            destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
-            ending: RefCell::default(),
-            evicted: RefCell::default(),
-            collecting: Cell::new(0),
-            store: store.clone(),
-            target: RefCell::default(),
-            changed: Notify::new(),
-            room: Cell::new((Time(0), true)),
-            this: OnceCell::new(),
-        });
-        mds.this.set(Rc::downgrade(&mds)).unwrap_or_else(|_| unreachable!("it was made a moment ago"));
-        let target = Target::start(env, store, options.target, mds.clone()).await?;
-        Ok((mds, target))
+    pub fn start(
+        env: &Env,
+        store: Store,
+        mut options: MdsOptions,
+    ) -> Boxed<'_, Result<(Rc<Self>, Target), ErrorReply>> {
+        Box::pin(async move {
+            // Who does not come back in it has no leases any more.
+            options.target.recovery_window = options.target.recovery_window.max(LEASE_TERM);
+            load::bootstrap(env, &store, options.osts.keys().copied()).await?;
+            let mut memory = load::memory(&store).await?;
+            overlay(&mut memory.default_layout, &options.default_layout);
+            memory.kept = Leases::new(store.incarnation());
+            for (session, fid) in memory.opens.writers() {
+                memory.kept.data.presume(session, fid);
+            }
+            let life = (store.identity().target, store.incarnation());
+            let mds = Rc::new(Self {
+                env: env.clone(),
+                osts: Osts::start(env, options.cluster, life, &options.osts),
+                memory: RefCell::new(memory),
+                spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
+                destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
+                ending: RefCell::default(),
+                evicted: RefCell::default(),
+                collecting: Cell::new(0),
+                store: store.clone(),
+                target: RefCell::default(),
+                changed: Notify::new(),
+                room: Cell::new((Time(0), true)),
+                this: OnceCell::new(),
+            });
+            mds.this.set(Rc::downgrade(&mds)).unwrap_or_else(|_| unreachable!("it was made a moment ago"));
+            let target = Target::start(env, store, options.target, mds.clone()).await?;
+            Ok((mds, target))
+        })
     }
 
     /// Ends background work and the sessions with the OSTs. Close the target first.
-    pub async fn close(&self) {
-        self.target.take();
-        self.destroys.values().for_each(|driver| driver.notify_one());
-        self.osts.close().await;
+    pub fn close(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            self.target.take();
+            self.destroys.values().for_each(|driver| driver.notify_one());
+            self.osts.close().await;
+        })
     }
 
     /// True before the start and after [`Mds::close`].

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Env, sync::Notify};
+use forebay_env::{Boxed, Env, sync::Notify};
 use forebay_proto::{Errno, ErrorReply, Fid, Transno, limits::BLOCK_BYTES, message::Op};
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
@@ -30,19 +30,21 @@ pub struct Oss {
 
 impl Oss {
     /// Starts serving a store; call [`Target::serve`] for each listener.
-    pub async fn start(env: &Env, store: Store, options: TargetOptions) -> Result<(Rc<Self>, Target), ErrorReply> {
-        let oss = Rc::new(Self {
-            env: env.clone(),
-            read_ahead: ReadAhead::new(env, &store),
-            store: store.clone(),
-            destroyed: RefCell::default(),
-            truncated: Notify::new(),
-            cutting: Rc::default(),
-            objects: Cell::new(0),
-            target: OnceCell::new(),
-        });
-        let target = Target::start(env, store, options, oss.clone()).await?;
-        Ok((oss, target))
+    pub fn start(env: &Env, store: Store, options: TargetOptions) -> Boxed<'_, Result<(Rc<Self>, Target), ErrorReply>> {
+        Box::pin(async move {
+            let oss = Rc::new(Self {
+                env: env.clone(),
+                read_ahead: ReadAhead::new(env, &store),
+                store: store.clone(),
+                destroyed: RefCell::default(),
+                truncated: Notify::new(),
+                cutting: Rc::default(),
+                objects: Cell::new(0),
+                target: OnceCell::new(),
+            });
+            let target = Target::start(env, store, options, oss.clone()).await?;
+            Ok((oss, target))
+        })
     }
 
     /// The environment.

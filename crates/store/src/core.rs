@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{
-    AlignedBuf, Bug, Env, Time, planted,
+    AlignedBuf, Boxed, Bug, Env, Time, planted,
     sync::{Mutex, Notify, watch},
 };
 use forebay_proto::{Incarnation, Transno, crc::crc64};
@@ -191,23 +191,25 @@ impl Core {
     }
 
     /// Brings one page in.
-    pub(crate) async fn load_page(&self, missing: MissingPage) -> StoreResult<()> {
-        let location = missing.location;
-        let good = |bytes: &[u8]| crc64(bytes) == location.sum;
-        let bytes = self.read_place(location_place(&location), u64::from(location.bytes), good).await;
-        let mut table = self.table.borrow_mut();
-        match bytes {
-            Ok(bytes) => {
-                let installed = table.install(missing.page, &location, &bytes)?;
-                drop(table);
-                self.stats.borrow_mut().pages_loaded += u64::from(installed);
-                self.evict_beyond_bound();
-                Ok(())
+    pub(crate) fn load_page(&self, missing: MissingPage) -> Boxed<'_, StoreResult<()>> {
+        Box::pin(async move {
+            let location = missing.location;
+            let good = |bytes: &[u8]| crc64(bytes) == location.sum;
+            let bytes = self.read_place(location_place(&location), u64::from(location.bytes), good).await;
+            let mut table = self.table.borrow_mut();
+            match bytes {
+                Ok(bytes) => {
+                    let installed = table.install(missing.page, &location, &bytes)?;
+                    drop(table);
+                    self.stats.borrow_mut().pages_loaded += u64::from(installed);
+                    self.evict_beyond_bound();
+                    Ok(())
+                }
+                // Moved meanwhile: whoever asked looks again.
+                Err(_) if !table.is_live(missing.page, &location) => Ok(()),
+                Err(error) => Err(error),
             }
-            // Moved meanwhile: whoever asked looks again.
-            Err(_) if !table.is_live(missing.page, &location) => Ok(()),
-            Err(error) => Err(error),
-        }
+        })
     }
 
     fn evict_beyond_bound(&self) {

@@ -3,7 +3,7 @@
 use std::{ops::Range, rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use forebay_env::{Env, sync::watch};
+use forebay_env::{Boxed, Env, sync::watch};
 use forebay_proto::{Fid, Incarnation, Transno, Uuid, WriteId};
 
 use crate::{
@@ -101,21 +101,23 @@ impl Drop for Handle {
 
 impl Store {
     /// Makes a store in `dir`. Errors: `Invalid` sizes, `Busy` if one is there already.
-    pub async fn format(env: &Env, dir: &str, options: &FormatOptions) -> StoreResult<Identity> {
-        format::format(env, dir, options).await
+    pub fn format<'a>(env: &'a Env, dir: &'a str, options: &'a FormatOptions) -> Boxed<'a, StoreResult<Identity>> {
+        Box::pin(async move { format::format(env, dir, options).await })
     }
 
     /// Opens the store in `dir`: recovers, durably opens a new incarnation, starts background work.
     ///
     /// Errors: `Foreign`, `Unsupported`, `Corrupt` (do not serve; fsck), `Busy` when somebody else has it open.
-    pub async fn open(env: &Env, dir: &str, options: &OpenOptions) -> StoreResult<Store> {
-        let core = recovery::open(env, dir, options).await?;
-        drop(env.spawn(core.clone().commit_loop()));
-        drop(env.spawn(core.clone().checkpoint_loop()));
-        drop(env.spawn(core.clone().clean_loop()));
-        core.wake_checkpoint.notify_one();
-        core.wake_cleaner.notify_one();
-        Ok(Store { _handle: Rc::new(Handle(core.clone())), core })
+    pub fn open<'a>(env: &'a Env, dir: &'a str, options: &'a OpenOptions) -> Boxed<'a, StoreResult<Store>> {
+        Box::pin(async move {
+            let core = recovery::open(env, dir, options).await?;
+            drop(env.spawn(core.clone().commit_loop()));
+            drop(env.spawn(core.clone().checkpoint_loop()));
+            drop(env.spawn(core.clone().clean_loop()));
+            core.wake_checkpoint.notify_one();
+            core.wake_cleaner.notify_one();
+            Ok(Store { _handle: Rc::new(Handle(core.clone())), core })
+        })
     }
 
     /// The identity in `dir`, without opening the store.
@@ -127,40 +129,45 @@ impl Store {
     /// as the other. Whoever serves the store, now or later, fills it. Returns the directory of the copy that stays.
     /// `overwrite`: what the devices of `place` hold is of no worth; that of a copy of this store is none in any case.
     /// Errors: `Invalid`, in words; `Busy`.
-    pub async fn mirror_replace(env: &Env, dir: &str, place: &MirrorPlace, overwrite: bool) -> StoreResult<String> {
-        mirror::replace(env, dir, place, overwrite).await
+    pub fn mirror_replace<'a>(
+        env: &'a Env,
+        dir: &'a str,
+        place: &'a MirrorPlace,
+        overwrite: bool,
+    ) -> Boxed<'a, StoreResult<String>> {
+        Box::pin(async move { mirror::replace(env, dir, place, overwrite).await })
     }
 
     /// Declares the copy of a mirrored store that is not here lost for good. Errors: `Invalid`, in words; `Busy`.
-    pub async fn mirror_alone(env: &Env, dir: &str) -> StoreResult<()> {
-        mirror::alone(env, dir).await
+    pub fn mirror_alone<'a>(env: &'a Env, dir: &'a str) -> Boxed<'a, StoreResult<()>> {
+        Box::pin(async move { mirror::alone(env, dir).await })
     }
 
     /// Moves the journal of the cleanly stopped store in `dir` to `to`: a slot if that device is shared, or blank with room
     /// for one; else all of it. What a crash leaves, the same call finishes. Errors: in words; the store is as it was.
-    pub async fn move_journal(env: &Env, dir: &str, to: &str) -> StoreResult<MovedJournal> {
-        slots::relocate(env, dir, to).await
+    pub fn move_journal<'a>(env: &'a Env, dir: &'a str, to: &'a str) -> Boxed<'a, StoreResult<MovedJournal>> {
+        Box::pin(async move { slots::relocate(env, dir, to).await })
     }
 
     /// Gives the store in `dir`, whose journal is lost, an empty place for another one, as [`Store::move_journal`] would
     /// choose it. Not a store before a journal is made in it. Errors: in words; nothing has changed.
-    pub async fn new_journal(env: &Env, dir: &str, to: &str) -> StoreResult<NewJournal> {
-        slots::anew(env, dir, to).await
+    pub fn new_journal<'a>(env: &'a Env, dir: &'a str, to: &'a str) -> Boxed<'a, StoreResult<NewJournal>> {
+        Box::pin(async move { slots::anew(env, dir, to).await })
     }
 
     /// Takes back [`Store::new_journal`].
-    pub async fn no_new_journal(env: &Env, dir: &str, new: &NewJournal) -> StoreResult<()> {
-        new.undo(env, dir).await
+    pub fn no_new_journal<'a>(env: &'a Env, dir: &'a str, new: &'a NewJournal) -> Boxed<'a, StoreResult<()>> {
+        Box::pin(async move { new.undo(env, dir).await })
     }
 
     /// Whose journals lie where on a shared device. Errors: `Foreign` if it is none.
-    pub async fn journal_slots(env: &Env, path: &str) -> StoreResult<Vec<JournalSlot>> {
-        slots::list(env, path).await
+    pub fn journal_slots<'a>(env: &'a Env, path: &'a str) -> Boxed<'a, StoreResult<Vec<JournalSlot>>> {
+        Box::pin(async move { slots::list(env, path).await })
     }
 
     /// Frees the slot of a store that is gone. Errors: `Invalid` if it has none there, `Busy` while it is open.
-    pub async fn free_journal_slot(env: &Env, path: &str, target: Uuid) -> StoreResult<()> {
-        slots::free(env, path, target).await
+    pub fn free_journal_slot<'a>(env: &'a Env, path: &'a str, target: Uuid) -> Boxed<'a, StoreResult<()>> {
+        Box::pin(async move { slots::free(env, path, target).await })
     }
 
     /// How the copies stand. None: the store is not mirrored.
@@ -211,15 +218,22 @@ impl Store {
     }
 
     /// At most `limit` rows of `[from, to)`, in order.
-    pub async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> StoreResult<Vec<(Bytes, Bytes)>> {
-        check_key(from)?;
-        check_key(to)?;
-        self.core
-            .resident(|table| {
-                let row = |row: Row<'_>| (Bytes::copy_from_slice(&row.key), Bytes::copy_from_slice(row.value));
-                table.range(from, to).take(limit).map(|found| found.map(row)).collect()
-            })
-            .await
+    pub fn scan<'a>(
+        &'a self,
+        from: &'a [u8],
+        to: &'a [u8],
+        limit: usize,
+    ) -> Boxed<'a, StoreResult<Vec<(Bytes, Bytes)>>> {
+        Box::pin(async move {
+            check_key(from)?;
+            check_key(to)?;
+            self.core
+                .resident(|table| {
+                    let row = |row: Row<'_>| (Bytes::copy_from_slice(&row.key), Bytes::copy_from_slice(row.value));
+                    table.range(from, to).take(limit).map(|found| found.map(row)).collect()
+                })
+                .await
+        })
     }
 
     /// Promises room for `payload_bytes` in `fragments` fragments, headers included. Waits while only garbage is in the
@@ -229,9 +243,16 @@ impl Store {
     }
 
     /// As [`Store::reserve`]; room for `aside` bytes of the payload was set aside before.
-    pub async fn reserve_from(&self, payload_bytes: u64, fragments: usize, aside: u64) -> StoreResult<Reservation> {
-        self.core.note_call();
-        self.core.reserve(payload_bytes, fragments, aside).await
+    pub fn reserve_from(
+        &self,
+        payload_bytes: u64,
+        fragments: usize,
+        aside: u64,
+    ) -> Boxed<'_, StoreResult<Reservation>> {
+        Box::pin(async move {
+            self.core.note_call();
+            self.core.reserve(payload_bytes, fragments, aside).await
+        })
     }
 
     /// Promises room for `payload_bytes` that are to be set aside: hold it until they are. Errors: `Full`, at once.
@@ -253,8 +274,8 @@ impl Store {
     /// Puts fragments in the next free place; returns when they are on the device (not flushed).
     ///
     /// Fragments of one call must not overlap, and fit what was reserved. Errors: `Invalid`, `Medium`, `Stopped`.
-    pub async fn place(&self, room: Reservation, fragments: Vec<Fragment>) -> StoreResult<Placed> {
-        self.core.place(room, fragments).await
+    pub fn place(&self, room: Reservation, fragments: Vec<Fragment>) -> Boxed<'_, StoreResult<Placed>> {
+        Box::pin(async move { self.core.place(room, fragments).await })
     }
 
     /// Begins a transaction. No await between the end of a prefetch and [`Txn::apply`].
@@ -318,31 +339,37 @@ impl Store {
 
     /// Reads and verifies `range` of an object: segments in order, covering it without gaps.
     /// Errors: `Corrupt`, `Medium`.
-    pub async fn read(&self, fid: Fid, range: Range<u64>) -> StoreResult<Vec<Segment>> {
-        self.core.note_call();
-        self.core.read(fid, range).await
+    pub fn read(&self, fid: Fid, range: Range<u64>) -> Boxed<'_, StoreResult<Vec<Segment>>> {
+        Box::pin(async move {
+            self.core.note_call();
+            self.core.read(fid, range).await
+        })
     }
 
     /// Makes everything applied so far durable.
-    pub async fn sync(&self) -> StoreResult<()> {
-        self.core.sync().await
+    pub fn sync(&self) -> Boxed<'_, StoreResult<()>> {
+        Box::pin(async move { self.core.sync().await })
     }
 
     /// Makes a checkpoint of everything applied so far.
-    pub async fn checkpoint(&self) -> StoreResult<()> {
-        self.core.checkpoint_now().await
+    pub fn checkpoint(&self) -> Boxed<'_, StoreResult<()>> {
+        Box::pin(async move { self.core.checkpoint_now().await })
     }
 
     /// Stops cleanly: commits, checkpoints, attests. Other clones fail with `Stopped` afterwards.
-    pub async fn close(self) -> StoreResult<()> {
-        self.core.sync().await?;
-        self.core.checkpoint_now().await?;
-        self.core.attest_clean().await?;
-        self.core.halt(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
-        self.core.data.close().await;
-        self.core.journal.device().close().await;
-        self.core.lock.take();
-        Ok(())
+    pub fn close(self) -> Boxed<'static, StoreResult<()>> {
+        Box::pin(async move {
+            // The block would take what it uses of `self`; without a handle the store halts.
+            let Self { core, _handle } = self;
+            core.sync().await?;
+            core.checkpoint_now().await?;
+            core.attest_clean().await?;
+            core.halt(StoreError::new(StoreErrorKind::Stopped, "the store is closed"));
+            core.data.close().await;
+            core.journal.device().close().await;
+            core.lock.take();
+            Ok(())
+        })
     }
 
     /// Why the store stopped, if it did.

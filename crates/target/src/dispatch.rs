@@ -1,14 +1,12 @@
 //! A request's way: checked against its session, executed once, answered in order.
 
 use std::{
-    future::Future,
-    pin::Pin,
     rc::Rc,
     task::{Context as TaskContext, Waker},
 };
 
 use bytes::Bytes;
-use forebay_env::{Bug, Side, planted};
+use forebay_env::{Boxed, Bug, Side, planted};
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply, SessionId, Transno,
     message::{Empty, FrameHeader, FrameKind, Op, Sync, SyncReply, frame_flags},
@@ -157,7 +155,7 @@ impl Core {
 
     /// What needs no waiting is finished before this returns: the task that read the request answers it. Only the rest
     /// becomes a task of its own.
-    fn run(&self, mut run: Pin<Box<dyn Future<Output = ()>>>) {
+    fn run(&self, mut run: Boxed<'static, ()>) {
         // The task polls it again with its own waker before anything can be missed.
         if run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending() {
             self.env.spawn(run);

@@ -1,8 +1,9 @@
 //! What a metadata or object storage server implements.
 
-use std::{future::Future, pin::Pin, rc::Rc};
+use std::rc::Rc;
 
 use bytes::Bytes;
+use forebay_env::Boxed;
 use forebay_proto::{ClientId, Errno, ErrorReply, Fid, SessionId, Transno, message::Op};
 
 use crate::{Answer, Context, Target};
@@ -69,16 +70,14 @@ pub struct SessionInfo {
     pub connected: bool,
 }
 
-type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-
 /// A service behind one pointer, so that the target needs no type parameter.
 pub(crate) trait AnyService {
-    fn started(&self, target: Target) -> Local<'static, Result<(), ErrorReply>>;
-    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Local<'static, Result<Answer, ErrorReply>>;
-    fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Local<'static, ()>;
+    fn started(&self, target: Target) -> Boxed<'static, Result<(), ErrorReply>>;
+    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Result<Answer, ErrorReply>>;
+    fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Boxed<'static, ()>;
     fn admits(&self, op: Op) -> bool;
-    fn recovered(&self) -> Local<'static, ()>;
-    fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Local<'static, ()>;
+    fn recovered(&self) -> Boxed<'static, ()>;
+    fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Boxed<'static, ()>;
     fn last_change(&self, fid: Fid) -> Option<Transno>;
     fn status(&self) -> String;
 }
@@ -87,15 +86,15 @@ pub(crate) trait AnyService {
 pub(crate) struct Erased<S>(pub Rc<S>);
 
 impl<S: Service> AnyService for Erased<S> {
-    fn started(&self, target: Target) -> Local<'static, Result<(), ErrorReply>> {
+    fn started(&self, target: Target) -> Boxed<'static, Result<(), ErrorReply>> {
         Box::pin(self.0.clone().started(target))
     }
 
-    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Local<'static, Result<Answer, ErrorReply>> {
+    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Result<Answer, ErrorReply>> {
         Box::pin(self.0.clone().handle(ctx, op, body, bulk))
     }
 
-    fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Local<'static, ()> {
+    fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Boxed<'static, ()> {
         Box::pin(self.0.clone().settled(op, body, reply))
     }
 
@@ -103,11 +102,11 @@ impl<S: Service> AnyService for Erased<S> {
         self.0.admits(op)
     }
 
-    fn recovered(&self) -> Local<'static, ()> {
+    fn recovered(&self) -> Boxed<'static, ()> {
         Box::pin(self.0.clone().recovered())
     }
 
-    fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Local<'static, ()> {
+    fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Boxed<'static, ()> {
         Box::pin(self.0.clone().session_ended(session, client, evicted))
     }
 
@@ -124,15 +123,15 @@ impl<S: Service> AnyService for Erased<S> {
 pub(crate) struct Nobody;
 
 impl AnyService for Nobody {
-    fn started(&self, _: Target) -> Local<'static, Result<(), ErrorReply>> {
+    fn started(&self, _: Target) -> Boxed<'static, Result<(), ErrorReply>> {
         Box::pin(async { Err(Errno::STOPPED.into()) })
     }
 
-    fn handle(&self, _: Context, _: Op, _: Bytes, _: Bytes) -> Local<'static, Result<Answer, ErrorReply>> {
+    fn handle(&self, _: Context, _: Op, _: Bytes, _: Bytes) -> Boxed<'static, Result<Answer, ErrorReply>> {
         Box::pin(async { Err(ErrorReply::new(Errno::STOPPED, "the target was closed")) })
     }
 
-    fn settled(&self, _: Op, _: Bytes, _: Bytes) -> Local<'static, ()> {
+    fn settled(&self, _: Op, _: Bytes, _: Bytes) -> Boxed<'static, ()> {
         Box::pin(async {})
     }
 
@@ -140,11 +139,11 @@ impl AnyService for Nobody {
         false
     }
 
-    fn recovered(&self) -> Local<'static, ()> {
+    fn recovered(&self) -> Boxed<'static, ()> {
         Box::pin(async {})
     }
 
-    fn session_ended(&self, _: SessionId, _: ClientId, _: bool) -> Local<'static, ()> {
+    fn session_ended(&self, _: SessionId, _: ClientId, _: bool) -> Boxed<'static, ()> {
         Box::pin(async {})
     }
 

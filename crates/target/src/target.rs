@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_env::{Env, Listener, sync::Notify};
+use forebay_env::{Boxed, Env, Listener, sync::Notify};
 use forebay_proto::{Errno, ErrorReply, Fid, Incarnation, SessionId, TargetId, Transno};
 use forebay_rpc::{Latch, server};
 use forebay_store::{CommitPoint, Store, Txn};
@@ -104,9 +104,12 @@ impl Target {
     }
 
     /// Serves connections from `listener` until the target is closed. May be called for several listeners.
-    pub async fn serve(&self, listener: Listener) {
-        let core = &self.core;
-        server::serve(&core.env, listener, Rc::new(Door(core.clone())), core.gate.clone(), core.closed.clone()).await;
+    pub fn serve(&self, listener: Listener) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let core = &self.core;
+            server::serve(&core.env, listener, Rc::new(Door(core.clone())), core.gate.clone(), core.closed.clone())
+                .await;
+        })
     }
 
     /// Which target.
@@ -231,17 +234,19 @@ impl Target {
     }
 
     /// Stops serving: closes all connections, ends the background tasks. The store is the caller's to close.
-    pub async fn close(&self) {
-        // What was answered is on its way: a clean stop does without a replay of it.
-        let _ = self.core.env.timeout(limits::HELD_WAIT, self.core.wait_applied(None)).await;
-        self.core.closed.raise();
-        for session in self.core.all_sessions() {
-            if let Some(connection) = session.disconnect() {
-                connection.close();
+    pub fn close(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            // What was answered is on its way: a clean stop does without a replay of it.
+            let _ = self.core.env.timeout(limits::HELD_WAIT, self.core.wait_applied(None)).await;
+            self.core.closed.raise();
+            for session in self.core.all_sessions() {
+                if let Some(connection) = session.disconnect() {
+                    connection.close();
+                }
             }
-        }
-        // The tasks that hold the store see the latch.
-        self.core.env.yield_now().await;
+            // The tasks that hold the store see the latch.
+            self.core.env.yield_now().await;
+        })
     }
 }
 

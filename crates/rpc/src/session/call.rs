@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use forebay_env::{Side, sync::oneshot};
+use forebay_env::{Boxed, Side, sync::oneshot};
 use forebay_proto::{
     Decode, limits as proto_limits,
-    message::{Class, FrameHeader, FrameKind, Operation},
+    message::{Class, FrameHeader, FrameKind, Op, Operation},
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     inner::{Control, Inner},
     slots::{Lease, Pending},
 };
-use crate::{RpcError, ask::read_reply, limits, pins::Pin};
+use crate::{RpcError, ask::read_reply, frame::Received, limits, pins::Pin};
 
 pub(super) async fn call<O: Operation>(
     inner: &Rc<Inner>,
@@ -22,45 +22,57 @@ pub(super) async fn call<O: Operation>(
     call: Call,
     reserved: Option<(Lease, Pin)>,
 ) -> Result<Called<O::Reply>, RpcError> {
-    let body = Bytes::from(request.to_bytes());
-    let bulk_bytes: usize = call.bulk.iter().map(Bytes::len).sum();
-    check_lengths::<O>(body.len(), bulk_bytes)?;
-    inner.env.charge_message(Side::Client, O::OP as u16, bulk_bytes).await;
-    let (reserved, pinned) = reserved.unzip();
-    let pin = match O::CLASS {
-        Class::Modify if pinned.is_some() => pinned,
-        Class::Modify => {
-            let bytes = (body.len() + bulk_bytes) as u64 + limits::PIN_OVERHEAD_BYTES;
-            Some(inner.pins.acquire(bytes).await)
-        }
-        _ => None,
-    };
-    let lease = match reserved {
-        Some(lease) => lease,
-        None => inner.slots.acquire().await?,
-    };
-    let mut header = FrameHeader::new(FrameKind::Request, O::OP as u16);
-    (header.level, header.job) = (call.level, call.job);
-    let (waiter, reply) = oneshot::channel();
-    let pending =
-        Pending { header, op: O::OP, body, bulk: call.bulk, pin, fid: call.fid, waiter, sent: false, order: 0 };
-    let (slot, sequence) = inner.slots.fill(lease, pending);
-    let unsent = TakeBackUnsent { inner, slot, sequence };
-    inner.send_when(slot, sequence, call.patient);
-    let received = reply.await.unwrap_or(Err(RpcError::Closed))?;
-    drop(unsent);
-    if !received.bulk.is_empty() {
-        inner.env.charge_bytes(Side::Client, O::OP as u16, received.bulk.len()).await;
-    }
+    let received = exchange(inner, O::OP, request.to_bytes().into(), call, reserved).await?;
     let reply = read_reply::<O>(&received)?;
     Ok(Called { reply, transno: received.header.transno, bulk: received.bulk })
 }
 
-fn check_lengths<O: Operation>(body_bytes: usize, bulk_bytes: usize) -> Result<(), RpcError> {
+/// The call of any operation.
+fn exchange<'a>(
+    inner: &'a Rc<Inner>,
+    op: Op,
+    body: Bytes,
+    call: Call,
+    reserved: Option<(Lease, Pin)>,
+) -> Boxed<'a, Result<Received, RpcError>> {
+    Box::pin(async move {
+        let bulk_bytes: usize = call.bulk.iter().map(Bytes::len).sum();
+        check_lengths(op, body.len(), bulk_bytes)?;
+        inner.env.charge_message(Side::Client, op as u16, bulk_bytes).await;
+        let (reserved, pinned) = reserved.unzip();
+        let pin = match op.class() {
+            Class::Modify if pinned.is_some() => pinned,
+            Class::Modify => {
+                let bytes = (body.len() + bulk_bytes) as u64 + limits::PIN_OVERHEAD_BYTES;
+                Some(inner.pins.acquire(bytes).await)
+            }
+            _ => None,
+        };
+        let lease = match reserved {
+            Some(lease) => lease,
+            None => inner.slots.acquire().await?,
+        };
+        let mut header = FrameHeader::new(FrameKind::Request, op as u16);
+        (header.level, header.job) = (call.level, call.job);
+        let (waiter, reply) = oneshot::channel();
+        let pending = Pending { header, op, body, bulk: call.bulk, pin, fid: call.fid, waiter, sent: false, order: 0 };
+        let (slot, sequence) = inner.slots.fill(lease, pending);
+        let unsent = TakeBackUnsent { inner, slot, sequence };
+        inner.send_when(slot, sequence, call.patient);
+        let received = reply.await.unwrap_or(Err(RpcError::Closed))?;
+        drop(unsent);
+        if !received.bulk.is_empty() {
+            inner.env.charge_bytes(Side::Client, op as u16, received.bulk.len()).await;
+        }
+        Ok(received)
+    })
+}
+
+fn check_lengths(op: Op, body_bytes: usize, bulk_bytes: usize) -> Result<(), RpcError> {
     if body_bytes > proto_limits::BODY_BYTES || bulk_bytes > proto_limits::BULK_BYTES {
         return Err(RpcError::Protocol(format!(
             "{} with {body_bytes} bytes of body and {bulk_bytes} of bulk; a frame takes {} and {}",
-            O::OP.name(),
+            op.name(),
             proto_limits::BODY_BYTES,
             proto_limits::BULK_BYTES
         )));

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use forebay_env::{AlignedBuf, EnvError, EnvErrorKind, EnvResult};
+use forebay_env::{AlignedBuf, Boxed, EnvError, EnvErrorKind, EnvResult};
 
 use super::mirror::{Mirror, Role, closed};
 use crate::limits::{MIRROR_BAD_PLACES, MIRROR_STUCK, SECTOR};
@@ -37,31 +37,33 @@ impl Mirror {
     }
 
     /// Mends what a read found bad. A place that stays bad is only noted: the rest of its copy is still worth having.
-    async fn mend_place(&self, range: Range<u64>, from: usize) -> EnvResult<()> {
-        let (bad, good) = (self.dirs.path(1 - from, self.owner.part), self.dirs.path(from, self.owner.part));
-        let (at, len) = (range.start, range.end - range.start);
-        let life = {
-            let state = self.state.borrow();
-            let of = &state.copies[1 - from];
-            if of.bad_places.contains(&at) {
+    fn mend_place(&self, range: Range<u64>, from: usize) -> Boxed<'_, EnvResult<()>> {
+        Box::pin(async move {
+            let (bad, good) = (self.dirs.path(1 - from, self.owner.part), self.dirs.path(from, self.owner.part));
+            let (at, len) = (range.start, range.end - range.start);
+            let life = {
+                let state = self.state.borrow();
+                let of = &state.copies[1 - from];
+                if of.bad_places.contains(&at) {
+                    return Ok(());
+                }
+                of.life
+            };
+            let _turn = self.copier.lock().await;
+            let Err(error) = self.copy(range, from).await? else {
+                self.env.log(&format!("{}: {len} bytes at {at} of {bad} were bad; mended from {good}", self.name()));
                 return Ok(());
-            }
-            of.life
-        };
-        let _turn = self.copier.lock().await;
-        let Err(error) = self.copy(range, from).await? else {
-            self.env.log(&format!("{}: {len} bytes at {at} of {bad} were bad; mended from {good}", self.name()));
-            return Ok(());
-        };
-        let words = format!("{len} bytes at {at} of {bad} are bad and stay so: {}", error.message);
-        self.env.log(&format!("{}: {words}; replace it soon", self.name()));
-        let many = {
-            let mut state = self.state.borrow_mut();
-            let places = &mut state.copies[1 - from].bad_places;
-            places.insert(at);
-            places.len() > MIRROR_BAD_PLACES
-        };
-        if many { self.lose(1 - from, life, &words).await } else { Ok(()) }
+            };
+            let words = format!("{len} bytes at {at} of {bad} are bad and stay so: {}", error.message);
+            self.env.log(&format!("{}: {words}; replace it soon", self.name()));
+            let many = {
+                let mut state = self.state.borrow_mut();
+                let places = &mut state.copies[1 - from].bad_places;
+                places.insert(at);
+                places.len() > MIRROR_BAD_PLACES
+            };
+            if many { self.lose(1 - from, life, &words).await } else { Ok(()) }
+        })
     }
 
     /// Mends those sectors that the other copy cannot read.
