@@ -11,7 +11,7 @@ use forebay_rpc::Call;
 use crate::{
     Client, ClientResult, OpenFile,
     errors::Trouble,
-    file::Snapshot,
+    file::{Busy, Snapshot},
     limits,
     plan::{WholeRange, plan_whole},
     tasks::{detached, try_all},
@@ -66,30 +66,30 @@ impl Client {
             if offset.checked_add(length).is_none_or(|end| end > FILE_BYTES) {
                 return Err(Errno::EFBIG.into());
             }
-            let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
-            detached(self.env(), async move {
-                let _busy = busy;
-                let outside = client.send_kept_through(&file).await?;
-                file.inner.wrote.set(true);
-                file.state().make_sparse();
-                let changing = client.all_bytes_change(file.fid());
-                let mut attempts = 1..limits::ROOM_ATTEMPTS;
-                let done = loop {
-                    match client.roomy(&file, async || client.allocate_once(&file, offset, length, what).await).await {
-                        Err(error)
-                            if error.errno == Errno::ENOSPC
-                                && attempts.next().is_some()
-                                && client.made_room(&file, file.state().snapshot().layout.osts()).await => {}
-                        done => break done,
-                    }
-                };
-                drop(changing);
-                done?;
-                drop(outside);
-                if file.mode().sync { client.fsync(&file, true).await } else { Ok(()) }
-            })
-            .await
+            let (file, busy) = (file.clone(), file.state().busy());
+            detached(self.env(), self.clone().allocate(file, busy, offset, length, what)).await
         })
+    }
+
+    async fn allocate(self, file: OpenFile, _busy: Busy, offset: u64, length: u64, what: Allocate) -> ClientResult<()> {
+        let outside = self.send_kept_through(&file).await?;
+        file.inner.wrote.set(true);
+        file.state().make_sparse();
+        let changing = self.all_bytes_change(file.fid());
+        let mut attempts = 1..limits::ROOM_ATTEMPTS;
+        let done = loop {
+            match self.roomy(&file, async || self.allocate_once(&file, offset, length, what).await).await {
+                Err(error)
+                    if error.errno == Errno::ENOSPC
+                        && attempts.next().is_some()
+                        && self.made_room(&file, file.state().snapshot().layout.osts()).await => {}
+                done => break done,
+            }
+        };
+        drop(changing);
+        done?;
+        drop(outside);
+        if file.mode().sync { self.fsync(&file, true).await } else { Ok(()) }
     }
 
     async fn allocate_once(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> Result<(), Trouble> {

@@ -316,6 +316,7 @@ impl Client {
                 // It is what the file is; who makes two sets of attributes equal need not fail.
                 return Ok(());
             }
+            // To its end, as in `setxattr`.
             let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
             let client = self.clone();
             detached(self.env(), async move {

@@ -88,9 +88,10 @@ impl Client {
 
     /// A process has closed a descriptor of the file: its fcntl locks of it go, whichever descriptor they were set through.
     pub fn unlock_owner<'a>(&'a self, file: &'a OpenFile, owner: u64) -> Boxed<'a, ClientResult<()>> {
-        Box::pin(
-            async move { self.unlock(file.fid(), |lock| lock.kind == lock_kind::FCNTL && lock.owner == owner).await },
-        )
+        Box::pin(async move {
+            let its = |lock: &LockSpec| lock.kind == lock_kind::FCNTL && lock.owner == owner;
+            self.unlock(file.fid(), its).await
+        })
     }
 
     /// An open file description ends: what was set through it goes.

@@ -16,15 +16,27 @@ use crate::{
 /// Asks one question outside of any session (`Status`, `GetMap`): tries each address once, in order, for at most
 /// `limits::ASK_TIMEOUT` each. Errors: `Unreachable` with what happened at the last address, `Reply`.
 pub async fn ask<O: Operation>(env: &Env, addresses: &[Address], request: &O) -> Result<O::Reply, RpcError> {
-    read_reply::<O>(&exchange(env, addresses, O::OP, request.to_bytes().into()).await?)
+    let readable = |received: &Received| read_reply::<O>(received).map(drop);
+    read_reply::<O>(&exchange(env, addresses, O::OP, request.to_bytes().into(), readable).await?)
 }
 
-fn exchange<'a>(env: &'a Env, addresses: &'a [Address], op: Op, body: Bytes) -> Boxed<'a, Result<Received, RpcError>> {
+/// As [`ask`], of any operation; what is not `readable` is no answer.
+fn exchange<'a>(
+    env: &'a Env,
+    addresses: &'a [Address],
+    op: Op,
+    body: Bytes,
+    readable: fn(&Received) -> Result<(), RpcError>,
+) -> Boxed<'a, Result<Received, RpcError>> {
     Box::pin(async move {
         let mut last = RpcError::Unreachable("no address was given".into());
         for address in addresses {
-            match env.timeout(limits::ASK_TIMEOUT, exchange_with(env, address, op, body.clone())).await {
-                Ok(Ok(received)) => return Ok(received),
+            let answer = exchange_with(env, address, op, body.clone());
+            match env.timeout(limits::ASK_TIMEOUT, answer).await {
+                Ok(Ok(received)) => match readable(&received) {
+                    Ok(()) => return Ok(received),
+                    Err(error) => last = error,
+                },
                 Ok(Err(error)) => last = error,
                 Err(_) => {
                     last = RpcError::Unreachable(format!("{address}: no answer within {:?}", limits::ASK_TIMEOUT));
@@ -48,38 +60,23 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
         let header = reader.header().await?;
         reader.content(header).await
     };
-    let received = forebay_env::sync::select! {
+    forebay_env::sync::select! {
         biased;
         received = receive => received.map_err(|error| match error {
             // Asking again would not help.
             FrameError::Version { .. } => RpcError::Protocol(format!("{address}: {error}")),
             error => unreachable(error.to_string()),
-        })?,
-        () = outbox.write_to(write) => return Err(unreachable("the connection broke".into())),
-    };
-    refusal(op, &received).map_or(Ok(received), Err)
+        }),
+        () = outbox.write_to(write) => Err(unreachable("the connection broke".into())),
+    }
 }
 
 /// The reply in a frame, or the error in it.
 pub(crate) fn read_reply<O: Operation>(received: &Received) -> Result<O::Reply, RpcError> {
-    match refusal(O::OP, received) {
-        Some(error) => Err(error),
-        None => O::Reply::from_bytes(&received.body).map_err(|error| malformed(O::OP, &error)),
-    }
-}
-
-/// The error in a frame that is no reply.
-fn refusal(op: Op, received: &Received) -> Option<RpcError> {
+    let malformed = |e: DecodeError| RpcError::Protocol(format!("reply to {}: {e}", O::OP.name()));
     match received.header.kind {
-        FrameKind::Reply => None,
-        FrameKind::Error => Some(match ErrorReply::from_bytes(&received.body) {
-            Ok(reply) => reply.into(),
-            Err(error) => malformed(op, &error),
-        }),
-        FrameKind::Request => Some(RpcError::Protocol("a request where a reply was expected".into())),
+        FrameKind::Reply => O::Reply::from_bytes(&received.body).map_err(malformed),
+        FrameKind::Error => Err(ErrorReply::from_bytes(&received.body).map_err(malformed)?.into()),
+        FrameKind::Request => Err(RpcError::Protocol("a request where a reply was expected".into())),
     }
-}
-
-fn malformed(op: Op, error: &DecodeError) -> RpcError {
-    RpcError::Protocol(format!("reply to {}: {error}", op.name()))
 }

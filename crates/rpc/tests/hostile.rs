@@ -176,3 +176,35 @@ fn requests_of_one_connection_are_bounded() {
     sim.run_for(Duration::from_millis(100));
     assert_eq!(handler.requests.get(), forebay_rpc::limits::REQUESTS_PER_CONNECTION as u64);
 }
+
+/// Answers everything with a frame that is right and a body that is not.
+struct Garbling;
+
+impl Handler for Garbling {
+    fn request(&self, connection: &Rc<Connection>, request: Request) {
+        let mut header = FrameHeader::new(FrameKind::Reply, request.header.op);
+        (header.slot, header.sequence) = (request.header.slot, request.header.sequence);
+        connection.send(Frame::new(header, Bytes::from_static(&[0xff; 9]), Vec::new()));
+    }
+
+    fn disconnected(&self, _connection: &Rc<Connection>) {}
+}
+
+#[test]
+fn who_answers_garbage_is_passed_over_for_the_next_address() {
+    let sim = Sim::new(4);
+    let (env, handler, _) = start(&sim, 1 << 20);
+    let garbling = Address::Mem("garbling".into());
+    let (node, at) = (sim.add_node("garbling"), garbling.clone());
+    sim.start(node, move |env| async move {
+        let listener = env.listen(&at).await.expect("the address is free");
+        serve(&env, listener, Rc::new(Garbling), BulkGate::new(1 << 20), Rc::new(Latch::default())).await;
+    });
+    sim.block_on(async {
+        let alone = forebay_rpc::ask(&env, std::slice::from_ref(&garbling), &Status {}).await;
+        assert!(matches!(alone, Err(forebay_rpc::RpcError::Protocol(words)) if words.contains("Status")));
+        let reply = forebay_rpc::ask(&env, &[garbling, address()], &Status {}).await;
+        assert_eq!(reply.map(|reply| reply.json), Ok("{}".into()));
+    });
+    assert_eq!(handler.requests.get(), 1);
+}
