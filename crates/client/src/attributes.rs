@@ -285,23 +285,26 @@ impl Client {
             if name == LAYOUT_XATTR {
                 return self.set_layout_xattr(caller, fid, value).await;
             }
+            let level = (name == COMMIT_XATTR).then(|| std::str::from_utf8(value).ok().and_then(CommitLevel::named));
             let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
             let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
-            let client = self.clone();
-            // To its end: what is known of the attributes follows the change, whoever hears of it.
-            detached(self.env(), async move {
-                if request.name != COMMIT_XATTR {
-                    return Ok(client.change(fid, &request).await.map(drop)?);
-                }
-                let outside = client.see_others(fid).await?;
-                client.change(fid, &request).await?;
-                let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
-                client.level_changed(fid, level).await;
-                drop(outside);
-                Ok(())
-            })
-            .await
+            detached(self.env(), self.clone().change_xattr(fid, request, level)).await
         })
+    }
+
+    /// Run it to its end: what is known of the attributes follows the change. `level`: what the file's becomes, if the attribute is that.
+    async fn change_xattr<O: Operation>(
+        self,
+        fid: Fid,
+        request: O,
+        level: Option<Option<CommitLevel>>,
+    ) -> ClientResult<()> {
+        let Some(level) = level else { return Ok(self.change(fid, &request).await.map(drop)?) };
+        let outside = self.see_others(fid).await?;
+        self.change(fid, &request).await?;
+        self.level_changed(fid, level).await;
+        drop(outside);
+        Ok(())
     }
 
     /// Names of the extended attributes, sorted.
@@ -316,86 +319,9 @@ impl Client {
                 // It is what the file is; who makes two sets of attributes equal need not fail.
                 return Ok(());
             }
-            // To its end, as in `setxattr`.
+            let level = (name == COMMIT_XATTR).then_some(None);
             let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
-            let client = self.clone();
-            detached(self.env(), async move {
-                if request.name != COMMIT_XATTR {
-                    return Ok(client.change(fid, &request).await.map(drop)?);
-                }
-                let outside = client.see_others(fid).await?;
-                client.change(fid, &request).await?;
-                client.level_changed(fid, None).await;
-                drop(outside);
-                Ok(())
-            })
-            .await
+            detached(self.env(), self.clone().change_xattr(fid, request, level)).await
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn attr(size: u64, mtime_ns: i64, attr_epoch: u64) -> Attr {
-        Attr {
-            fid: Fid { high: 0, low: 9 },
-            mode: 0o100_644,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size,
-            atime_ns: 0,
-            mtime_ns,
-            ctime_ns: mtime_ns,
-            btime_ns: 0,
-            truncate_epoch: 1,
-            attr_epoch,
-            flags: attr_flags::SIZE_ON_OST,
-        }
-    }
-
-    fn object(file_bytes: u64, mtime_ns: i64, attr_epoch: u64) -> ObjectReply {
-        let (object_bytes, used_bytes, truncate_epoch) = (0, 0, 1);
-        ObjectReply { exists: true, file_bytes, object_bytes, used_bytes, mtime_ns, attr_epoch, truncate_epoch }
-    }
-
-    #[test]
-    fn the_size_is_stripe_zeros_and_the_time_the_latest_of_all_stripes() {
-        let merged = merge(attr(10, 5, 1), &[object(3000, 7, 1), object(0, 9, 1)]);
-        assert_eq!((merged.size, merged.mtime_ns, merged.ctime_ns), (3000, 9, 9));
-    }
-
-    #[test]
-    fn write_times_from_before_a_utimens_do_not_count() {
-        let merged = merge(attr(10, 5, 2), &[object(3000, 7, 1)]);
-        assert_eq!((merged.size, merged.mtime_ns), (3000, 5));
-    }
-
-    #[test]
-    fn a_write_after_a_utimens_replaces_its_time_and_a_truncate_does_not() {
-        let given = Attr { flags: attr_flags::SIZE_ON_OST | attr_flags::MTIME_SET, ..attr(10, 500, 2) };
-        let merged = merge(given.clone(), &[object(3000, 7, 2), object(0, 9, 2), object(0, 900, 1)]);
-        assert_eq!((merged.size, merged.mtime_ns, merged.ctime_ns), (3000, 9, 500));
-        assert_eq!(merge(given, &[object(3000, NEVER, 2)]).mtime_ns, 500);
-    }
-
-    #[test]
-    fn a_target_that_never_heard_of_the_file_does_not_shorten_it() {
-        let absent = ObjectReply { exists: false, ..object(0, 0, 0) };
-        assert_eq!(merge(attr(10, 5, 1), &[absent]).size, 10);
-    }
-
-    #[test]
-    fn only_what_is_given_is_in_the_mask() {
-        let caller = Caller { uid: 1, gid: 2, groups: Vec::new() };
-        let changes = SetAttributes { size: Some(0), atime: Some(SetTime::Now), ..Default::default() };
-        let request = changes.request(&caller, Fid::ROOT, 4);
-        assert_eq!(request.mask, set_attr::SIZE | set_attr::ATIME_NOW);
-        let changes = SetAttributes { mode: Some(0o600), mtime: Some(SetTime::At(-1)), ..Default::default() };
-        let request = changes.request(&caller, Fid::ROOT, 0);
-        assert_eq!((request.mask, request.mode, request.mtime_ns), (set_attr::MODE | set_attr::MTIME, 0o600, -1));
     }
 }

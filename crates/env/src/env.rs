@@ -54,7 +54,8 @@ impl Env {
         half!(self, env => env.sleep(duration).await)
     }
 
-    /// Waits for `future`, for at most `duration`; if it takes longer it is dropped with what this returns. If both are ready, the future wins.
+    /// Waits for `future`, for at most `duration`; if it takes longer it is dropped with what this returns. If both are
+    /// ready, the future wins.
     pub fn timeout<F: Future>(
         &self,
         duration: Duration,
