@@ -1,5 +1,4 @@
-//! Chores of the project: `cargo run --release -p xtask -- figures [--quick]`, `... -- suites [--quick]`,
-//! `... -- histories [--minutes N]`, `... -- crashes [--kills N] [--power-cuts N]`, `... -- planted`.
+//! Chores of the project; `cargo run --release -p xtask -- --help` names them.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod crashes;
@@ -10,28 +9,41 @@ mod suites;
 
 use std::process::ExitCode;
 
+use clap::{Args, Parser};
+
+/// Chores of the project: figures, long suites, crashes
+#[derive(Parser)]
+#[command(name = "xtask", bin_name = "cargo run --release -p xtask --")]
+enum Task {
+    Figures(figures::Plan),
+    Suites(suites::Plan),
+    Histories(histories::Plan),
+    Crashes(crashes::Plan),
+    Planted(planted::Plan),
+    #[command(hide = true)]
+    HistoriesWorker(Words),
+    #[command(hide = true)]
+    CrashesWorker(Words),
+    #[command(hide = true)]
+    CrashesProbe(Words),
+}
+
+/// What one of our processes is told by another.
+#[derive(Args)]
+struct Words {
+    words: Vec<String>,
+}
+
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let done = match args.split_first() {
-        Some((task, rest)) if task == "figures" => figures::run(rest),
-        Some((task, rest)) if task == "suites" => suites::run(rest),
-        Some((task, rest)) if task == "histories" => histories::run(rest),
-        Some((task, rest)) if task == "histories-worker" => histories::run_worker(rest),
-        Some((task, rest)) if task == "planted" => planted::run(rest),
-        Some((task, rest)) if task == "crashes" => crashes::run(rest),
-        Some((task, rest)) if task == "crashes-worker" => crashes::run_worker(rest),
-        Some((task, rest)) if task == "crashes-probe" => crashes::run_probe(rest),
-        _ => Err(format!(
-            "usage: cargo run --release -p xtask -- figures [--quick] [--dir DIR] [--only NAME,NAME]\n       \
-             cargo run --release -p xtask -- {}\n       \
-             cargo run --release -p xtask -- {}\n       \
-             cargo run --release -p xtask -- {}\n       \
-             cargo run --release -p xtask -- {}",
-            suites::USAGE,
-            histories::USAGE,
-            crashes::USAGE,
-            planted::USAGE
-        )),
+    let done = match Task::parse() {
+        Task::Figures(plan) => figures::run(&plan),
+        Task::Suites(plan) => suites::run(&plan),
+        Task::Histories(plan) => histories::run(&plan),
+        Task::Crashes(plan) => crashes::run(&plan),
+        Task::Planted(plan) => planted::run(&plan),
+        Task::HistoriesWorker(told) => histories::run_worker(&told.words),
+        Task::CrashesWorker(told) => crashes::run_worker(&told.words),
+        Task::CrashesProbe(told) => crashes::run_probe(&told.words),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,13 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use forebay_env::{Bug, PLANTED_CHOICE};
 use serde_json::Value;
 
 use crate::figures::{Outcome, forebay::root};
-
-/// Usage, for whoever asks wrongly.
-pub const USAGE: &str = "planted [--only NAME,NAME] [--skip-sound] [--list]";
 
 /// A program of tests that has not ended after this hangs, which nobody could overlook. The longest, disasters, takes 404 s on two
 /// processors that are otherwise idle.
@@ -87,32 +85,18 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
     }
 }
 
-struct Plan {
-    bugs: Vec<Bug>,
-    sound_first: bool,
-}
-
-impl Plan {
-    /// None: the bugs were only to be named.
-    fn parse(args: &[String]) -> Outcome<Option<Self>> {
-        let mut plan = Plan { bugs: Bug::ALL.to_vec(), sound_first: true };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--list" => {
-                    Bug::ALL.iter().for_each(|bug| println!("{:30} {}", bug.name(), tests_of(*bug).join(" ")));
-                    return Ok(None);
-                }
-                "--skip-sound" => plan.sound_first = false,
-                "--only" => {
-                    let names = args.next().ok_or(format!("--only needs names; {USAGE}"))?;
-                    plan.bugs = names.split(',').map(named).collect::<Outcome<_>>()?;
-                }
-                _ => return Err(format!("unknown argument {arg}; {USAGE}")),
-            }
-        }
-        Ok(Some(plan))
-    }
+/// Break the program on purpose, one planted bug after another, and see which test notices
+#[derive(Args)]
+pub struct Plan {
+    /// These bugs only
+    #[arg(long, value_delimiter = ',', value_parser = named, value_name = "BUG")]
+    only: Vec<Bug>,
+    /// Do not run the tests without a bug first
+    #[arg(long)]
+    skip_sound: bool,
+    /// Name the bugs and where each is looked for
+    #[arg(long)]
+    list: bool,
 }
 
 fn named(name: &str) -> Outcome<Bug> {
@@ -135,17 +119,21 @@ enum Verdict {
 }
 
 /// Runs; an error if a bug was not noticed.
-pub fn run(args: &[String]) -> Outcome {
-    let Some(plan) = Plan::parse(args)? else { return Ok(()) };
+pub fn run(plan: &Plan) -> Outcome {
+    if plan.list {
+        Bug::ALL.iter().for_each(|bug| println!("{:30} {}", bug.name(), tests_of(*bug).join(" ")));
+        return Ok(());
+    }
+    let bugs = if plan.only.is_empty() { Bug::ALL } else { &plan.only };
     let programs = build()?;
     let begun = Instant::now();
     all_there(&programs)?;
-    if plan.sound_first {
-        sound(&plan, &programs)?;
+    if !plan.skip_sound {
+        sound(bugs, &programs)?;
     }
     println!("{:30} {:>7}  noticed by", "bug", "after");
     let mut missed = Vec::new();
-    for bug in &plan.bugs {
+    for bug in bugs {
         let begun = Instant::now();
         match hunt(*bug, &programs)? {
             Some(by) => println!("{:30} {:>5} s  {by}", bug.name(), begun.elapsed().as_secs()),
@@ -155,7 +143,7 @@ pub fn run(args: &[String]) -> Outcome {
             }
         }
     }
-    let (all, took) = (plan.bugs.len(), begun.elapsed().as_secs());
+    let (all, took) = (bugs.len(), begun.elapsed().as_secs());
     println!("{} of {all} planted bugs were noticed, in {} min {} s", all - missed.len(), took / 60, took % 60);
     if missed.is_empty() { Ok(()) } else { Err(format!("no test notices {}", missed.join(", "))) }
 }
@@ -181,8 +169,8 @@ fn names(bugs: &[Bug]) -> Vec<&'static str> {
 }
 
 /// Without a bug everything passes.
-fn sound(plan: &Plan, programs: &BTreeMap<String, Program>) -> Outcome {
-    for name in names(&plan.bugs) {
+fn sound(bugs: &[Bug], programs: &BTreeMap<String, Program>) -> Outcome {
+    for name in names(bugs) {
         eprintln!("   without a bug: {name}");
         match verdict(programs, name, None)? {
             Verdict::Passed => {}

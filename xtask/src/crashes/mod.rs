@@ -26,6 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use forebay_history::Dice;
 
 use crate::figures::{Outcome, forebay};
@@ -35,48 +36,39 @@ pub use probe::run as run_probe;
 use site::{Disks, Site};
 pub use worker::run as run_worker;
 
-/// Usage, for whoever asks wrongly.
-pub const USAGE: &str = "crashes [--kills N] [--power-cuts N] [--pauses N] [--mounts N] [--workers N] [--recovery ROUNDS] \
-                         [--seed N] [--dir DIR] [--program FOREBAY]";
+const NO_FAULTS: &str = "no faults are asked for: --kills or --power-cuts has to be above 0";
 
-struct Plan {
+/// Kill, pause and cut the power of servers and mounts under load, and compare everything with what was promised
+#[derive(Args)]
+pub struct Plan {
+    /// Kills while disks keep what they were given
+    #[arg(long, default_value_t = 500)]
     kills: u64,
+    /// Kills while disks forget what was not flushed
+    #[arg(long, default_value_t = 200)]
     power_cuts: u64,
+    /// SIGSTOPs among them
+    #[arg(long, default_value_t = 50)]
     pauses: u64,
-    mounts: usize,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    mounts: u16,
+    /// Processes on each mount
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=4))]
     workers: u64,
+    /// Measure recovery instead, with 256 MiB of 8 mounts to replay
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..=1000))]
     recovery: Option<u64>,
+    #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Where: about 5 GB
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("forebay-crashes"))]
     dir: PathBuf,
+    /// A forebay that is built already
+    #[arg(long, value_name = "FOREBAY")]
     program: Option<PathBuf>,
 }
 
 impl Plan {
-    fn parse(args: &[String]) -> Outcome<Self> {
-        let dir = std::env::temp_dir().join("forebay-crashes");
-        let (recovery, program) = (None, None);
-        let mut plan =
-            Self { kills: 500, power_cuts: 200, pauses: 50, mounts: 2, workers: 2, recovery, seed: 1, dir, program };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let value = args.next().ok_or(format!("{arg} needs a value; {USAGE}"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("{arg} needs a number, not {value}"));
-            match arg.as_str() {
-                "--kills" => plan.kills = number()?,
-                "--power-cuts" => plan.power_cuts = number()?,
-                "--pauses" => plan.pauses = number()?,
-                "--mounts" => plan.mounts = number()?.clamp(1, 16) as usize,
-                "--workers" => plan.workers = number()?.clamp(1, 4),
-                "--recovery" => plan.recovery = Some(number()?.clamp(1, 1000)),
-                "--seed" => plan.seed = number()?,
-                "--dir" => plan.dir = value.into(),
-                "--program" => plan.program = Some(value.into()),
-                _ => return Err(format!("unknown argument {arg}; {USAGE}")),
-            }
-        }
-        Ok(plan)
-    }
-
     /// Faults of both parts, drawn from the seed.
     fn faults(&self) -> [(Disks, Vec<Fault>); 2] {
         let mut dice = Dice::new(self.seed);
@@ -87,10 +79,10 @@ impl Plan {
             while kills + pauses > 0 {
                 if dice.below(kills + pauses) < pauses {
                     pauses -= 1;
-                    faults.push(Fault::pause(&mut dice, self.mounts));
+                    faults.push(Fault::pause(&mut dice, self.mounts.into()));
                 } else {
                     kills -= 1;
-                    faults.push(Fault::kill(&mut dice, self.mounts));
+                    faults.push(Fault::kill(&mut dice, self.mounts.into()));
                 }
             }
             (disks, faults)
@@ -100,19 +92,21 @@ impl Plan {
 }
 
 /// Runs; an error tells which promise was broken.
-pub fn run(args: &[String]) -> Outcome {
-    let plan = Plan::parse(args)?;
+pub fn run(plan: &Plan) -> Outcome {
+    if plan.recovery.is_none() && plan.kills + plan.power_cuts == 0 {
+        return Err(NO_FAULTS.into());
+    }
     let forebay = match &plan.program {
         Some(path) => forebay::Forebay::at(path),
         None => forebay::build()?,
     };
-    let mounts = if plan.recovery.is_some() { recovery::MOUNTS } else { plan.mounts };
+    let mounts = if plan.recovery.is_some() { recovery::MOUNTS } else { plan.mounts.into() };
     // Rounds of replay leave 256 MiB each.
     let ost_size = if plan.recovery.is_some() { "2GiB" } else { "512MiB" };
     let site = Site::make(&forebay, &plan.dir, mounts, ost_size)?;
     let done = match plan.recovery {
         Some(rounds) => measure_recovery(site, rounds),
-        None => crash(&plan, site),
+        None => crash(plan, site),
     };
     done.map_err(|error| {
         let numbers = format!("--kills {} --power-cuts {} --pauses {}", plan.kills, plan.power_cuts, plan.pauses);
@@ -139,7 +133,7 @@ fn measure_recovery(mut site: Site, rounds: u64) -> Outcome {
 fn crash(plan: &Plan, mut site: Site) -> Outcome {
     let begun = Instant::now();
     let mut parts = plan.faults().into_iter().filter(|(_, faults)| !faults.is_empty());
-    let Some((disks, faults)) = parts.next() else { return Err(format!("no faults are asked for; {USAGE}")) };
+    let Some((disks, faults)) = parts.next() else { return Err(NO_FAULTS.into()) };
     site.disks = disks;
     let mut course = Course::start(site, plan.workers, plan.seed)?;
     run_part(&mut course, &faults)?;

@@ -22,35 +22,43 @@ mod syscalls;
 
 use std::path::PathBuf;
 
+use clap::Args;
+
 /// Why it did not work, in words.
 pub type Outcome<T = ()> = Result<T, String>;
 
 /// Rounds of everything that is repeated.
 pub const ROUNDS: usize = 3;
 
-/// What to measure, how large, where.
+/// Measure everything docs/benchmarks.md shows, and write its tables
+#[derive(Args)]
 pub struct Plan {
+    /// Measure everything small
+    #[arg(long)]
     quick: bool,
+    /// Where: about 40 GB (with --quick 12 GB) on the disk to be measured
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("forebay-figures"))]
     dir: PathBuf,
+    /// These sections only
+    #[arg(long, value_delimiter = ',', value_parser = SECTIONS.map(|(name, _)| name), value_name = "NAME")]
     only: Vec<String>,
 }
 
-impl Plan {
-    fn parse(args: &[String]) -> Outcome<Self> {
-        let mut plan = Plan { quick: false, dir: std::env::temp_dir().join("forebay-figures"), only: Vec::new() };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
-            match arg.as_str() {
-                "--quick" => plan.quick = true,
-                "--dir" => plan.dir = value()?.into(),
-                "--only" => plan.only = value()?.split(',').map(str::to_owned).collect(),
-                _ => return Err(format!("unknown argument {arg}")),
-            }
-        }
-        Ok(plan)
-    }
+type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
 
+/// What the document's sections are called.
+const SECTIONS: [(&str, Section); 8] = [
+    ("store", store::measure),
+    ("namespace", namespace::measure),
+    ("mount", mount::measure),
+    ("names-mount", names_mount::measure),
+    ("memory", memory::measure),
+    ("syscalls", syscalls::measure),
+    ("levels", levels::measure),
+    ("prediction", prediction::measure),
+];
+
+impl Plan {
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
@@ -62,31 +70,19 @@ impl Plan {
 }
 
 /// Measures and writes.
-pub fn run(args: &[String]) -> Outcome {
-    let plan = Plan::parse(args)?;
+pub fn run(plan: &Plan) -> Outcome {
     let forebay = forebay::build()?;
     std::fs::create_dir_all(&plan.dir).map_err(|error| format!("cannot make {}: {error}", plan.dir.display()))?;
     let mut document = document::Document::load()?;
-    document.set("machine", &machine::describe(&plan)?)?;
-    type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
-    let sections: [(&str, Section); 8] = [
-        ("store", store::measure),
-        ("namespace", namespace::measure),
-        ("mount", mount::measure),
-        ("names-mount", names_mount::measure),
-        ("memory", memory::measure),
-        ("syscalls", syscalls::measure),
-        ("levels", levels::measure),
-        ("prediction", prediction::measure),
-    ];
-    for (name, measure) in sections.into_iter().filter(|(name, _)| plan.wants(name)) {
+    document.set("machine", &machine::describe(plan)?)?;
+    for (name, measure) in SECTIONS.into_iter().filter(|(name, _)| plan.wants(name)) {
         eprintln!("== {name}");
         if name == "levels" && !levels::is_possible() {
             eprintln!("   passed over: it needs the blkio controller of control groups, version 1");
             continue;
         }
-        let stamp = machine::stamp(&plan)?;
-        let text = measure(&forebay, &plan).map_err(|error| format!("{name}: {error}"))?;
+        let stamp = machine::stamp(plan)?;
+        let text = measure(&forebay, plan).map_err(|error| format!("{name}: {error}"))?;
         document.set(name, &format!("{stamp}\n\n{text}"))?;
         // Written after each section: a later failure loses nothing.
         document.save()?;

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use forebay_history::{Event, Kind, Summary, judge};
 
 use crate::{
@@ -24,48 +25,36 @@ use killer::Killer;
 use place::Place;
 pub use worker::run as run_worker;
 
-/// Usage, for whoever asks wrongly.
-pub const USAGE: &str =
-    "histories [--minutes N | --seconds N] [--workers N] [--seed N] [--dir DIR] [--program FOREBAY]";
-
 /// Operations of each worker in a round: short rounds keep the search for an order short.
 const OPERATIONS: u64 = 150;
 /// A worker that is not done after this hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-struct Plan {
-    time: Duration,
+/// Let processes on two mounts work on the same names, bytes and locks while servers are killed, and check every answer
+#[derive(Args)]
+pub struct Plan {
+    /// How long
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// How long, instead of minutes
+    #[arg(long, conflicts_with = "minutes")]
+    seconds: Option<u64>,
+    /// Processes on each mount
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     workers: u32,
+    #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Where: about 3 GB
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("forebay-histories"))]
     dir: PathBuf,
+    /// A forebay that is built already
+    #[arg(long, value_name = "FOREBAY")]
     program: Option<PathBuf>,
 }
 
-impl Plan {
-    fn parse(args: &[String]) -> Outcome<Self> {
-        let dir = std::env::temp_dir().join("forebay-histories");
-        let mut plan = Plan { time: Duration::from_secs(600), workers: 3, seed: 1, dir, program: None };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let value = args.next().ok_or(format!("{arg} needs a value; {USAGE}"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("{arg} needs a number, not {value}"));
-            match arg.as_str() {
-                "--minutes" => plan.time = Duration::from_secs(number()? * 60),
-                "--seconds" => plan.time = Duration::from_secs(number()?),
-                "--workers" => plan.workers = number()?.clamp(1, 100) as u32,
-                "--seed" => plan.seed = number()?,
-                "--dir" => plan.dir = value.into(),
-                "--program" => plan.program = Some(value.into()),
-                _ => return Err(format!("unknown argument {arg}; {USAGE}")),
-            }
-        }
-        Ok(plan)
-    }
-}
-
 /// Runs; an error tells what no order explains.
-pub fn run(args: &[String]) -> Outcome {
-    let plan = Plan::parse(args)?;
+pub fn run(plan: &Plan) -> Outcome {
+    let time = Duration::from_secs(plan.seconds.unwrap_or(plan.minutes * 60));
     let forebay = match &plan.program {
         Some(path) => forebay::Forebay::at(path),
         None => forebay::build()?,
@@ -79,8 +68,8 @@ pub fn run(args: &[String]) -> Outcome {
     made.map_err(|error| format!("a directory of names: {error}"))?;
     let (begun, mut summary, mut rounds) = (Instant::now(), Summary::default(), 0);
     let killer = Killer::start(cluster.servers(), plan.seed);
-    while begun.elapsed() < plan.time {
-        let judged = round(&plan, &cluster, rounds).map_err(|error| format!("round {rounds}: {error}"))?;
+    while begun.elapsed() < time {
+        let judged = round(plan, &cluster, rounds).map_err(|error| format!("round {rounds}: {error}"))?;
         summary.add(&judged);
         rounds += 1;
         killer.check()?;

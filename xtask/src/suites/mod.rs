@@ -15,74 +15,68 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
+
 use crate::figures::{
     Outcome,
     forebay::{self, Forebay},
 };
 use cluster::{Cluster, Shape};
 
-/// Usage, for whoever asks wrongly.
-pub const USAGE: &str =
-    "suites [--quick] [--dir DIR] [--program FOREBAY] [--only NAME,NAME] [--operations N] [--seeds N,N]";
+type Suite = fn(&Cluster<'_>, &Plan) -> Outcome<String>;
 
-/// What to run, how long, where.
+/// All suites, in the order in which they run.
+const SUITES: [(&str, Suite); 6] = [
+    ("pjdfstest", pjdfstest::run),
+    ("programs", programs::run),
+    ("fsx", fsx::one_mount),
+    ("fsx-two", fsx::two_mounts),
+    ("fsx-mmap", fsx::mapped),
+    ("fsx-two-mmap", fsx::two_mapped),
+];
+
+/// Run other people's test suites and real programs on a cluster of this machine
+#[derive(Args)]
 pub struct Plan {
-    dir: PathBuf,
-    /// The program, if it is built.
-    program: Option<PathBuf>,
-    only: Vec<String>,
-    operations: u64,
-    seeds: Vec<u64>,
+    /// Shorter: fsx does 10,000 operations from seed 1, and programs that are not installed are passed over
+    #[arg(long)]
     quick: bool,
+    /// Where: about 12 GB
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("forebay-suites"))]
+    dir: PathBuf,
+    /// A forebay that is built already
+    #[arg(long, value_name = "FOREBAY")]
+    program: Option<PathBuf>,
+    /// These suites only
+    #[arg(long, value_delimiter = ',', value_parser = SUITES.map(|(name, _)| name), value_name = "NAME")]
+    only: Vec<String>,
+    /// Operations of fsx
+    #[arg(long, default_value_t = 500_000, default_value_if("quick", "true", "10000"))]
+    operations: u64,
+    /// Seeds of fsx
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3], default_value_if("quick", "true", "1"))]
+    seeds: Vec<u64>,
 }
 
 impl Plan {
-    fn parse(args: &[String]) -> Outcome<Self> {
-        let dir = std::env::temp_dir().join("forebay-suites");
-        let (program, only) = (None, Vec::new());
-        let mut plan = Self { dir, program, only, operations: 500_000, seeds: vec![1, 2, 3], quick: false };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
-            let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{arg} needs numbers, not {text}"));
-            match arg.as_str() {
-                "--quick" => (plan.quick, plan.operations, plan.seeds) = (true, 10_000, vec![1]),
-                "--dir" => plan.dir = value()?.into(),
-                "--program" => plan.program = Some(value()?.into()),
-                "--only" => plan.only = value()?.split(',').map(str::to_owned).collect(),
-                "--operations" => plan.operations = number(value()?)?,
-                "--seeds" => plan.seeds = value()?.split(',').map(number).collect::<Outcome<_>>()?,
-                _ => return Err(format!("unknown argument {arg}; {USAGE}")),
-            }
-        }
-        Ok(plan)
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
 }
 
 /// Runs the suites; an error names those that failed.
-pub fn run(args: &[String]) -> Outcome {
-    let plan = Plan::parse(args)?;
-    type Suite = fn(&Cluster<'_>, &Plan) -> Outcome<String>;
-    let all: [(&str, Suite); 6] = [
-        ("pjdfstest", pjdfstest::run),
-        ("programs", programs::run),
-        ("fsx", fsx::one_mount),
-        ("fsx-two", fsx::two_mounts),
-        ("fsx-mmap", fsx::mapped),
-        ("fsx-two-mmap", fsx::two_mapped),
-    ];
-    if let Some(unknown) = plan.only.iter().find(|only| !all.iter().any(|(name, _)| name == only)) {
-        return Err(format!("there is no suite {unknown}"));
+pub fn run(plan: &Plan) -> Outcome {
+    if plan.wants("programs") {
+        programs::all_there(plan)?;
     }
     let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(Forebay::at(path)))?;
     let shape = Shape { osts: 4, ost_size: "2GiB", mdt_size: "1GiB", separate: false };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     let mut failed = Vec::new();
-    for (name, suite) in all.into_iter().filter(|(name, _)| plan.only.is_empty() || plan.only.iter().any(|o| o == name))
-    {
+    for (name, suite) in SUITES.into_iter().filter(|(name, _)| plan.wants(name)) {
         eprintln!("== {name}");
         let begun = Instant::now();
-        let result = suite(&cluster, &plan);
+        let result = suite(&cluster, plan);
         let took = Duration::from_secs(begun.elapsed().as_secs());
         match result {
             Ok(words) => println!("{name}: passed in {took:?}: {words}"),

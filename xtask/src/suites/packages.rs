@@ -6,18 +6,14 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Plan,
-    cluster::Cluster,
-    programs::{is_installed, sh},
-};
+use super::{Plan, cluster::Cluster, programs::sh};
 use crate::figures::Outcome;
 
 /// PostgreSQL: transactions while every server is killed, a stop without a checkpoint, recovery; the sums agree and every
 /// page's checksum too.
-pub fn postgres(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
-    let found = sh(Path::new("/"), "ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1; id -u postgres >/dev/null");
-    let Some(bin) = found.ok().map(|bin| bin.trim().to_owned()).filter(|bin| !bin.is_empty()) else { return Ok(None) };
+pub fn postgres(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
+    let bin = sh(Path::new("/"), "ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1")?;
+    let bin = bin.trim();
     let seconds = if plan.quick { 10 } else { 60 };
     let dir = cluster.first.join("pg");
     let as_user = "setpriv --reuid=postgres --regid=postgres --init-groups";
@@ -60,15 +56,12 @@ pub fn postgres(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
         return Err(format!("pg_checksums: {checked}"));
     }
     sh(&cluster.first, "rm -rf pg")?;
-    Ok(Some(format!("PostgreSQL, {seconds} s: {rate}")))
+    Ok(format!("PostgreSQL, {seconds} s: {rate}"))
 }
 
 /// h5py with its file locking on: a second writer, on the other mount, is refused; a reader there sees what was closed.
-pub fn hdf5(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<Option<String>> {
+pub fn hdf5(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<String> {
     let python = "/usr/bin/python3";
-    if sh(Path::new("/"), &format!("{python} -c 'import h5py' 2>&1")).is_err() {
-        return Ok(None);
-    }
     let script = r#"
 import sys, h5py, numpy as np
 first, second = (mount + "/data.h5" for mount in sys.argv[1:3])
@@ -98,14 +91,11 @@ with h5py.File(first, "r") as f:
     cluster.kill_servers()?;
     run("import sys, h5py; assert h5py.File(sys.argv[1] + '/data.h5', 'r')['chunked'].shape == (800, 400)")?;
     sh(&cluster.first, "rm data.h5")?;
-    Ok(Some("h5py, locking on".into()))
+    Ok("h5py, locking on".into())
 }
 
 /// fio: random writes of many sizes, verified; through the page cache's calls and past it.
-pub fn fio(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
-    if !is_installed("fio") {
-        return Ok(None);
-    }
+pub fn fio(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let megabytes = if plan.quick { 32 } else { 512 };
     let common = format!("--size={megabytes}m --verify=crc32c --verify_fatal=1 --group_reporting --directory=.");
     let kept = "--do_verify=0 --verify_state_save=0";
@@ -116,16 +106,13 @@ pub fn fio(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
     cluster.kill_servers()?;
     sh(&cluster.second, &format!("{queued} --verify_only"))?;
     sh(&cluster.first, "rm -f mix.* mmap.* aio.*")?;
-    Ok(Some(format!("fio, {megabytes} MiB verified four times")))
+    Ok(format!("fio, {megabytes} MiB verified four times"))
 }
 
 const QUICK_DBENCH_SECONDS: u32 = 10;
 
 /// dbench with four clients: what office programs ask a file server for. It ends at the first answer it does not expect.
-pub fn dbench(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
-    if !is_installed("dbench") {
-        return Ok(None);
-    }
+pub fn dbench(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let seconds = if plan.quick { QUICK_DBENCH_SECONDS } else { 60 };
     let run = |mnt: &Path, seconds: u32| {
         let said = sh(mnt, &format!("dbench -D . -t {seconds} 4 2>&1"))?;
@@ -135,14 +122,11 @@ pub fn dbench(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
     let rate = run(&cluster.first, seconds)?;
     cluster.kill_servers()?;
     run(&cluster.second, QUICK_DBENCH_SECONDS)?;
-    Ok(Some(format!("dbench 4, {seconds} s: {rate}")))
+    Ok(format!("dbench 4, {seconds} s: {rate}"))
 }
 
 /// stress-ng's stressors of file systems. Its exit code tells of stressors that it passed over too: its log is read.
-pub fn stress(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
-    if !is_installed("stress-ng") {
-        return Ok(None);
-    }
+pub fn stress(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let seconds = if plan.quick { 1 } else { 10 };
     let run = |mnt: &Path, seconds: u32| {
         let words = format!(
@@ -156,7 +140,7 @@ pub fn stress(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
     run(&cluster.second, 1)?;
     sh(&cluster.first, "rm -rf stress")?;
     let words = if passed_over.is_empty() { "none".to_owned() } else { passed_over.join(", ") };
-    Ok(Some(format!("stress-ng's file system class, {seconds} s each; it passed over: {words}")))
+    Ok(format!("stress-ng's file system class, {seconds} s each; it passed over: {words}"))
 }
 
 /// The stressors that a log of stress-ng says it passed over. Errors: what it says went wrong.

@@ -12,30 +12,72 @@ use crate::figures::{Outcome, forebay::root, process::output};
 /// Files of the toolchain's documentation that are copied with --quick.
 const QUICK_TREE: &str = "std/collections";
 
+/// One of the programs.
+struct Program {
+    name: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
+    /// Commands of the shell that succeed where it is installed.
+    there: &'static str,
+    run: fn(&Cluster<'_>, &Plan) -> Outcome<String>,
+}
+
+const fn program(
+    name: &'static str,
+    package: &'static str,
+    there: &'static str,
+    run: fn(&Cluster<'_>, &Plan) -> Outcome<String>,
+) -> Program {
+    Program { name, package, there, run }
+}
+
+const PROGRAMS: [Program; 9] = [
+    program("tree", "rsync", "command -v rsync", trees),
+    program("git", "git", "command -v git", git),
+    program("sqlite", "sqlite3", "command -v sqlite3", sqlite),
+    program("make", "build-essential", "command -v make && command -v cc", c_project),
+    program("postgresql", "postgresql", "ls -d /usr/lib/postgresql/*/bin && id -u postgres", packages::postgres),
+    program("h5py", "python3-h5py", "/usr/bin/python3 -c 'import h5py'", packages::hdf5),
+    program("fio", "fio", "command -v fio", packages::fio),
+    program("dbench", "dbench", "command -v dbench", packages::dbench),
+    program("stress-ng", "stress-ng", "command -v stress-ng", packages::stress),
+];
+
+impl Program {
+    fn is_there(&self) -> bool {
+        sh(Path::new("/"), self.there).is_ok()
+    }
+}
+
+/// Every program is there, and what they work on; asked before hours are spent. With --quick they are passed over.
+pub fn all_there(plan: &Plan) -> Outcome {
+    if plan.quick {
+        return Ok(());
+    }
+    let missing: Vec<_> =
+        PROGRAMS.iter().filter(|program| !program.is_there()).map(|program| program.package).collect();
+    if !missing.is_empty() {
+        return Err(format!("the suite programs needs what is not installed: apt-get install {}", missing.join(" ")));
+    }
+    if !documentation()?.exists() {
+        return Err("the suite programs needs the toolchain's documentation: rustup component add rust-docs".into());
+    }
+    if !root().join(".git").exists() {
+        return Err("the suite programs clones the project: it has to be a clone itself".into());
+    }
+    Ok(())
+}
+
 /// Runs all of them.
 pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let (mut done, mut missing) = (Vec::new(), Vec::new());
-    // Each with the Debian package that has it.
-    let all: [(&str, &str, Program); 9] = [
-        ("tree", "rsync", trees),
-        ("git", "git", git),
-        ("sqlite3", "sqlite3", sqlite),
-        ("make", "build-essential", c_project),
-        ("postgresql", "postgresql", packages::postgres),
-        ("h5py", "python3-h5py", packages::hdf5),
-        ("fio", "fio", packages::fio),
-        ("dbench", "dbench", packages::dbench),
-        ("stress-ng", "stress-ng", packages::stress),
-    ];
-    for (name, package, program) in all {
-        eprintln!("   {name}");
-        match program(cluster, plan).map_err(|error| format!("{name}: {error}"))? {
-            Some(words) => done.push(words),
-            None => missing.push(package),
+    for program in PROGRAMS {
+        eprintln!("   {}", program.name);
+        if program.is_there() {
+            done.push((program.run)(cluster, plan).map_err(|error| format!("{}: {error}", program.name))?);
+        } else {
+            missing.push(program.package);
         }
-    }
-    if !missing.is_empty() && !plan.quick {
-        return Err(format!("not installed: apt-get install {}; passed: {}", missing.join(" "), done.join("; ")));
     }
     if !missing.is_empty() {
         done.push(format!("NOT RUN, as they are not installed (apt-get install {})", missing.join(" ")));
@@ -43,39 +85,30 @@ pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     Ok(done.join("; "))
 }
 
-type Program = fn(&Cluster<'_>, &Plan) -> Outcome<Option<String>>;
-
-/// The shell finds it.
-pub fn is_installed(name: &str) -> bool {
-    Command::new("sh").args(["-c", &format!("command -v {name}")]).output().is_ok_and(|out| out.status.success())
-}
-
 /// A shell's words, in `dir`; any that fails ends them.
 pub fn sh(dir: &Path, words: &str) -> Outcome<String> {
     output(Command::new("sh").args(["-euc", words]).current_dir(dir))
 }
 
+/// The documentation of the toolchain, if it is installed.
+fn documentation() -> Outcome<PathBuf> {
+    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    Ok(Path::new(sysroot.trim()).join("share/doc/rust/html"))
+}
+
 /// A tree copied with cp, tar and rsync is the same as its origin, before and after the servers died.
-fn trees(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
-    let docs = PathBuf::from(output(Command::new("rustc").args(["--print", "sysroot"]))?.trim());
-    let docs = docs.join("share/doc/rust/html");
+fn trees(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
+    let docs = documentation()?;
     let docs = if plan.quick { docs.join(QUICK_TREE) } else { docs };
-    if !docs.exists() && !plan.quick {
-        return Err("the toolchain has no documentation: rustup component add rust-docs".into());
-    }
     if !docs.exists() {
         eprintln!("   the toolchain has no documentation (rustup component add rust-docs): our own source instead");
     }
     let tree = if docs.exists() { docs } else { root().join("crates") };
     let (from, to) = (tree.display(), &cluster.first);
-    let mut copies = vec!["cp"];
+    let copies = ["cp", "tar", "rsync"];
     sh(to, &format!("cp -a {from} cp"))?;
     sh(to, &format!("tar -C {from} -cf tree.tar . && mkdir tar && tar -C tar -xpf tree.tar"))?;
-    copies.push("tar");
-    if is_installed("rsync") {
-        sh(to, &format!("rsync -a {from}/ rsync/"))?;
-        copies.push("rsync");
-    }
+    sh(to, &format!("rsync -a {from}/ rsync/"))?;
     let compare = |mnt: &Path| {
         copies.iter().try_for_each(|copy| {
             sh(mnt, &format!("diff -r --no-dereference {from} {copy}"))?;
@@ -95,13 +128,13 @@ fn trees(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
     compare(&cluster.second)?;
     let files = sh(&tree, "find . | wc -l")?;
     sh(to, "rm -rf cp tar tree.tar rsync")?;
-    Ok(Some(format!("{} of {} names", copies.join(", "), files.trim())))
+    Ok(format!("{} of {} names", copies.join(", "), files.trim()))
 }
 
 /// Clone, collect garbage, verify; and once more after the servers died.
-fn git(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<Option<String>> {
-    if !is_installed("git") || !root().join(".git").exists() {
-        return Ok(None);
+fn git(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<String> {
+    if !root().join(".git").exists() {
+        return Ok("git NOT RUN, as the project is not a clone".into());
     }
     let from = root();
     let words =
@@ -120,14 +153,11 @@ fn git(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<Option<String>> {
         }
     }
     sh(&cluster.first, "rm -rf clone")?;
-    Ok(Some("git clone, gc, fsck".into()))
+    Ok("git clone, gc, fsck".into())
 }
 
 /// Two processes write one database, with a rollback journal and with a write-ahead log.
-fn sqlite(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
-    if !is_installed("sqlite3") {
-        return Ok(None);
-    }
+fn sqlite(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let rounds = if plan.quick { 50 } else { 300 };
     for (mode, other) in [("delete", &cluster.second), ("wal", &cluster.first)] {
         let db = format!("{mode}.db");
@@ -158,14 +188,11 @@ fn sqlite(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<Option<String>> {
         }
         sh(&cluster.first, &format!("rm -f {db} {db}-wal {db}-shm"))?;
     }
-    Ok(Some(format!("SQLite with two writers of {rounds} transactions")))
+    Ok(format!("SQLite with two writers of {rounds} transactions"))
 }
 
 /// A small C project is configured, built twice (the second time there is nothing to do), and tests itself.
-fn c_project(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<Option<String>> {
-    if !is_installed("make") || !is_installed("cc") {
-        return Ok(None);
-    }
+fn c_project(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<String> {
     let dir = cluster.first.join("project");
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let parts = 40;
@@ -194,5 +221,5 @@ fn c_project(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<Option<String>> {
     cluster.kill_servers()?;
     sh(&cluster.second.join("project"), "./main && make -q")?;
     sh(&cluster.first, "rm -rf project")?;
-    Ok(Some("a C project configured and built".into()))
+    Ok("a C project configured and built".into())
 }
