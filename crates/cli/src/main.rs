@@ -122,6 +122,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    posix::be_called(c"forebay");
     let called: Vec<OsString> = std::env::args_os().collect();
     let is_helper = called_as(&called, "mount.forebay");
     let name = if called_as(&called, "lfs") { "lfs" } else { "forebay" };

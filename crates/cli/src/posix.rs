@@ -127,6 +127,12 @@ pub fn owner(path: &Path) -> Option<u32> {
     Some(path.symlink_metadata().ok()?.uid())
 }
 
+/// What ps, top, pkill and the kernel's log call this process: one that was started by `/proc/self/exe` they would call `exe`.
+pub fn be_called(name: &std::ffi::CStr) {
+    // SAFETY: a string that ends; the kernel takes 15 bytes of it.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
 /// A pipe that nobody reads any more ends this process, as it does `cat`; not to be asked for by who serves.
 pub fn end_with_closed_pipes() {
     // SAFETY: the default action of a signal is async-signal-safe.

@@ -56,6 +56,8 @@ fn up_serves_all_targets_and_leaves_them_alone_the_second_time() {
         assert!(target["last_committed"].is_u64() && target["dir"].as_str().is_some(), "{target}");
         let cwd = std::fs::read_link(format!("/proc/{}/cwd", target["pid"])).expect("it runs");
         assert_eq!(cwd, std::path::Path::new("/"), "it would hold a file system of its caller's in use");
+        let called = std::fs::read_to_string(format!("/proc/{}/comm", target["pid"])).expect("it runs");
+        assert_eq!(called, "forebay\n", "what pkill and the kernel's log call it");
     }
     assert!(status["clients"].is_array());
     assert!(up.again(&[]).status.success());
