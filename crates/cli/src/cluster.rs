@@ -235,7 +235,9 @@ impl ClusterArg {
     /// From the command line.
     pub fn parse(text: &str) -> CliResult<Self> {
         let path = Path::new(text);
-        let mounted = if text.contains(':') { None } else { mounts::holding(path) };
+        // Through a link only if it is none by its own name: a mount itself may have to ask servers that are away.
+        let on_mount = || mounts::holding(path).or_else(|| mounts::holding(&path.canonicalize().ok()?));
+        let mounted = if text.contains(':') { None } else { on_mount() };
         if let Some((_, source)) = mounted.filter(|(_, source)| source != text) {
             return Self::parse(&source);
         }

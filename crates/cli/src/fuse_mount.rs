@@ -39,7 +39,11 @@ pub struct Place {
 /// Mounts, says so on stdout in one line, serves the kernel until the mount is taken away or `stop` is true; then makes
 /// everything durable.
 pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut stop: watch::Receiver<bool>) -> CliResult {
-    let client = connect(env, &place, mnt, &options).await?;
+    let client = forebay_env::sync::select! {
+        biased;
+        _ = stop.wait_for(|stop| *stop) => return Err(CliError::failed("it was told to end before it was mounted")),
+        client = connect(env, &place, mnt, &options) => client?,
+    };
     let source = &place.source;
     let mut fuse = FuseOptions::new(source);
     fuse.read_only = options.read_only;

@@ -37,9 +37,13 @@ mod umount;
 mod units;
 mod up;
 
-use std::{ffi::OsString, path::Path, process::ExitCode};
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+    process::ExitCode,
+};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::CliResult;
 
@@ -124,7 +128,12 @@ enum Command {
 fn main() -> ExitCode {
     posix::be_called(c"forebay");
     let called: Vec<OsString> = std::env::args_os().collect();
-    let is_helper = called_as(&called, "mount.forebay");
+    let is_command =
+        |name: &OsStr| name.to_str().is_some_and(|name| CommandLine::command().find_subcommand(name).is_some());
+    let is_helper = mount::is_called_as_helper(&called, is_command);
+    if is_helper && mount::is_for_show(&called) {
+        return ExitCode::SUCCESS;
+    }
     let name = if called_as(&called, "lfs") { "lfs" } else { "forebay" };
     // Called as `lfs` it answers as lfs; called as `mount.forebay` (fstab) it mounts.
     let arguments = if is_helper { mount::as_helper(called) } else { called };

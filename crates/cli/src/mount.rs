@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // makes the mount point; what serves it is in `fuse_mount`
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -121,8 +121,7 @@ fn start(cluster: &str, mnt: &Path, options: &[String], log_dir: &Path) -> CliRe
 }
 
 /// The arguments with which mount(8) calls its helpers (`mount.forebay SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]
-/// [-t TYPE]`), as this program has them. `defaults` it keeps to itself, and says what is otherwise. With -f nothing is to be
-/// mounted: `--help` is as good as any.
+/// [-t TYPE]`), as this program has them. `defaults` it keeps to itself, and says what is otherwise.
 pub fn as_helper(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut arguments = arguments.into_iter();
     let mut ours: Vec<OsString> = arguments.next().into_iter().chain(["mount", "-odefaults"].map(Into::into)).collect();
@@ -130,13 +129,30 @@ pub fn as_helper(arguments: Vec<OsString>) -> Vec<OsString> {
         match argument.to_str() {
             Some("-t" | "-N") => drop(arguments.next()),
             Some("-o") => ours.extend([argument].into_iter().chain(arguments.next())),
-            Some(flags) if is_helper_flag(flags) && flags.contains('f') => ours.push("--help".into()),
             Some(flags) if is_helper_flag(flags) && flags.contains('s') => ours.push("--sloppy".into()),
             Some(flags) if is_helper_flag(flags) => {}
             _ => ours.push(argument),
         }
     }
     ours
+}
+
+/// This program was called as mount(8) calls its helpers: by one of their names, or by mount.fuse(8), which runs
+/// `forebay SOURCE DIR -o OPTIONS` for whatever has the type `fuse.forebay`.
+pub fn is_called_as_helper(arguments: &[OsString], is_command: impl Fn(&OsStr) -> bool) -> bool {
+    let name = arguments.first().and_then(|program| Path::new(program).file_name());
+    let by_name = name.is_some_and(|name| name == "mount.forebay" || name == "mount.fuse.forebay");
+    let is_flag = |word: &OsStr| word.as_encoded_bytes().starts_with(b"-");
+    let by_fuse =
+        matches!(arguments, [_, source, _, option, ..] if option == "-o" && !is_flag(source) && !is_command(source));
+    by_name || by_fuse
+}
+
+/// Called as a helper it is told to mount nothing (`mount -f`): mount(8) only wants to know what it would do.
+pub fn is_for_show(arguments: &[OsString]) -> bool {
+    let flags =
+        |argument: &OsString| argument.to_str().is_some_and(|flags| is_helper_flag(flags) && flags.contains('f'));
+    arguments.iter().skip(3).any(flags)
 }
 
 /// What mount(8) expects of its helpers: 1 for a wrong call, 32 for a mount that failed.
@@ -237,6 +253,13 @@ mod tests {
         let line = "/sbin/mount.forebay 127.0.0.1:4500 /mnt/x -n -sv -o rw,_netdev -t forebay";
         assert_eq!(helper(line), "/sbin/mount.forebay mount -odefaults 127.0.0.1:4500 /mnt/x --sloppy -o rw,_netdev");
         assert_eq!(helper("mount.forebay a b -nv"), "mount.forebay mount -odefaults a b");
-        assert_eq!(helper("mount.forebay a b -f"), "mount.forebay mount -odefaults a b --help");
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert!(is_for_show(&words("mount.forebay a b -vf")) && !is_for_show(&words("mount.forebay a b -sv -o f")));
+        let is_helper = |line: &str| is_called_as_helper(&words(line), |name| name == "mount" || name == "df");
+        assert!(is_helper("/sbin/mount.forebay a b") && is_helper("mount.fuse.forebay a b -o rw"));
+        assert!(is_helper("forebay /srv/c /mnt/x -o remount,ro"), "as mount.fuse(8) does");
+        assert!(
+            !is_helper("forebay mount /srv/c -o ro /mnt/x") && !is_helper("forebay df -i x") && !is_helper("forebay")
+        );
     }
 }

@@ -7,12 +7,18 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    os::unix::fs::FileExt,
+    os::unix::{fs::FileExt, process::CommandExt},
     path::Path,
+    process::Command,
     thread,
 };
 
-use common::{Scratch, forebay, site::Site, words};
+use common::{
+    Scratch, forebay,
+    mounts::{can_mount, soon},
+    site::Site,
+    words,
+};
 
 fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     let file = OpenOptions::new().write(true).open(path).expect("it is there");
@@ -242,4 +248,28 @@ fn a_server_of_another_version_is_told_from_a_silent_one() {
         let said = words(&output);
         assert!(output.status.code() == Some(1) && said.contains("speaks version 999"), "{command}: {said}");
     }
+}
+
+/// `forebay mount` of servers that are away, and Ctrl-C
+#[test]
+fn a_mount_that_is_interrupted_leaves_no_process_that_would_stand_in_the_way_of_the_next() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new("interrupted");
+    let mnt = format!("{}/mnt", scratch.path());
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port that nobody answers at");
+    let address = listener.local_addr().expect("an address").to_string();
+    let mut mount = forebay();
+    let mut child = mount.args(["mount", &address, &mnt]).process_group(0).spawn().expect("it runs");
+    let ours = || {
+        let output = Command::new("pgrep").args(["-f", &format!("mount -f --background -- {address}")]).output();
+        !output.expect("pgrep is part of procps").stdout.is_empty()
+    };
+    assert!(soon(ours), "the process that would be the mount");
+    // As a terminal does it.
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().expect("it runs").success());
+    assert!(!child.wait().expect("it ends").success());
+    assert!(soon(|| !ours()), "it is still there");
 }

@@ -111,6 +111,9 @@ fn composite_layouts_hold_data_through_restarts() {
     // Mounts of others may be among them, of servers that are down.
     let all = String::from_utf8(forebay().arg("df").output().expect("it runs").stdout).expect("text");
     assert!([&mounts.first, &mounts.second].iter().all(|mount| all.contains(&mount.display().to_string())), "{all}");
+    let link = Path::new(mounts.scratch.path()).join("link");
+    symlink(&mounts.first, &link).expect("a link");
+    assert!(told(forebay().arg("df").arg(&link)).contains("OST0001"), "a mount by a link");
 }
 
 /// setstripe NEWFILE; called as lfs; refused where it has data; migrate, while another has it open, and with a writer

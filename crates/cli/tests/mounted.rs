@@ -27,6 +27,10 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it opens")
 }
 
+fn c_path(path: &Path) -> std::ffi::CString {
+    std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("a path")
+}
+
 fn flock(file: &File, how: i32) -> bool {
     // SAFETY: a descriptor that is open.
     unsafe { libc::flock(file.as_raw_fd(), how) == 0 }
@@ -61,6 +65,25 @@ fn what_is_asked_through_a_descriptor_after_a_sync_is_what_arrives() {
         let meta = fs::metadata(mounts.second.join("f")).expect("seen from the other mount");
         assert_eq!((meta.mode() & 0o7777, meta.uid(), meta.gid()), (mode, round, 7));
         assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_000_000 + i64::from(round), 5));
+    }
+}
+
+/// As on a local file system: ESTALE is for the kernel, which looks again once.
+#[test]
+fn a_link_to_a_file_whose_last_name_went_through_another_mount_is_enoent() {
+    let Some(mounts) = Mounts::new("late-link") else { return };
+    fs::write(mounts.first.join("f"), b"x").expect("written");
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(mounts.first.join("f")).expect("found");
+    fs::remove_file(mounts.second.join("f")).expect("removed");
+    let (from, to) = (format!("/proc/self/fd/{}", file.as_raw_fd()), mounts.first.join("g"));
+    for _ in 0..3 {
+        let (from, to) = (c_path(Path::new(&from)), c_path(&to));
+        // SAFETY: two strings that outlive the call.
+        let linked = unsafe {
+            libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
+        };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!((linked, error), (-1, Some(libc::ENOENT)));
     }
 }
 
@@ -154,10 +177,11 @@ fn a_mount_by_its_helper_has_the_options_of_fstab() {
     };
     assert!(options(&mounts.first).contains("nosuid") && options(&mounts.first).contains("nodev"));
     assert!(!options(&mounts.second).contains("nosuid") && !options(&mounts.second).contains("nodev"));
-    run(Command::new("mount").args(["-o", "remount,ro"]).arg(&mounts.second));
+    // Without FUSE's own helper, which is on some machines.
+    run(Command::new("mount").args(["-i", "-o", "remount,ro"]).arg(&mounts.second));
     let refused = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(mounts.second.join("x"));
     assert_eq!(refused.expect_err("it is read-only").raw_os_error(), Some(libc::EROFS));
-    run(Command::new("mount").args(["-o", "remount,rw"]).arg(&mounts.second));
+    run(Command::new("mount").args(["-i", "-o", "remount,rw"]).arg(&mounts.second));
     fs::write(mounts.second.join("x"), b"y").expect("it is writable again");
     assert_eq!(fs::read(mounts.first.join("x")).expect("the other mount sees it"), b"y");
 }
@@ -168,7 +192,9 @@ fn a_line_of_fstab_is_mounted_and_remounted() {
     let Some(mounts) = Mounts::new("fstab") else { return };
     let at = |what: &str| Path::new(mounts.scratch.path()).join(what);
     fs::create_dir(at("sbin")).expect("made");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forebay"), at("sbin/mount.forebay")).expect("a link is made");
+    for helper in ["sbin/mount.forebay", "sbin/mount.fuse.forebay"] {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forebay"), at(helper)).expect("a link is made");
+    }
     fs::create_dir(at("m3")).expect("made");
     let line = format!("{} {} forebay defaults,_netdev,noexec,commit=data 0 0\n", mounts.cluster(), at("m3").display());
     fs::write(at("fstab"), line).expect("written");
@@ -176,6 +202,7 @@ fn a_line_of_fstab_is_mounted_and_remounted() {
         mount --make-rprivate /
         mount --bind sbin /sbin
         trap 'umount -l "$PWD/m3"' EXIT
+        [ -z "$(mount -f -T fstab "$PWD/m3" 2>&1)" ]; if grep "$PWD/m3" /proc/self/mounts; then exit 1; fi
         mount -T fstab "$PWD/m3"
         has() { grep " $PWD/m3 fuse.forebay " /proc/self/mounts | grep -qw "$1"; }
         hasnt() { if has "$1"; then exit 1; fi; }
@@ -189,6 +216,8 @@ fn a_line_of_fstab_is_mounted_and_remounted() {
         refused remount,commit=memory 1 'commit= is chosen when a mount is made'
         refused remount,frobnicate 1 'no such option'
         echo three > m3/three
+        : > none
+        mount -T none -o remount,ro "$PWD/m3"; has ro; mount -T none -o remount,rw "$PWD/m3"; has rw
         umount m3
         refused ro,remount 1 'is not mounted'
         mount -T fstab -s -o frobnicate "$PWD/m3"; [ "$(cat m3/three)" = three ]
@@ -599,7 +628,7 @@ fn what_is_mounted_below_stays_when_another_mount_changes_names() {
     fs::create_dir(&point).expect("made");
     fs::create_dir(&q).expect("made");
     let names = [c"tmpfs".as_ptr(), c"tmpfs".as_ptr()];
-    let target = std::ffi::CString::new(point.as_os_str().as_encoded_bytes()).expect("a path");
+    let target = c_path(&point);
     // SAFETY: C strings that outlive the call; tmpfs takes no data.
     let done = unsafe { libc::mount(names[0], target.as_ptr(), names[1], 0, std::ptr::null()) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
@@ -645,7 +674,7 @@ fn a_name_that_came_from_another_directory_is_believed_no_longer_than_one_of_its
 
 /// The value of an extended attribute; none: there is no such.
 fn xattr(path: &Path, name: &std::ffi::CStr) -> Option<String> {
-    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
+    let path = c_path(path);
     let mut value = vec![0_u8; 100];
     // SAFETY: both strings end in NUL, and the value has the room that is told.
     let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
@@ -700,7 +729,7 @@ fn a_commit_level_is_handed_down_copied_and_kept_and_what_is_none_is_refused() {
         assert!(got == Some(code) && words.contains(said), "{value} {}: {got:?} {words}", path.display());
     }
     assert_eq!((level(&dir.join("f")).as_deref(), level(&dir.join("below"))), (Some("memory"), None));
-    let path = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes()).expect("a path");
+    let path = c_path(&dir);
     let wrong = b"inherit";
     // SAFETY: both strings end in NUL; the kernel reads the value's bytes.
     let done = unsafe {

@@ -24,6 +24,7 @@ mod locks;
 mod mount;
 mod names;
 mod point;
+mod races;
 mod server;
 mod signals;
 mod transport;

@@ -23,6 +23,8 @@ pub const DIRECTORY_BYTES: u32 = 64 << 10;
 pub const BLOCK_BYTES: u32 = 256 << 10;
 /// Unit in which statfs counts.
 pub const STATFS_BLOCK_BYTES: u32 = 4096;
+/// Threads whose links came too late, at most: more of them at once, and some are told to look again twice.
+pub const LOST_RACES: usize = 1024;
 /// How often a name is looked up whose file goes meanwhile.
 pub const LOOKUP_ATTEMPTS: u32 = 8;
 /// How long close(2) waits for the MDT to hear of locks that go with it: a process that ends cannot be interrupted any more.

@@ -100,8 +100,13 @@ impl Server {
         Ok(self.named(parent, name, self.entry(&made), self.client.attributes_for(&made)))
     }
 
-    pub async fn link(&self, ino: u64, parent: u64, name: &[u8]) -> ClientResult<Entry> {
-        let attr = self.client.link(&decided(), self.fid(ino), self.fid(parent), name).await?;
+    /// Of `thread`: who comes too late twice is told so.
+    pub async fn link(&self, thread: u32, ino: u64, parent: u64, name: &[u8]) -> ClientResult<Entry> {
+        let linked = self.client.link(&decided(), self.fid(ino), self.fid(parent), name).await;
+        let attr = linked.map_err(|error| match error.errno {
+            Errno::ESTALE => self.races.lost(thread, parent, name).into(),
+            _ => error,
+        })?;
         Ok(self.named(parent, name, self.entry(&attr), Duration::ZERO))
     }
 

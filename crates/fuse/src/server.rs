@@ -19,6 +19,7 @@ use crate::{
     directories::Directory,
     kernel::{Notifier, Told},
     limits,
+    races::Races,
 };
 
 /// One mount's state: its handles.
@@ -38,6 +39,7 @@ pub(crate) struct Server {
     paged: RefCell<BTreeSet<u64>>,
     directories: RefCell<BTreeMap<u64, Rc<Directory>>>,
     next_directory: Cell<u64>,
+    pub races: Races,
 }
 
 /// An open file of the kernel's.
@@ -75,6 +77,7 @@ impl Server {
             paged: RefCell::default(),
             directories: RefCell::default(),
             next_directory: Cell::new(1),
+            races: Races::default(),
         }
     }
 

@@ -208,9 +208,9 @@ impl Filesystem for Transport {
         });
     }
 
-    fn link(&self, _: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        let name = owned(newname);
-        self.serve(reply, async move |server: &Server| server.link(ino.0, newparent.0, &name).await);
+    fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let (thread, name) = (request.pid(), owned(newname));
+        self.serve(reply, async move |server: &Server| server.link(thread, ino.0, newparent.0, &name).await);
     }
 
     fn create(
