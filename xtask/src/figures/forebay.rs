@@ -35,6 +35,11 @@ impl Forebay {
         Self { path: path.to_owned() }
     }
 
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// `forebay ARGS`.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.path);

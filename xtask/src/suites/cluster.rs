@@ -26,7 +26,8 @@ pub struct Shape {
 
 /// One MDT, some OSTs, two mounts. Dropping it takes it down.
 pub struct Cluster<'a> {
-    forebay: &'a Forebay,
+    /// The program.
+    pub forebay: &'a Forebay,
     dir: PathBuf,
     /// The first mount.
     pub first: PathBuf,

@@ -1,7 +1,7 @@
 //! `pjdfstest` as root: every feature that applies; then, by themselves, the tests that remount. (One of the others leaves a
 //! file open, and what is open for writing keeps a file system from becoming read-only.)
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use super::{
     Plan,
@@ -25,6 +25,9 @@ allow_remount = REMOUNT
 entries = [["nobody", "GROUP"], ["daemon", "daemon"]]
 "#;
 
+/// What mount(8) asks to remount whatever has a type that begins with `fuse`, where it is installed.
+const FUSE_HELPER: &str = "/sbin/mount.fuse";
+
 /// Runs it.
 pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let program = tool(PJDFSTEST)?;
@@ -44,7 +47,7 @@ pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     for (remount, only) in [("false", None), ("true", Some("erofs"))] {
         let text = CONFIGURATION.replace("GROUP", group.trim()).replace("REMOUNT", remount);
         result = fs::write(&configuration, text).map_err(|error| format!("cannot prepare: {error}"));
-        let mut suite = Command::new(&program);
+        let mut suite = remounting(&program, cluster);
         suite.arg("-c").arg(&configuration).arg("-p").arg(&place).arg("-s").arg(&other).args(only);
         result = result.and_then(|()| judge(&mut suite).map(|summary| summaries.push(summary)));
         if result.is_err() {
@@ -53,6 +56,18 @@ pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     }
     output(Command::new("umount").arg(&other))?;
     result.map(|()| summaries.join("; "))
+}
+
+/// `program`, for which mount(8) remounts. Where FUSE's own helper is installed that would look for `forebay` in the system's
+/// directories: ours takes its place, in a namespace of mounts of the program's own.
+fn remounting(program: &Path, cluster: &Cluster<'_>) -> Command {
+    if !Path::new(FUSE_HELPER).exists() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &format!("mount --bind \"$0\" {FUSE_HELPER} && exec \"$@\"")]);
+    command.arg(cluster.forebay.path()).arg(program);
+    command
 }
 
 /// Runs the suite; its summary, if nothing failed.
