@@ -37,13 +37,9 @@ mod umount;
 mod units;
 mod up;
 
-use std::{
-    ffi::{OsStr, OsString},
-    path::Path,
-    process::ExitCode,
-};
+use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::error::CliResult;
 
@@ -128,14 +124,13 @@ enum Command {
 fn main() -> ExitCode {
     posix::be_called(c"forebay");
     let called: Vec<OsString> = std::env::args_os().collect();
-    let is_command =
-        |name: &OsStr| name.to_str().is_some_and(|name| CommandLine::command().find_subcommand(name).is_some());
-    let is_helper = mount::is_called_as_helper(&called, is_command);
+    let is_helper = ["mount.forebay", "mount.fuse.forebay"].iter().any(|name| called_as(&called, name))
+        || mount::is_called_by_fuse(&called);
     if is_helper && mount::is_for_show(&called) {
         return ExitCode::SUCCESS;
     }
     let name = if called_as(&called, "lfs") { "lfs" } else { "forebay" };
-    // Called as `lfs` it answers as lfs; called as `mount.forebay` (fstab) it mounts.
+    // Called as `lfs` it answers as lfs; called as a helper of mount(8) it mounts.
     let arguments = if is_helper { mount::as_helper(called) } else { called };
     match run(&CommandLine::parse_from(arguments).command) {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // makes the mount point; what serves it is in `fuse_mount`
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -137,15 +137,11 @@ pub fn as_helper(arguments: Vec<OsString>) -> Vec<OsString> {
     ours
 }
 
-/// This program was called as mount(8) calls its helpers: by one of their names, or by mount.fuse(8), which runs
-/// `forebay SOURCE DIR -o OPTIONS` for whatever has the type `fuse.forebay`.
-pub fn is_called_as_helper(arguments: &[OsString], is_command: impl Fn(&OsStr) -> bool) -> bool {
-    let name = arguments.first().and_then(|program| Path::new(program).file_name());
-    let by_name = name.is_some_and(|name| name == "mount.forebay" || name == "mount.fuse.forebay");
-    let is_flag = |word: &OsStr| word.as_encoded_bytes().starts_with(b"-");
-    let by_fuse =
-        matches!(arguments, [_, source, _, option, ..] if option == "-o" && !is_flag(source) && !is_command(source));
-    by_name || by_fuse
+/// This program was called as mount.fuse(8) calls the one of a file system, `forebay SOURCE DIR -o OPTIONS`: mount(8) asks it for what
+/// has the type `fuse.forebay`. A source is a path or an address, and no command has a slash or a colon in its name.
+pub fn is_called_by_fuse(arguments: &[OsString]) -> bool {
+    let is_source = |word: &OsString| word.as_encoded_bytes().iter().any(|byte| b"/:".contains(byte));
+    matches!(arguments, [_, source, _, option, ..] if option == "-o" && is_source(source))
 }
 
 /// Called as a helper it is told to mount nothing (`mount -f`): mount(8) only wants to know what it would do.
@@ -255,11 +251,10 @@ mod tests {
         assert_eq!(helper("mount.forebay a b -nv"), "mount.forebay mount -odefaults a b");
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         assert!(is_for_show(&words("mount.forebay a b -vf")) && !is_for_show(&words("mount.forebay a b -sv -o f")));
-        let is_helper = |line: &str| is_called_as_helper(&words(line), |name| name == "mount" || name == "df");
-        assert!(is_helper("/sbin/mount.forebay a b") && is_helper("mount.fuse.forebay a b -o rw"));
-        assert!(is_helper("forebay /srv/c /mnt/x -o remount,ro"), "as mount.fuse(8) does");
-        assert!(
-            !is_helper("forebay mount /srv/c -o ro /mnt/x") && !is_helper("forebay df -i x") && !is_helper("forebay")
-        );
+        assert!(is_called_by_fuse(&words("forebay /srv/c /mnt/x -o remount,ro")));
+        assert!(is_called_by_fuse(&words("forebay 127.0.0.1:4500 /mnt/x -o rw")));
+        for line in ["forebay mount /srv/c -o ro /mnt/x", "forebay mont c -o ro", "forebay df -i x", "forebay"] {
+            assert!(!is_called_by_fuse(&words(line)), "{line}");
+        }
     }
 }
