@@ -17,6 +17,9 @@ pub enum Halt {
     Truncating(Fid),
     /// A new placement table is being committed: wait for it, begin anew.
     Placing,
+    /// There is no room, or none until the changed rows are written and the places of the old ones free: wait for that, begin
+    /// anew.
+    NoRoom,
     /// Other clients keep what this operation shows or changes: recall it, begin anew.
     Kept(BTreeMap<Fid, Use>),
 }
@@ -34,6 +37,12 @@ impl From<ErrorReply> for Halt {
     fn from(error: ErrorReply) -> Self {
         Self::Fail(error)
     }
+}
+
+/// What is told when all room is taken.
+pub fn no_room() -> ErrorReply {
+    let words = "the metadata target is full: delete something, or give it a larger device";
+    ErrorReply::new(Errno::ENOSPC, words)
 }
 
 /// The bytes under `key` are not what this program writes: damage, or a version to come.

@@ -64,6 +64,10 @@ pub const DAMAGED_ATTEMPTS: u32 = 2;
 pub const STUCK_PAUSE: Duration = Duration::from_secs(60);
 /// How long an answer about the room on the MDT's device is believed.
 pub const ROOM_INTERVAL: Duration = Duration::from_millis(50);
+/// How long who finds no room on it waits for the checkpoint that may give some (one on a device without room has no end).
+pub const MAKE_ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it does: what others change meanwhile is in the way again.
+pub const MAKE_ROOM_TIMES: u32 = 3;
 /// How long a client with leased sequences may be without a session before it is fenced and they are looked through.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
 /// Locks of one file: each request looks through all of them.

@@ -11,7 +11,7 @@ use forebay_target::{Answer, Context, store_error};
 
 use crate::{
     Mds,
-    halt::{Halt, Step},
+    halt::{Halt, Step, no_room},
     keys::{self, Key},
     leases::{Leases, Use},
     limits,
@@ -90,11 +90,13 @@ struct Wants<'a> {
     attempts: usize,
     /// Leases it had to have recalled: nobody gets them anew before it is through.
     awaiting: Vec<Awaiting<'a>>,
+    /// So often was room looked for.
+    made_room: u32,
 }
 
 impl Wants<'_> {
     fn new(hint: &[Key]) -> Self {
-        Self { rows: hint.to_vec(), attempts: 0, awaiting: Vec::new() }
+        Self { rows: hint.to_vec(), attempts: 0, awaiting: Vec::new(), made_room: 0 }
     }
 
     /// Counts an attempt. Errors: EAGAIN after too many.
@@ -131,7 +133,7 @@ impl Mds {
                 Ok(reply) => Ok(Answer::read(&reply)),
                 Err(Halt::Fail(error)) => Err(error),
                 Err(halt) => {
-                    self.wait_for(ctx.session(), halt, &mut wants).await;
+                    self.wait_for(ctx.session(), halt, &mut wants).await?;
                     continue;
                 }
             };
@@ -169,7 +171,7 @@ impl Mds {
                 (result, shared.unsettled.get())
             };
             if let Some(halt) = halted {
-                self.wait_for(ctx.session(), halt, &mut wants).await;
+                self.wait_for(ctx.session(), halt, &mut wants).await?;
                 continue;
             }
             if lacks_rows(&result) {
@@ -212,7 +214,7 @@ impl Mds {
                 self.apply(txn, &memory, &Alone, origin, &op, &mut effects, &mut halted)
             });
             if let Some(halt) = halted {
-                self.wait_for(SessionId(0), halt, &mut wants).await;
+                self.wait_for(SessionId(0), halt, &mut wants).await?;
             } else if lacks_rows(&result) {
                 wants.rows.append(&mut effects.written);
             } else if has_errno(&result, StoreErrorKind::Busy) {
@@ -262,8 +264,13 @@ impl Mds {
         })
     }
 
-    /// Waits until what stopped an operation is there.
-    async fn wait_for<'a>(&'a self, session: SessionId, halt: Halt, wants: &mut Wants<'a>) {
+    /// Waits until what stopped an operation is there. Errors: ENOSPC if that was room, and there is none.
+    async fn wait_for<'a>(
+        &'a self,
+        session: SessionId,
+        halt: Halt,
+        wants: &mut Wants<'a>,
+    ) -> Result<(), ErrorReply> {
         match halt {
             Halt::Missing(key) => wants.rows.push(key),
             Halt::Kept(uses) => {
@@ -272,8 +279,14 @@ impl Mds {
             }
             Halt::Truncating(fid) => self.wait_until(|memory| !memory.is_cut(fid)).await,
             Halt::Placing => self.wait_until(|memory| !memory.placing).await,
-            Halt::Fail(_) => {}
+            Halt::NoRoom if wants.made_room == limits::MAKE_ROOM_TIMES => return Err(no_room()),
+            Halt::NoRoom => {
+                wants.made_room += 1;
+                self.make_room().await?;
+            }
+            Halt::Fail(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// Waits until no other client keeps what `session` wants to show or to change.

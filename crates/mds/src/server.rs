@@ -204,6 +204,16 @@ impl Mds {
         room
     }
 
+    /// Has the changed rows written. Each counts twice until then, where it was and where it goes; and what was deleted gives its
+    /// place back only now.
+    pub(crate) async fn make_room(&self) -> Result<(), ErrorReply> {
+        if let Ok(written) = self.env.timeout(limits::MAKE_ROOM_TIMEOUT, self.store.checkpoint()).await {
+            written.map_err(store_error)?;
+        }
+        self.room.set((Time(0), true));
+        Ok(())
+    }
+
     async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Result<Answer, ErrorReply> {
         /// Decodes the request, names its first rows, applies it.
         macro_rules! run {

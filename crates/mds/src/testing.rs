@@ -106,6 +106,7 @@ impl World {
     pub fn errno<R: std::fmt::Debug>(&mut self, op: impl FnOnce(&mut Tx<'_>) -> Step<R>) -> Errno {
         match self.attempt(op) {
             Err(Halt::Fail(error)) => error.errno,
+            Err(Halt::NoRoom) => Errno::ENOSPC,
             other => panic!("it should have failed: {other:?}"),
         }
     }

@@ -388,13 +388,12 @@ impl<'a> Tx<'a> {
         if self.memory.stuck.contains(&fid) { Ok(()) } else { self.wait_for_truncate(fid) }
     }
 
-    /// Refuses (ENOSPC) what would fill the last bytes, which deleting needs. A replay had its room.
+    /// Stops what would fill the last bytes, which deleting needs. A replay had its room.
     pub fn need_room(&self) -> Step<()> {
         if self.origin.has_room || self.origin.is_replay || self.answered {
             return Ok(());
         }
-        Err(ErrorReply::new(Errno::ENOSPC, "the metadata target is full: delete something, or give it a larger device")
-            .into())
+        Err(Halt::NoRoom)
     }
 }
 /// What is told of a file whose truncate an OST cannot do.

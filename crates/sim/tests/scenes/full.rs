@@ -59,6 +59,8 @@ fn scattered_changes_of_a_full_metadata_target_find_slabs() {
             assert!(links.len() < 100_000, "it is never full");
         };
         assert!(refused == Errno::ENOSPC && links.len() > 5000, "{refused:?} after {}", links.len());
+        let told = client.statfs().await.expect("told");
+        assert!(told.files_free < 100, "room for {} was left", told.files_free);
         let env = sim.env(sim.add_node("watch"));
         let changed = async {
             for round in 0..4 {
@@ -120,7 +122,6 @@ fn a_full_metadata_target_can_be_mounted_and_emptied_and_takes_as_much_again() {
             }
         }
         second.sync_all().await.expect("synced");
-        sim.sleep(Duration::from_secs(5)).await;
         let again = fill(&second).await;
         assert!(again + 2 >= filled, "{filled} files fitted at first, then {again}");
     });
