@@ -208,6 +208,21 @@ fn a_file_on_a_full_ost_goes_on_elsewhere() {
         read.read_exact_at(&mut bytes, (number * 4 * MIB) as u64).expect("read");
         assert!(bytes == piece(number), "piece {number}");
     }
+    let stripe = |name: &str| {
+        let path = mounts.first.join(name);
+        let output = forebay().args(["setstripe", "-c", "2"]).arg(&path).output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        (get(&["-c"], &path), String::from_utf8(output.stderr).expect("words"))
+    };
+    let (count, words) = stripe("narrow");
+    assert!(
+        count == "1" && words.contains("narrow: 1 stripe, not 2") && words.contains("forebay df"),
+        "{count} {words}"
+    );
+    drop((open, read));
+    // The MDT asks the OSTs every 3 s, and now.
+    fs::remove_file(mounts.first.join("f")).expect("removed");
+    assert!(soon(|| stripe("wide") == ("2".into(), String::new())), "{:?}", stripe("wide"));
 }
 
 /// tar --xattrs, onto the mount, off it and back | the layout; plain files list nothing; cp never fails for it

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
-    Component, Errno, FOR_EVER, Fid, Layout,
+    Component, Errno, FOR_EVER, Fid, Layout, limits,
     message::{ComponentSpec, GetAttr, LayoutSpec, Migrate, MigrateStart, SetLayout},
 };
 
@@ -19,14 +19,16 @@ use crate::{Caller, Client, ClientError, ClientResult};
 /// The name of the attribute that tools copy.
 pub const LAYOUT_XATTR: &[u8] = b"user.forebay.layout";
 
-/// Reads `-c COUNT -S BYTES -i INDEX -p POOL`, or `-E END` and any of those for each component.
+/// Reads `-c COUNT -S SIZE -i INDEX -p POOL`, or `-E END` and any of those for each component. `None` for what no layout can
+/// be anywhere.
 pub fn parse_layout(text: &[u8]) -> Option<LayoutSpec> {
-    let mut words = std::str::from_utf8(text).ok()?.split_whitespace();
+    let mut words = std::str::from_utf8(text).ok()?.split_whitespace().peekable();
+    words.peek()?;
     let mut layout = LayoutSpec::inherit();
     while let Some(flag) = words.next() {
         let value = words.next()?;
         if flag == "-E" {
-            let end = if value == "-1" { FOR_EVER } else { value.parse().ok()? };
+            let end = if value == "-1" { FOR_EVER } else { size(value)? };
             let LayoutSpec { stripe_count, stripe_bytes, stripe_index, pool, .. } = LayoutSpec::inherit();
             layout.components.push(ComponentSpec { end, stripe_count, stripe_bytes, stripe_index, pool });
             continue;
@@ -37,13 +39,34 @@ pub fn parse_layout(text: &[u8]) -> Option<LayoutSpec> {
         };
         match flag {
             "-c" => *count = number(value)?,
-            "-S" => *bytes = value.parse().ok()?,
+            "-S" => *bytes = stripe_size(value)?,
             "-i" => *index = number(value)?,
             "-p" => *pool = value.into(),
             _ => return None,
         }
     }
     Some(layout)
+}
+
+fn stripe_size(value: &str) -> Option<u32> {
+    size(value)?.try_into().ok().filter(|bytes: &u32| bytes.is_multiple_of(limits::STRIPE_BYTES_MIN))
+}
+
+/// `1048576`, `1024k`, `1M`, `1MiB` or `1MB`, as `setstripe` takes them.
+fn size(value: &str) -> Option<u64> {
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = value.split_at(digits);
+    let unit = unit.to_ascii_uppercase();
+    let power = match unit.bytes().next().filter(|_| unit != "B") {
+        None => 0,
+        Some(prefix) => 1 + b"KMGT".iter().position(|known| *known == prefix)? as u32,
+    };
+    let base: u64 = match unit.get(1..).unwrap_or("") {
+        "" | "IB" => 1024,
+        "B" => 1000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(base.pow(power))
 }
 
 fn number(value: &str) -> Option<u32> {
@@ -55,7 +78,7 @@ fn text_of(layout: &Layout) -> String {
     let mut parts: Vec<&Component> = Vec::new();
     for part in &layout.components {
         let same = |last: &&Component| last.stripe_bytes == part.stripe_bytes && last.pool == part.pool;
-        let odd = |last: &&Component| !last.end.is_multiple_of(forebay_proto::limits::STRIPE_BYTES_MIN.into());
+        let odd = |last: &&Component| !last.end.is_multiple_of(limits::STRIPE_BYTES_MIN.into());
         match parts.last_mut() {
             Some(last) if same(last) && odd(last) => *last = part,
             _ => parts.push(part),
@@ -150,7 +173,8 @@ impl Client {
     /// Sets it as far as that can be: a copy is not to fail for it. Whoever may write the file may ask; only its owner is heard.
     /// Errors: EINVAL for what is no layout.
     pub(crate) async fn set_layout_xattr(&self, caller: &Caller, fid: Fid, text: &[u8]) -> ClientResult<()> {
-        let words = "user.forebay.layout is -c COUNT -S BYTES -p POOL, for components with -E END before each";
+        let words =
+            "user.forebay.layout is -c COUNT -S SIZE (whole 64 KiB) -p POOL, for components with -E END before each";
         let spec = parse_layout(text).ok_or_else(|| ClientError::new(Errno::EINVAL, words))?;
         let failed = match self.set_layout(caller, fid, spec.clone()).await {
             Err(error) if error.errno == Errno::EINVAL => self.set_layout(caller, fid, anywhere(spec)).await,
@@ -215,7 +239,12 @@ mod tests {
         let composite = parse_layout(b"-E 1048576 -c 1 -E -1 -c -1 -p fast").unwrap();
         let ends: Vec<(u64, u32)> = composite.components.iter().map(|part| (part.end, part.stripe_count)).collect();
         assert_eq!((ends, &composite.components[1].pool[..]), (vec![(1 << 20, 1), (FOR_EVER, u32::MAX)], "fast"));
-        for bad in [&b"-c"[..], b"-c x", b"-S -1", b"4", b"-q 1", b"\xff"] {
+        let sizes: [&[u8]; 4] = [b"-S 1M", b"-S 1024k", b"-S 1MiB", b"-S 1048576B"];
+        assert!(sizes.iter().all(|text| parse_layout(text).is_some_and(|layout| layout.stripe_bytes == 1 << 20)));
+        assert_eq!((size("3GB"), size("1T"), size("99999999999G")), (Some(3_000_000_000), Some(1 << 40), None));
+        let bad: [&[u8]; 11] =
+            [b"-c", b"-c x", b"-S -1", b"4", b"-q 1", b"\xff", b"", b" ", b"-S 1", b"-S 1XB", b"-S 4G"];
+        for bad in bad {
             assert_eq!(parse_layout(bad), None, "{}", String::from_utf8_lossy(bad));
         }
     }

@@ -265,12 +265,7 @@ impl Mds {
     }
 
     /// Waits until what stopped an operation is there. Errors: ENOSPC if that was room, and there is none.
-    async fn wait_for<'a>(
-        &'a self,
-        session: SessionId,
-        halt: Halt,
-        wants: &mut Wants<'a>,
-    ) -> Result<(), ErrorReply> {
+    async fn wait_for<'a>(&'a self, session: SessionId, halt: Halt, wants: &mut Wants<'a>) -> Result<(), ErrorReply> {
         match halt {
             Halt::Missing(key) => wants.rows.push(key),
             Halt::Kept(uses) => {

@@ -243,7 +243,12 @@ impl Mds {
             Op::SetXattr => run!(modify, ops::xattr::set_keys, ops::xattr::set),
             Op::ListXattr => run!(read, ops::xattr::list_keys, ops::xattr::list),
             Op::RemoveXattr => run!(modify, ops::xattr::remove_keys, ops::xattr::remove),
-            Op::SetLayout => run!(modify, ops::setlayout::keys, ops::setlayout::apply),
+            Op::SetLayout => {
+                if !ctx.is_replay() {
+                    self.look_for_stripes(&body).await?;
+                }
+                run!(modify, ops::setlayout::keys, ops::setlayout::apply)
+            }
             Op::ExtendLayout => run!(modify, ops::extend::keys, ops::extend::apply),
             Op::MigrateStart => run!(read, ops::migrate::start_keys, ops::migrate::start),
             Op::Migrate => run!(modify, ops::migrate::keys, ops::migrate::apply),

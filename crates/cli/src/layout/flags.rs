@@ -209,6 +209,12 @@ impl LayoutFlags {
         Self(flags)
     }
 
+    /// The stripes asked for by number at the beginning of a file.
+    pub fn stripes(&self) -> CliResult<Option<u64>> {
+        let count = self.parts()?.first().and_then(|part| part.count);
+        Ok(count.and_then(|count| u64::try_from(count).ok()).filter(|count| *count > 0))
+    }
+
     /// True if no flag was given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -18,7 +18,7 @@ use std::{
 
 use clap::Args;
 
-use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, without_mount};
+use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, setstripe::warn_of_fewer, without_mount};
 use crate::{
     error::{CliError, CliResult, Doing},
     posix,
@@ -69,6 +69,9 @@ pub fn run(args: &MigrateArgs) -> CliResult {
         wanted.check(&choices(path)?)?;
         let text = wanted.text()?;
         move_file(path, (!wanted.is_empty()).then_some(text.as_str()), args.retries, &bar)?;
+        if let Some(asked) = layout.stripes()?.filter(|_| args.copy.is_none()) {
+            warn_of_fewer(path, asked)?;
+        }
         if args.verbose {
             println!("{}", path.display());
         }

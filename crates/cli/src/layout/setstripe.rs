@@ -40,10 +40,28 @@ pub fn run(args: &SetstripeArgs) -> CliResult {
         args.refuse_pointless(path)?;
         // What is left open for a directory stays open, for a file it is the directory's.
         let inherits = !path.is_dir() && args.copy.is_none();
+        let asked = args.layout.stripes()?.filter(|_| !path.is_dir());
         let layout =
             if inherits { layout.or_inherited(&layout_of(parent_of(path))?, &choices(path)?) } else { layout.clone() };
         layout.check(&choices(path)?)?;
         apply(path, &layout.text()?)?;
+        if let Some(asked) = asked {
+            warn_of_fewer(path, asked)?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells when OSTs were passed over and the file has fewer stripes than `asked`.
+pub fn warn_of_fewer(path: &Path, asked: u64) -> CliResult {
+    let layout = layout_of(path)?;
+    let got = layout["components"][0]["osts"].as_array().map_or(asked, |osts| osts.len() as u64);
+    if got < asked {
+        let (shown, s) = (path.display(), if got == 1 { "" } else { "s" });
+        eprintln!(
+            "forebay: {shown}: {got} stripe{s}, not {asked}: the other OSTs are full or do not answer (`forebay df`); \
+             set it again when they have room"
+        );
     }
     Ok(())
 }

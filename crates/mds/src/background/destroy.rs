@@ -40,6 +40,12 @@ impl Mds {
     /// Answers when what is logged now is destroyed, the first batch of each OST, or after a while.
     pub(crate) async fn finish_destroys(self: &Rc<Self>, body: &[u8]) -> Result<Answer, ErrorReply> {
         let FinishDestroys { osts } = Decode::from_bytes(body)?;
+        let objects = self.destroyed(osts).await?;
+        Ok(Answer::read(&FinishDestroysReply { objects }))
+    }
+
+    /// The same for who looks for room on these OSTs, or (none) on any: what came free.
+    pub(crate) async fn destroyed(self: &Rc<Self>, osts: Vec<u32>) -> Result<u64, ErrorReply> {
         let anywhere = osts.is_empty();
         let osts = if anywhere { self.osts.indices() } else { osts };
         let until = self.env.now() + limits::DESTROY_WAIT;
@@ -60,7 +66,7 @@ impl Mds {
         if anywhere {
             objects += self.look_for_room().await?;
         }
-        Ok(Answer::read(&FinishDestroysReply { objects }))
+        Ok(objects)
     }
 
     /// Destroys what is logged, up to a batch; how many there were.

@@ -5,7 +5,10 @@ use std::{
     rc::{Rc, Weak},
 };
 
-use forebay_proto::{ErrorReply, message::OstStatFs};
+use forebay_proto::{
+    Decode, ErrorReply,
+    message::{OstStatFs, SetLayout},
+};
 
 use crate::{
     Mds, keys, limits,
@@ -39,6 +42,17 @@ impl Mds {
         self.update_placement().await?;
         let after = known();
         Ok((before.0.difference(&after.0).count() + before.1.difference(&after.1).count()) as u64)
+    }
+
+    /// Before a layout is set that may want OSTs which had no room or did not answer: whether they do now.
+    pub(crate) async fn look_for_stripes(self: &Rc<Self>, body: &[u8]) -> Result<(), ErrorReply> {
+        let SetLayout { layout, .. } = Decode::from_bytes(body)?;
+        let first = layout.components.first().map_or(layout.stripe_count, |part| part.stripe_count);
+        let passed_over = |table: &Table| table.weights.values().any(|weight| *weight == 0);
+        if first > 1 && self.memory.borrow().placement.newest_table().is_some_and(passed_over) {
+            self.destroyed(Vec::new()).await?;
+        }
+        Ok(())
     }
 
     /// All OSTs at once, each for a bounded time.
