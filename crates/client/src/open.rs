@@ -5,10 +5,14 @@ use std::{
     rc::{Rc, Weak},
 };
 
+use bytes::Bytes;
 use forebay_env::{Boxed, Bug, planted};
 use forebay_proto::{
     Errno, Fid, Layout,
-    message::{Close, Closed, Open, OpenHandle, OpenReply, Reclaim, attr_flags, lease_flags, open_flags},
+    message::{
+        Attr, Close, Closed, Create, LayoutSpec, Open, OpenHandle, OpenReply, Reclaim, attr_flags, lease_flags,
+        open_flags,
+    },
 };
 
 use forebay_rpc::RpcError;
@@ -227,6 +231,40 @@ impl Drop for OpenInner {
 }
 
 impl Client {
+    /// Opens the regular file that a name leads to, neither to read nor to write: so long it is there. Errors: ENOENT, ESTALE or
+    /// EISDIR if it is no regular file by now.
+    pub fn hold<'a>(
+        &'a self,
+        caller: &'a Caller,
+        parent: Fid,
+        name: &'a [u8],
+    ) -> Boxed<'a, ClientResult<(Attr, OpenFile)>> {
+        Box::pin(async move {
+            let (client, caller, name) = (self.clone(), caller.clone(), Bytes::copy_from_slice(name));
+            detached(self.env(), async move {
+                let (handle, flags, layout) = (client.new_handle(), open_flags::EXISTING, LayoutSpec::inherit());
+                let request = Create {
+                    caller: caller.clone(),
+                    parent,
+                    name,
+                    fid: parent,
+                    mode: 0,
+                    flags,
+                    handle,
+                    layout,
+                    at_ns: 0,
+                };
+                client.settle(parent).await;
+                let asked = client.inner.leases.ticket();
+                let reply = client.mdt(parent, &request).await?;
+                let attr = reply.attr.clone();
+                let file = client.opened(caller, asked, reply, handle, OpenMode::default())?;
+                Ok((client.with_sizes(attr, Some(&file.layout())).await?, file))
+            })
+            .await
+        })
+    }
+
     /// Opens a regular file.
     pub fn open<'a>(&'a self, caller: &'a Caller, fid: Fid, mode: OpenMode) -> Boxed<'a, ClientResult<OpenFile>> {
         Box::pin(async move {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_client::{ClientResult, OpenFile, SetAttributes, StatFs};
+use forebay_proto::Errno;
 use fuser::FileHandle;
 
 use crate::{answer::Attributes, caller::decided, convert, server::Server};
@@ -11,9 +12,17 @@ impl Server {
     /// `handle`: through which the process asks, if it does; a handle that is gone by now does not matter.
     pub async fn getattr(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<Attributes> {
         let open = self.if_open(handle).await;
-        let known = self.client.getattr(self.fid(ino), open.as_ref()).await?;
+        let known = match self.client.getattr(self.fid(ino), open.as_ref()).await {
+            Err(error) if error.errno == Errno::ESTALE => return self.held(ino).ok_or(error),
+            known => known?,
+        };
         let attr = self.exact(&known).await?;
         Ok(Attributes { attr, valid_for: self.client.attributes_for(&known) })
+    }
+
+    /// Of what is gone, and held for who looked it up.
+    fn held(&self, ino: u64) -> Option<Attributes> {
+        self.races.attr(ino).map(|attr| Attributes { attr, valid_for: Duration::ZERO })
     }
 
     async fn if_open(&self, handle: Option<FileHandle>) -> Option<OpenFile> {
@@ -28,7 +37,10 @@ impl Server {
     ) -> ClientResult<Attributes> {
         let (open, fid) = (self.if_open(handle).await, self.fid(ino));
         let sets_ids = changes.mode.is_some_and(|mode| convert::without_set_ids(mode) != mode);
-        let changed = self.client.setattr(&decided(), fid, changes, open.as_ref()).await?;
+        let changed = match self.client.setattr(&decided(), fid, changes, open.as_ref()).await {
+            Err(error) if error.errno == Errno::ESTALE && handle.is_none() => return self.held(ino).ok_or(error),
+            changed => changed?,
+        };
         if sets_ids {
             self.got_set_ids(fid);
         }

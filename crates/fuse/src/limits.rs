@@ -23,10 +23,14 @@ pub const DIRECTORY_BYTES: u32 = 64 << 10;
 pub const BLOCK_BYTES: u32 = 256 << 10;
 /// Unit in which statfs counts.
 pub const STATFS_BLOCK_BYTES: u32 = 4096;
-/// Threads whose links came too late, at most: more of them at once, and some are told to look again twice.
+/// Threads that were told to look again, at most: more of them at once, and some are told so twice.
 pub const LOST_RACES: usize = 1024;
+/// How long what such a thread looks up is held: between its lookup and what it asks next.
+pub const HELD_FOR: Duration = Duration::from_secs(1);
 /// How often a name is looked up whose file goes meanwhile.
 pub const LOOKUP_ATTEMPTS: u32 = 8;
+/// The same where what is found is to be held: that takes another question, and the thread has lost once.
+pub const HOLD_ATTEMPTS: u32 = 64;
 /// How long close(2) waits for the MDT to hear of locks that go with it: a process that ends cannot be interrupted any more.
 pub const UNLOCK_TERM: Duration = Duration::from_secs(2);
 /// How much longer than it may believe any name the kernel is told none, where it cannot be made to forget them: a recall that

@@ -1,6 +1,6 @@
 //! Names: lookup, create, make, link, unlink, rename.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_client::{ClientResult, LayoutSpec};
@@ -18,28 +18,31 @@ use crate::{
 };
 
 impl Server {
-    /// `.` of anything: the kernel has a handle of it, and not the inode.
-    pub async fn lookup(&self, parent: u64, name: &[u8]) -> ClientResult<Entry> {
+    /// `.` of anything: the kernel has a handle of it, and not the inode. `holds`: what is found is held for a moment.
+    pub async fn lookup(self: &Rc<Self>, parent: u64, name: &[u8], holds: bool) -> ClientResult<Entry> {
         if name == b"." {
             let attr = self.getattr(parent, None).await?.attr;
             return Ok(Entry::There(Told::once(attr)));
         }
-        let mut attempts = 1;
+        let (mut attempts, most) = (1, if holds { limits::HOLD_ATTEMPTS } else { limits::LOOKUP_ATTEMPTS });
         loop {
-            match self.found(parent, name).await {
+            match self.found(parent, name, holds).await {
                 Err(error) if error.errno == Errno::ENOENT => {
                     let name_for = self.name_for(parent, name, None);
                     return if name_for.is_zero() { Err(error) } else { Ok(Entry::Absent(name_for)) };
                 }
                 // It went between two questions: the name is gone, or leads to something else by now.
-                Err(error) if error.errno == Errno::ESTALE && attempts < limits::LOOKUP_ATTEMPTS => attempts += 1,
+                Err(error) if error.errno == Errno::ESTALE && attempts < most => attempts += 1,
                 found => return found,
             }
         }
     }
 
-    async fn found(&self, parent: u64, name: &[u8]) -> ClientResult<Entry> {
-        let attr = self.client.lookup(&decided(), self.fid(parent), name).await?;
+    async fn found(self: &Rc<Self>, parent: u64, name: &[u8], holds: bool) -> ClientResult<Entry> {
+        let mut attr = self.client.lookup(&decided(), self.fid(parent), name).await?;
+        if holds {
+            attr = self.hold(parent, name, attr).await?;
+        }
         let exact = self.exact(&attr).await?;
         let attributes_for = self.client.attributes_for(&attr);
         Ok(self.named(parent, name, exact, attributes_for))
@@ -104,7 +107,7 @@ impl Server {
     pub async fn link(&self, thread: u32, ino: u64, parent: u64, name: &[u8]) -> ClientResult<Entry> {
         let linked = self.client.link(&decided(), self.fid(ino), self.fid(parent), name).await;
         let attr = linked.map_err(|error| match error.errno {
-            Errno::ESTALE => self.races.lost(thread, parent, name).into(),
+            Errno::ESTALE => self.races.late_link(thread, parent, name).into(),
             _ => error,
         })?;
         Ok(self.named(parent, name, self.entry(&attr), Duration::ZERO))
@@ -127,6 +130,9 @@ impl Server {
     }
 
     pub async fn readlink(&self, ino: u64) -> ClientResult<Bytes> {
-        self.client.readlink(self.fid(ino)).await
+        match self.client.readlink(self.fid(ino)).await {
+            Err(error) if error.errno == Errno::ESTALE => self.races.target(ino).ok_or(error),
+            read => read,
+        }
     }
 }

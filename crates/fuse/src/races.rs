@@ -1,33 +1,147 @@
-//! Links whose file went between the kernel's lookup and the link.
+//! Names that lead elsewhere by the time the kernel asks for what it found under them.
 //!
-//! Told ESTALE, the kernel looks the file's name up again and asks once more; told it again, it hands it to the program, which no
-//! local file system does: there a link that comes after its file's last name went is ENOENT.
+//! A call by path is a lookup and then what it is for; in between another client, or another process of this mount, may take
+//! the last name of what was found, and a local file system would go on with what it holds. Told ESTALE, the kernel looks all
+//! names up again and asks once more; told it again, it hands it to the program. So what is looked up by a thread that was told
+//! so is held for a moment: a file by a handle that neither reads nor writes, a link by its target, attributes by a copy. They
+//! were true after the call began, which is all it may ask.
+//!
+//! Not here: a thread of another pid namespace than the mount's (all of them have the number 0: what they are told may be ESTALE).
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use bytes::Bytes;
+use forebay_client::{Attr, Client, ClientResult, OpenFile, mode};
+use forebay_env::Time;
 use forebay_proto::Errno;
+use fuser::{FileAttr, FileType};
 
-use crate::limits;
+use crate::{caller::decided, limits, server::Server};
 
-/// The last race that each thread lost.
+/// Who lost a race, and what is held that they do not lose it again.
 #[derive(Default)]
 pub(crate) struct Races {
-    lost: RefCell<BTreeMap<u32, (u64, Bytes)>>,
+    /// Threads that were told ESTALE, and until when they are minded.
+    lost: RefCell<BTreeMap<u32, Time>>,
+    /// The last link of each thread that came too late.
+    links: RefCell<BTreeMap<u32, (u64, Bytes)>>,
+    held: RefCell<BTreeMap<u64, Held>>,
+}
+
+/// What was found under a name a moment ago.
+struct Held {
+    until: Time,
+    attr: FileAttr,
+    target: Option<Bytes>,
+    /// Of a regular file: as long as it is open, it can be asked for anything.
+    file: Option<OpenFile>,
+}
+
+impl Held {
+    fn is_an_end(&self) -> bool {
+        self.attr.kind != FileType::Directory
+    }
 }
 
 impl Races {
-    /// What a thread is told whose link to `name` of `parent` came too late.
-    pub fn lost(&self, thread: u32, parent: u64, name: &[u8]) -> Errno {
+    /// Notes what a thread is told of an inode that it names without a handle.
+    pub fn told<T>(&self, thread: u32, ino: u64, result: &ClientResult<T>, now: Time) {
         let mut lost = self.lost.borrow_mut();
-        if lost.remove(&thread).is_some_and(|(of, last)| of == parent && last == name) {
+        match result {
+            Err(error) if error.errno == Errno::ESTALE => {
+                if lost.len() >= limits::LOST_RACES {
+                    lost.clear();
+                }
+                lost.insert(thread, now + limits::HELD_FOR);
+            }
+            // It is through: the directories on the way there do not count.
+            _ if !lost.is_empty() && self.held.borrow().get(&ino).is_some_and(Held::is_an_end) => {
+                lost.remove(&thread);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the thread looks up is to be held.
+    pub fn holds(&self, thread: u32, now: Time) -> bool {
+        let lost = self.lost.borrow();
+        !lost.is_empty() && lost.get(&thread).is_some_and(|until| now < *until)
+    }
+
+    /// What a thread is told whose link to `name` of `parent` came too late: what has no name any more gets no other.
+    pub fn late_link(&self, thread: u32, parent: u64, name: &[u8]) -> Errno {
+        let mut links = self.links.borrow_mut();
+        if links.remove(&thread).is_some_and(|(of, last)| of == parent && last == name) {
             return Errno::ENOENT;
         }
-        if lost.len() >= limits::LOST_RACES {
-            lost.clear();
+        if links.len() >= limits::LOST_RACES {
+            links.clear();
         }
-        lost.insert(thread, (parent, Bytes::copy_from_slice(name)));
+        links.insert(thread, (parent, Bytes::copy_from_slice(name)));
         Errno::ESTALE
+    }
+
+    /// The attributes of what is held, but by no handle, and gone: whatever is done to it, nobody can see any more.
+    pub fn attr(&self, ino: u64) -> Option<FileAttr> {
+        self.held.borrow().get(&ino).filter(|held| held.file.is_none()).map(|held| held.attr)
+    }
+
+    /// The target of a link that is held.
+    pub fn target(&self, ino: u64) -> Option<Bytes> {
+        self.held.borrow().get(&ino)?.target.clone()
+    }
+}
+
+impl Server {
+    /// Notes what a thread is told: see [`Races::told`].
+    pub fn told<T>(&self, thread: u32, ino: u64, result: &ClientResult<T>) {
+        self.races.told(thread, ino, result, self.env.now());
+    }
+
+    /// Holds what a name was just found to lead to for a moment, or what it leads to by now. Errors: ESTALE to look again.
+    pub async fn hold(self: &Rc<Self>, parent: u64, name: &[u8], found: Attr) -> ClientResult<Attr> {
+        let (mut attr, mut file, mut target) = (found, None, None);
+        if mode::is_file(attr.mode) {
+            let held = self.client.hold(&decided(), self.fid(parent), name).await;
+            let (now, held) = held.map_err(|error| match error.errno {
+                Errno::EISDIR => Errno::ESTALE.into(),
+                _ => error,
+            })?;
+            (attr, file) = (now, Some(held));
+        } else if mode::is_symlink(attr.mode) {
+            target = Some(self.client.readlink(attr.fid).await?);
+        }
+        let (ino, until) = (attr.fid.low, self.env.now() + limits::HELD_FOR);
+        let before = self.races.held.borrow_mut().insert(ino, Held { until, attr: self.entry(&attr), target, file });
+        match before {
+            Some(before) => close(&self.client, before.file).await,
+            None => {
+                let server = self.clone();
+                drop(self.env.spawn(async move { server.let_go(ino).await }));
+            }
+        }
+        Ok(attr)
+    }
+
+    /// Lets go of what is held when its time is over.
+    async fn let_go(self: Rc<Self>, ino: u64) {
+        loop {
+            let now = self.env.now();
+            let until = self.races.held.borrow().get(&ino).map_or(now, |held| held.until);
+            if until <= now {
+                break;
+            }
+            self.env.sleep(until.since(now)).await;
+        }
+        let held = self.races.held.borrow_mut().remove(&ino);
+        close(&self.client, held.and_then(|held| held.file)).await;
+    }
+}
+
+async fn close(client: &Client, file: Option<OpenFile>) {
+    if let Some(file) = file {
+        // Nothing was done through it.
+        let _ = client.close(file).await;
     }
 }
 
@@ -35,24 +149,59 @@ impl Races {
 mod tests {
     use super::*;
 
+    fn bare(mode: u32) -> Attr {
+        let (fid, nlink, uid, gid, rdev, size, flags) = (forebay_proto::Fid::ROOT, 1, 0, 0, 0, 0, 0);
+        let (atime_ns, mtime_ns, ctime_ns, btime_ns, truncate_epoch, attr_epoch) = (0, 0, 0, 0, 0, 0);
+        #[rustfmt::skip]
+        return Attr {
+            fid, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, btime_ns, truncate_epoch, attr_epoch, flags,
+        };
+    }
+
+    fn told(errno: Errno) -> ClientResult<()> {
+        Err(errno.into())
+    }
+
+    #[test]
+    fn what_a_thread_looks_up_is_held_until_it_is_through_or_time_is_over() {
+        let (races, now) = (Races::default(), Time(5));
+        let hold = |ino, mode| {
+            let (attr, until) = (crate::convert::file_attr(&bare(mode)), now);
+            races.held.borrow_mut().insert(ino, Held { until, attr, target: None, file: None });
+        };
+        assert!(!races.holds(1, now));
+        races.told(1, 7, &told(Errno::ESTALE), now);
+        assert!(races.holds(1, now) && !races.holds(2, now) && !races.holds(1, now + limits::HELD_FOR));
+        hold(7, mode::S_IFDIR);
+        hold(8, mode::S_IFREG);
+        races.told(1, 7, &Ok(()), now);
+        races.told(2, 8, &Ok(()), now);
+        races.told(1, 9, &Ok(()), now);
+        assert!(races.holds(1, now), "of a directory, another thread's, of what is not held");
+        races.told(1, 8, &told(Errno::ENODATA), now);
+        assert!(!races.holds(1, now));
+    }
+
     #[test]
     fn the_same_thread_is_told_to_look_again_once() {
         let races = Races::default();
-        assert_eq!(races.lost(1, 7, b"a"), Errno::ESTALE);
-        assert_eq!(races.lost(2, 7, b"a"), Errno::ESTALE, "another thread");
-        assert_eq!(races.lost(1, 7, b"a"), Errno::ENOENT);
-        assert_eq!(races.lost(1, 7, b"a"), Errno::ESTALE, "its next link");
-        assert_eq!(races.lost(1, 7, b"b"), Errno::ESTALE, "another name");
-        assert_eq!(races.lost(1, 8, b"b"), Errno::ESTALE, "of another directory");
-        assert_eq!(races.lost(1, 8, b"b"), Errno::ENOENT);
+        assert_eq!(races.late_link(1, 7, b"a"), Errno::ESTALE);
+        assert_eq!(races.late_link(2, 7, b"a"), Errno::ESTALE, "another thread");
+        assert_eq!(races.late_link(1, 7, b"a"), Errno::ENOENT);
+        assert_eq!(races.late_link(1, 7, b"a"), Errno::ESTALE, "its next link");
+        assert_eq!(races.late_link(1, 7, b"b"), Errno::ESTALE, "another name");
+        assert_eq!(races.late_link(1, 8, b"b"), Errno::ESTALE, "of another directory");
+        assert_eq!(races.late_link(1, 8, b"b"), Errno::ENOENT);
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let races = Races::default();
         for thread in 0..3 * limits::LOST_RACES as u32 {
-            races.lost(thread, 1, b"a");
+            races.late_link(thread, 1, b"a");
+            races.told(thread, 1, &told(Errno::ESTALE), Time(1));
         }
+        assert!(races.links.borrow().len() <= limits::LOST_RACES);
         assert!(races.lost.borrow().len() <= limits::LOST_RACES);
     }
 }

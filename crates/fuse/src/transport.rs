@@ -97,14 +97,29 @@ impl Transport {
     where
         T: 'static,
         R: Answer<T>,
-        F: AsyncFnOnce(&Server) -> ClientResult<T> + 'static,
+        F: AsyncFnOnce(&Rc<Server>) -> ClientResult<T> + 'static,
     {
-        self.send(async move |server: &Server| answer(server, reply, call(server).await));
+        self.send(async move |server: &Rc<Server>| answer(server, reply, call(server).await));
+    }
+
+    /// The same for what names no handle, which may come too late for what the kernel found under a name.
+    fn serve_named<T, R, F>(&self, request: &Request, ino: INodeNo, reply: R, call: F)
+    where
+        T: 'static,
+        R: Answer<T>,
+        F: AsyncFnOnce(&Rc<Server>) -> ClientResult<T> + 'static,
+    {
+        let thread = request.pid();
+        self.send(async move |server: &Rc<Server>| {
+            let result = call(server).await;
+            server.told(thread, ino.0, &result);
+            answer(server, reply, result);
+        });
     }
 
     fn send<F>(&self, serve: F)
     where
-        F: AsyncFnOnce(&Server) + 'static,
+        F: AsyncFnOnce(&Rc<Server>) + 'static,
     {
         let server = self.server.clone();
         self.server.env.begin(async move { serve(&server).await });
@@ -121,18 +136,25 @@ impl Filesystem for Transport {
         self.server.known(ino.0);
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = owned(name);
-        self.serve(reply, async move |server: &Server| server.lookup(parent.0, &name).await);
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (thread, name) = (request.pid(), owned(name));
+        self.send(async move |server: &Rc<Server>| {
+            let holds = server.races.holds(thread, server.env.now());
+            let found = server.lookup(parent.0, &name, holds).await;
+            if found.is_err() {
+                server.told(thread, parent.0, &found);
+            }
+            answer(server, reply, found);
+        });
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.serve(reply, async move |server: &Server| server.getattr(ino.0, fh).await);
+    fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| server.getattr(ino.0, fh).await);
     }
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -151,11 +173,13 @@ impl Filesystem for Transport {
         let mode = mode.map(|mode| mode & forebay_client::mode::PERMISSIONS);
         let (atime, mtime) = (atime.map(convert::set_time), mtime.map(convert::set_time));
         let changes = SetAttributes { mode, uid, gid, size, atime, mtime };
-        self.serve(reply, async move |server: &Server| server.setattr(ino.0, fh, changes).await);
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| {
+            server.setattr(ino.0, fh, changes).await
+        });
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.serve(reply, async move |server: &Server| server.readlink(ino.0).await);
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| server.readlink(ino.0).await);
     }
 
     fn mknod(
@@ -169,32 +193,38 @@ impl Filesystem for Transport {
         reply: ReplyEntry,
     ) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
-        self.serve(reply, async move |server: &Server| server.mknod(asker, parent.0, &name, mode, rdev).await);
+        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
+            server.mknod(asker, parent.0, &name, mode, rdev).await
+        });
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
-        self.serve(reply, async move |server: &Server| server.mkdir(asker, parent.0, &name, mode).await);
+        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
+            server.mkdir(asker, parent.0, &name, mode).await
+        });
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
-        self.serve(reply, async move |server: &Server| server.unlink(parent.0, &name).await);
+        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| server.unlink(parent.0, &name).await);
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
-        self.serve(reply, async move |server: &Server| server.rmdir(parent.0, &name).await);
+        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| server.rmdir(parent.0, &name).await);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (asker, name, target) = (Asker::of(request), owned(name), owned(target));
-        self.serve(reply, async move |server: &Server| server.symlink(asker, parent.0, &name, &target).await);
+        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
+            server.symlink(asker, parent.0, &name, &target).await
+        });
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -203,14 +233,16 @@ impl Filesystem for Transport {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (owned(name), owned(newname));
-        self.serve(reply, async move |server: &Server| {
+        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
             server.rename((parent.0, &from), (newparent.0, &to), flags).await
         });
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let (thread, name) = (request.pid(), owned(newname));
-        self.serve(reply, async move |server: &Server| server.link(thread, ino.0, newparent.0, &name).await);
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| {
+            server.link(thread, ino.0, newparent.0, &name).await
+        });
     }
 
     fn create(
@@ -224,31 +256,46 @@ impl Filesystem for Transport {
         reply: ReplyCreate,
     ) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
-        self.send(async move |server: &Server| match server.create(asker, parent.0, &name, mode, flags).await {
-            Ok((entry, handle, flags)) => {
-                let taken = reply.created(&entry, GENERATION, handle, flags);
-                opened(server, handle, taken).await;
+        let thread = request.pid();
+        self.send(async move |server: &Rc<Server>| {
+            let result = server.create(asker, parent.0, &name, mode, flags).await;
+            server.told(thread, parent.0, &result);
+            match result {
+                Ok((entry, handle, flags)) => {
+                    let taken = reply.created(&entry, GENERATION, handle, flags);
+                    opened(server, handle, taken).await;
+                }
+                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
             }
-            Err(error) => refuse(server, &error, |errno| reply.error(errno)),
         });
     }
 
     fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, umask: u32, flags: i32, reply: ReplyCreate) {
         let (asker, mode) = (Asker::of(request), with_umask(mode, umask));
-        self.send(async move |server: &Server| match server.tmpfile(asker, parent.0, mode, flags).await {
-            Ok((attr, handle, flags)) => {
-                let taken = reply.created(&Told::once(attr), GENERATION, handle, flags);
-                opened(server, handle, taken).await;
+        let thread = request.pid();
+        self.send(async move |server: &Rc<Server>| {
+            let result = server.tmpfile(asker, parent.0, mode, flags).await;
+            server.told(thread, parent.0, &result);
+            match result {
+                Ok((attr, handle, flags)) => {
+                    let taken = reply.created(&Told::once(attr), GENERATION, handle, flags);
+                    opened(server, handle, taken).await;
+                }
+                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
             }
-            Err(error) => refuse(server, &error, |errno| reply.error(errno)),
         });
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let asker = Asker::of(request);
-        self.send(async move |server: &Server| match server.open(asker, ino.0, flags.0).await {
-            Ok((handle, flags)) => opened(server, handle, reply.opened(handle, flags)).await,
-            Err(error) => refuse(server, &error, |errno| reply.error(errno)),
+        let thread = request.pid();
+        self.send(async move |server: &Rc<Server>| {
+            let result = server.open(asker, ino.0, flags.0).await;
+            server.told(thread, ino.0, &result);
+            match result {
+                Ok((handle, flags)) => opened(server, handle, reply.opened(handle, flags)).await,
+                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
+            }
         });
     }
 
@@ -263,7 +310,7 @@ impl Filesystem for Transport {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.serve(reply, async move |server: &Server| {
+        self.serve(reply, async move |server: &Rc<Server>| {
             // The kernel reads pages for itself, what programs read for them.
             if lock_owner.is_none() {
                 server.has_pages(ino.0);
@@ -284,13 +331,13 @@ impl Filesystem for Transport {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.serve(reply, async move |server: &Server| {
+        self.serve(reply, async move |server: &Rc<Server>| {
             server.write(ino.0, fh, offset, data, write_flags, flags.0).await
         });
     }
 
     fn flush(&self, _: &Request, _ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
-        self.serve(reply, async move |server: &Server| server.flush(fh, lock_owner.0).await);
+        self.serve(reply, async move |server: &Rc<Server>| server.flush(fh, lock_owner.0).await);
     }
 
     fn release(
@@ -303,15 +350,15 @@ impl Filesystem for Transport {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.serve(reply, async move |server: &Server| server.release(fh).await);
+        self.serve(reply, async move |server: &Rc<Server>| server.release(fh).await);
     }
 
     fn fsync(&self, _: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        self.serve(reply, async move |server: &Server| server.fsync(fh, datasync).await);
+        self.serve(reply, async move |server: &Rc<Server>| server.fsync(fh, datasync).await);
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.send(async move |server: &Server| {
+        self.send(async move |server: &Rc<Server>| {
             let handle = server.opendir(ino.0);
             if !reply.opened(handle, FopenFlags::empty()) {
                 server.drop_directory(handle);
@@ -320,7 +367,7 @@ impl Filesystem for Transport {
     }
 
     fn readdir(&self, _: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        self.send(async move |server: &Server| {
+        self.send(async move |server: &Rc<Server>| {
             let add = |entry: &DirEntry| {
                 let kind = convert::file_type(entry.mode);
                 reply.add(INodeNo(entry.fid.low), entry.cookie, kind, OsStr::from_bytes(&entry.name))
@@ -333,18 +380,18 @@ impl Filesystem for Transport {
     }
 
     fn releasedir(&self, _: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
-        self.serve(reply, async move |server: &Server| {
+        self.serve(reply, async move |server: &Rc<Server>| {
             server.drop_directory(fh);
             Ok(())
         });
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.serve(reply, async move |server: &Server| server.fsyncdir(ino.0).await);
+        self.serve(reply, async move |server: &Rc<Server>| server.fsyncdir(ino.0).await);
     }
 
     fn statfs(&self, _: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        self.serve(reply, async move |server: &Server| server.statfs().await);
+        self.serve(reply, async move |server: &Rc<Server>| server.statfs().await);
     }
 
     fn setxattr(
@@ -358,26 +405,32 @@ impl Filesystem for Transport {
         reply: ReplyEmpty,
     ) {
         let (asker, name, value) = (Asker::of(request), owned(name), Bytes::copy_from_slice(value));
-        self.serve(reply, async move |server: &Server| server.setxattr(asker, ino.0, &name, &value, flags).await);
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| {
+            server.setxattr(asker, ino.0, &name, &value, flags).await
+        });
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = owned(name);
-        self.serve(reply, async move |server: &Server| server.getxattr(ino.0, &name, size).await);
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| {
+            server.getxattr(ino.0, &name, size).await
+        });
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let asker = Asker::of(request);
-        self.serve(reply, async move |server: &Server| server.listxattr(asker, ino.0, size).await);
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| {
+            server.listxattr(asker, ino.0, size).await
+        });
     }
 
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
-        self.serve(reply, async move |server: &Server| server.removexattr(ino.0, &name).await);
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| server.removexattr(ino.0, &name).await);
     }
 
     fn lseek(&self, _: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        self.serve(reply, async move |server: &Server| server.lseek(fh, offset, whence).await);
+        self.serve(reply, async move |server: &Rc<Server>| server.lseek(fh, offset, whence).await);
     }
 
     fn getlk(
@@ -394,7 +447,7 @@ impl Filesystem for Transport {
     ) {
         let (flock, thread) = (false, request.pid());
         let wanted = Wanted { owner: lock_owner.0, start, end, kind: typ, flock, pid, thread };
-        self.serve(reply, async move |server: &Server| server.test_lock(fh, wanted).await);
+        self.serve(reply, async move |server: &Rc<Server>| server.test_lock(fh, wanted).await);
     }
 
     fn setlk(
@@ -412,7 +465,7 @@ impl Filesystem for Transport {
         reply: ReplyEmpty,
     ) {
         let wanted = Wanted { owner: lock_owner.0, start, end, kind: typ, flock, pid, thread: request.pid() };
-        self.send(async move |server: &Server| {
+        self.send(async move |server: &Rc<Server>| {
             let signal = || reply.has_signal();
             match server.set_lock(fh, wanted, sleep, signal).await {
                 Ok(()) => reply.ok(),
@@ -431,7 +484,7 @@ impl Filesystem for Transport {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.serve(reply, async move |server: &Server| server.fallocate(fh, offset, length, mode).await);
+        self.serve(reply, async move |server: &Rc<Server>| server.fallocate(fh, offset, length, mode).await);
     }
 
     fn copy_file_range(
@@ -446,7 +499,7 @@ impl Filesystem for Transport {
         len: u64,
         reply: ReplyCopied,
     ) {
-        self.send(async move |server: &Server| {
+        self.send(async move |server: &Rc<Server>| {
             let enough = || reply.is_enough();
             match server.copy_range((fh_in, offset_in), (fh_out, offset_out), len, enough).await {
                 Ok(bytes) => reply.copied(bytes),

@@ -20,7 +20,7 @@ pub fn keys(request: &Create) -> [Key; 2] {
     [keys::inode(request.parent), keys::inode(request.fid)]
 }
 
-/// Errors: EEXIST (`EXCLUSIVE`), EISDIR, ELOOP, EACCES, ENOENT in a removed directory, ENOSPC.
+/// Errors: EEXIST (`EXCLUSIVE`), EISDIR, ELOOP, EACCES, ENOENT in a removed directory or of what is to be there (`EXISTING`), ENOSPC.
 pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     tx.answered_at(request.parent, request.at_ns)?;
     let mut dir = tx.dir(request.parent)?;
@@ -34,7 +34,11 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
         if request.flags & open_flags::EXCLUSIVE != 0 {
             return Err(Errno::EEXIST.into());
         }
-        return open::existing(tx, &request.caller, entry.fid, request.flags, request.handle, true);
+        let flags = request.flags & !open_flags::EXISTING;
+        return open::existing(tx, &request.caller, entry.fid, flags, request.handle, true);
+    }
+    if request.flags & open_flags::EXISTING != 0 {
+        return Err(Errno::ENOENT.into());
     }
     tx.may_add(&request.caller, &dir)?;
     tx.check_new_fid(request.fid)?;
@@ -144,6 +148,17 @@ mod tests {
         assert_eq!(reply.layout.unwrap().generation, 1);
         assert_eq!(world.memory.opens.count(request.fid).writers, 1);
         assert_eq!((world.count(keys::HANDLE), world.memory.inodes), (1, 2));
+    }
+
+    #[test]
+    fn what_is_to_be_there_is_opened_and_never_made() {
+        let mut world = World::new();
+        let request = Create { flags: open_flags::EXISTING, ..world.create(&root(), Fid::ROOT, "a", 1) };
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOENT);
+        let fid = world.file(Fid::ROOT, "a");
+        let reply = world.run(|tx| apply(tx, &request));
+        assert_eq!((reply.created, reply.attr.fid), (false, fid));
+        assert_eq!(world.memory.opens.flags(fid, world.session, 1), Some(0), "it neither reads nor writes");
     }
 
     #[test]

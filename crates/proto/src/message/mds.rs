@@ -77,6 +77,8 @@ pub mod open_flags {
     pub const DATA_LEASE: u32 = 32;
     /// Its Close was sent and not replied: it may be closed already (Reclaim).
     pub const CLOSING: u32 = 64;
+    /// Open the file that is there; make none (Create).
+    pub const EXISTING: u32 = 128;
 }
 
 /// Where the umask stands in [`Create::mode`] and [`Make::mode`]: it is applied unless the directory has a default access
