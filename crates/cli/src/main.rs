@@ -24,6 +24,7 @@ mod pool;
 mod posix;
 mod processes;
 mod progress;
+mod refused;
 mod remount;
 mod serve;
 mod server;
@@ -132,13 +133,19 @@ fn main() -> ExitCode {
     let name = if called_as(&called, "lfs") { "lfs" } else { "forebay" };
     // Called as `lfs` it answers as lfs; called as a helper of mount(8) it mounts.
     let arguments = if is_helper { mount::as_helper(called) } else { called };
-    match run(&CommandLine::parse_from(arguments).command) {
+    match parse(&arguments).and_then(|line| run(&line.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{name}: {error}");
             ExitCode::from(if is_helper { mount::helper_exit_code(&error) } else { error.exit_code() })
         }
     }
+}
+
+/// The command line; help and most errors clap shows itself, and ends.
+fn parse(arguments: &[OsString]) -> CliResult<CommandLine> {
+    CommandLine::try_parse_from(arguments)
+        .map_err(|error| refused::explain(arguments, &error).unwrap_or_else(|| error.exit()))
 }
 
 /// The program was called through a link of this name.

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::layout_of;
 use crate::{
     error::{CliError, CliResult},
-    posix,
+    posix, refused,
     units::parse_size,
 };
 
@@ -216,7 +216,7 @@ impl Test {
                 _ => return Err(CliError::usage("-layout: use raid0 or composite")),
             },
             _ if name.starts_with("newer") => newer(&name["newer".len()..], value()?, flag)?,
-            _ => return Err(CliError::usage(format!("{flag} is no test; `forebay find --help` lists them"))),
+            _ => return Err(no_test(name, flag)),
         })
     }
 
@@ -284,6 +284,13 @@ impl Test {
             _ => false,
         }
     }
+}
+
+/// `flag`, without its dashes `name`, is no test.
+fn no_test(name: &str, flag: &str) -> CliError {
+    let spelled = if name.len() == 1 { format!("-{name}") } else { format!("--{name}") };
+    let unknown = || CliError::usage(format!("{flag} is no test; `forebay find --help` lists them"));
+    refused::instead_of("find", &spelled).unwrap_or_else(unknown)
 }
 
 const NANOS: i128 = 1_000_000_000;
@@ -562,6 +569,9 @@ mod tests {
         for (line, words) in [
             ("-name x", "where to look"),
             (". -nmae x", "-nmae is no test"),
+            (". -mdt-index 0", "one MDT"),
+            (". --mdt-count 2", "one MDT"),
+            (". -m 0", "one MDT"),
             (". -size", "needs a value"),
             (". -size big", "+N"),
             (". -type x", "-type"),
