@@ -6,6 +6,7 @@
 
 use std::{
     ffi::OsString,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -37,7 +38,7 @@ pub struct MountArgs {
     /// The DIR of `forebay up`, or HOST:PORT[,HOST:PORT] of the MGS
     #[arg(value_name = "CLUSTER")]
     pub cluster: String,
-    /// Where: a directory
+    /// Where: a directory, which has to be there
     #[arg(value_name = "MNT")]
     pub mnt: PathBuf,
     /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, writeback=SIZE, readcache=SIZE,
@@ -64,7 +65,7 @@ pub fn run(args: &MountArgs) -> CliResult {
         return remount::run(&args.mnt, &options);
     }
     let cluster = ClusterArg::parse(&args.cluster)?;
-    let mnt = prepare_point(&args.mnt)?;
+    let mnt = find_point(&args.mnt)?;
     refuse_mounted(&mnt)?;
     // Whoever looks at the mount later may be elsewhere.
     let source = match &cluster {
@@ -169,8 +170,19 @@ fn refuse_mounted(mnt: &Path) -> CliResult {
     wait_for_earlier(mnt)
 }
 
-/// The absolute path of a mount point, made if it is missing.
-pub fn prepare_point(mnt: &Path) -> CliResult<PathBuf> {
+/// The absolute path of a mount point, made if it is missing: for who is given a cluster's places to keep.
+pub fn make_point(mnt: &Path) -> CliResult<PathBuf> {
+    match find_point(mnt) {
+        Err(_) if mnt.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) => {
+            std::fs::create_dir_all(mnt).doing(|| format!("cannot make the mount point {}", mnt.display()))?;
+            find_point(mnt)
+        }
+        found => found,
+    }
+}
+
+/// The absolute path of a mount point, which has to be there.
+fn find_point(mnt: &Path) -> CliResult<PathBuf> {
     if let Ok(point) = resolve_point(mnt)
         && mounts::is_mounted(&point)
     {
@@ -178,11 +190,13 @@ pub fn prepare_point(mnt: &Path) -> CliResult<PathBuf> {
     }
     let shown = mnt.display();
     match mnt.metadata() {
-        Ok(meta) if meta.is_dir() => {}
-        Ok(_) => return Err(CliError::usage(format!("{shown} is not a directory"))),
-        Err(_) => std::fs::create_dir_all(mnt).doing(|| format!("cannot make the mount point {shown}"))?,
+        Ok(meta) if meta.is_dir() => resolve_point(mnt),
+        Ok(_) => Err(CliError::usage(format!("{shown} is not a directory"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(CliError::failed(format!("the mount point {shown} does not exist: `mkdir {shown}` makes it")))
+        }
+        Err(error) => Err(CliError::failed(format!("cannot use {shown}: {error}"))),
     }
-    resolve_point(mnt)
 }
 
 /// The absolute path of a mount point, where links lead. Only its parent is resolved: to look at a mount itself may take servers

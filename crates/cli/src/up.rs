@@ -73,7 +73,7 @@ pub struct UpArgs {
     /// Data bytes of the MDT (first use only) [default: a share of what is free, 4GiB at most]
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub mdt_size: Option<u64>,
-    /// Where to mount [default: where it was mounted last, else DIR/mnt]
+    /// Where to mount; made if it is not there [default: where it was mounted last, else DIR/mnt]
     #[arg(long, value_name = "MNT")]
     pub mount: Option<PathBuf>,
     /// Do not mount
@@ -453,7 +453,7 @@ fn refuse_other_level(args: &UpArgs, cluster: &Cluster) -> CliResult {
 fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
     let given = args.mount.clone().or_else(|| cluster.description.mount.clone());
     let mnt = given.unwrap_or_else(|| cluster.dir.join("mnt"));
-    let mnt = mount::prepare_point(&mnt)?;
+    let mnt = mount::make_point(&mnt)?;
     let wanted = Description {
         mount: Some(mnt.clone()),
         commit: args.commit.map(Level::name).or_else(|| cluster.description.commit.clone()),

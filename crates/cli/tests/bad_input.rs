@@ -258,6 +258,7 @@ fn a_mount_that_is_interrupted_leaves_no_process_that_would_stand_in_the_way_of_
     }
     let scratch = Scratch::new("interrupted");
     let mnt = format!("{}/mnt", scratch.path());
+    fs::create_dir(&mnt).expect("made");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port that nobody answers at");
     let address = listener.local_addr().expect("an address").to_string();
     let mut mount = forebay();

@@ -668,6 +668,13 @@ fn a_mount_covers_what_lies_there_and_is_refused_where_one_is_or_nothing_answers
     let (code, said) = mount(&cluster, &busy.join("under"), &[]);
     assert!(code == Some(2) && said.contains("not a directory"), "{said}");
     assert!(busy.join("under").exists(), "nothing is mounted there");
+    let missing = busy.join("missing");
+    let (code, said) = mount(&cluster, &missing, &[]);
+    assert!(code == Some(1) && said.contains(&format!("`mkdir {}`", missing.display())), "{said}");
+    let helper = Path::new(mounts.scratch.path()).join("mount.forebay");
+    let helped = Command::new(&helper).arg(&cluster).arg(&missing).args(["-o", "rw"]).output().expect("it runs");
+    assert!(helped.status.code() == Some(32) && common::words(&helped).contains("does not exist"), "{helped:?}");
+    assert!(!missing.exists(), "nothing is made");
 }
 
 fn allocate(file: &File, mode: i32, offset: i64, bytes: i64) -> Result<i64, i32> {

@@ -39,6 +39,7 @@ struct Mount(PathBuf);
 impl Mount {
     fn new(mounts: &Mounts, transport: &str) -> Self {
         let at = PathBuf::from(mounts.scratch.path()).join(transport);
+        fs::create_dir_all(&at).expect("made");
         run(forebay().args(["mount", &mounts.cluster()]).arg(&at).args(["-o", &format!("transport={transport}")]));
         Self(at)
     }
@@ -194,6 +195,7 @@ fn a_mount_whose_servers_are_away_goes_when_it_is_told_to_and_so_does_its_proces
 fn io_uring_where_the_kernel_has_none_for_us_is_refused_with_what_to_do() {
     let Some(mounts) = Mounts::new("refused") else { return };
     let at = PathBuf::from(mounts.scratch.path()).join("m3");
+    fs::create_dir(&at).expect("made");
     let output = forebay()
         .args(["mount", &mounts.cluster()])
         .arg(&at)

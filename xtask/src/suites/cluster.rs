@@ -46,6 +46,8 @@ impl<'a> Cluster<'a> {
         let separate = shape.separate.then_some("--separate");
         let mut up = forebay.command(&["up", &text(&cluster.dir)]);
         output(up.args(sizes).args(separate).arg("--mount").arg(&cluster.first))?;
+        fs::create_dir_all(&cluster.second)
+            .map_err(|error| format!("cannot make {}: {error}", cluster.second.display()))?;
         output(forebay.command(&["mount", &text(&cluster.dir)]).arg(&cluster.second))?;
         Ok(cluster)
     }

@@ -83,7 +83,7 @@ impl Site {
             disks: DisksArgs::default(),
         };
         let mut cluster = up::open(&args)?;
-        let mnt = mount::prepare_point(&base.dir.join("mnt"))?;
+        let mnt = mount::make_point(&base.dir.join("mnt"))?;
         cluster.description.mount = mounts.then(|| mnt.clone());
         cluster.save()?;
         let watchdog = Watchdog::new(cluster.run_dir(), cluster.log_dir(), base.clone());

@@ -39,6 +39,7 @@ impl Mounts {
         // With less room small writes are not kept back in a mount.
         let sizes = ["--osts", "2", "--ost-size", "512MiB", "--mdt-size", "256MiB", "--mount"];
         run(forebay().args(["up", &cluster]).args(sizes).arg(&first));
+        std::fs::create_dir(&second).expect("a directory is made");
         // As mount(8) calls its helper.
         let helper = at("mount.forebay");
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forebay"), &helper).expect("a link is made");
