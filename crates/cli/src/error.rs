@@ -1,6 +1,6 @@
 //! How a command fails: a kind for the exit code, words that tell the person what to do.
 
-use std::fmt;
+use std::{fmt, path::Path};
 
 /// Result of a command or of a step of one.
 pub type CliResult<T = ()> = Result<T, CliError>;
@@ -63,6 +63,17 @@ impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
+}
+
+/// What the program was called as, before what it says on stderr.
+pub fn program() -> &'static str {
+    let called = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&called).file_name().is_some_and(|name| name == "lfs") { "lfs" } else { "forebay" }
+}
+
+/// Says what failed, where that is not the end.
+pub fn complain(error: &CliError) {
+    eprintln!("{}: {error}", program());
 }
 
 /// Adds what was being done to an error that does not know.

@@ -42,7 +42,7 @@ use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::error::CliResult;
+use crate::error::{CliResult, complain};
 
 /// Requests are many small allocations of one thread: glibc's allocator takes an eighth of a mount's time.
 #[global_allocator]
@@ -130,13 +130,12 @@ fn main() -> ExitCode {
     if is_helper && mount::is_for_show(&called) {
         return ExitCode::SUCCESS;
     }
-    let name = if called_as(&called, "lfs") { "lfs" } else { "forebay" };
     // Called as `lfs` it answers as lfs; called as a helper of mount(8) it mounts.
     let arguments = if is_helper { mount::as_helper(called) } else { called };
     match parse(&arguments).and_then(|line| run(&line.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{name}: {error}");
+            complain(&error);
             ExitCode::from(if is_helper { mount::helper_exit_code(&error) } else { error.exit_code() })
         }
     }

@@ -286,6 +286,21 @@ fn names_are_any_bytes_up_to_their_longest() {
     }
     fs::write(deep.join("f"), b"x").expect("written");
     assert_eq!(fs::metadata(deep.join("f")).expect("there").len(), 1);
+    // Deeper than any path that the kernel takes.
+    let mut held = File::open(&deep).expect("open");
+    for _ in 0..20 {
+        let at = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())).join(long(255));
+        fs::create_dir(&at).expect("made");
+        (deep, held) = (deep.join(long(255)), File::open(&at).expect("open"));
+    }
+    fs::write(format!("/proc/self/fd/{}/g", held.as_raw_fd()), b"x").expect("written");
+    let deepest = deep.join("g").display().to_string();
+    for words in [&["find", "-name", "g", "-stripe-count", "1"][..], &["getstripe", "-r", "-q"]] {
+        let output =
+            forebay().arg(words[0]).arg(mounts.first.join("deep")).args(&words[1..]).output().expect("it runs");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && shown.lines().any(|line| line == deepest), "{}", common::words(&output));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeSet,
     ffi::{CString, OsString},
     fs::Metadata,
-    io::Write,
+    io::{self, Write},
     os::unix::{ffi::OsStrExt, fs::FileTypeExt, fs::MetadataExt},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -17,9 +17,12 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
-use super::layout_of;
+use super::{
+    deep::{self, Place},
+    layout_of_place,
+};
 use crate::{
-    error::{CliError, CliResult},
+    error::{CliError, CliResult, complain},
     posix, refused,
     units::parse_size,
 };
@@ -50,14 +53,9 @@ pub fn run(args: &FindArgs) -> CliResult {
         return Ok(());
     }
     let query = Query::parse(&args.words)?;
-    let mut walk = Walk { query: &query, out: std::io::stdout().lock(), failed: 0, now: now_seconds() };
-    for dir in &query.dirs {
-        walk.visit(dir, 0)?;
-    }
-    match walk.failed {
-        0 => Ok(()),
-        n => Err(CliError::failed(format!("{n} files or directories could not be looked at"))),
-    }
+    let mut walk = Walk::new(&query, std::io::stdout().lock());
+    walk.run()?;
+    walk.ended()
 }
 
 fn now_seconds() -> i64 {
@@ -236,14 +234,16 @@ impl Test {
         )
     }
 
-    fn holds(&self, path: &Path, meta: &Metadata, layout: Option<&Value>, now: i64) -> bool {
+    fn holds(&self, place: &Place, meta: &Metadata, layout: Option<&Value>, now: i64) -> bool {
         match self {
-            Self::Name(pattern) => posix::matches_pattern(pattern, &name_of(path)),
-            Self::AnyCase(pattern) => posix::matches_pattern_of_any_case(pattern, &name_of(path)),
+            Self::Name(pattern) => posix::matches_pattern(pattern, &name_of(&place.path)),
+            Self::AnyCase(pattern) => posix::matches_pattern_of_any_case(pattern, &name_of(&place.path)),
             Self::Type(kinds) => kinds.contains(type_of(meta)),
             Self::Size(size) => meta.is_file() && size.holds(meta.len()),
             Self::Blocks(size) => meta.is_file() && size.holds(meta.blocks().saturating_mul(512)),
-            Self::Empty if meta.is_dir() => std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
+            Self::Empty if meta.is_dir() => {
+                std::fs::read_dir(&place.at).is_ok_and(|mut entries| entries.next().is_none())
+            }
             Self::Empty => meta.is_file() && meta.len() == 0,
             Self::Links(links) => links.holds(meta.nlink()),
             Self::Mode(how, bits) => match how {
@@ -419,47 +419,53 @@ struct Walk<'a, W: Write> {
     query: &'a Query,
     out: W,
     failed: usize,
+    /// What failed last, and was not told yet.
+    last: Option<CliError>,
     now: i64,
 }
 
-impl<W: Write> Walk<'_, W> {
-    fn visit(&mut self, path: &Path, depth: u64) -> CliResult {
-        let meta = match path.symlink_metadata() {
-            Ok(meta) => meta,
-            Err(error) => return self.fail(path, &error.to_string()),
-        };
-        let has_layout = self.query.needs_layout() && (meta.is_file() || meta.is_dir());
-        let layout = match has_layout.then(|| layout_of(path)).transpose() {
-            Ok(layout) => layout,
-            Err(error) => return self.fail(path, &error.message),
-        };
-        let holds = |(negated, test): &(bool, Test)| test.holds(path, &meta, layout.as_ref(), self.now) != *negated;
-        if depth >= self.query.min_depth && self.query.tests.iter().all(holds) {
-            self.print(path)?;
-        }
-        if meta.is_dir() && self.query.max_depth.is_none_or(|most| depth < most) {
-            return self.enter(path, depth);
-        }
-        Ok(())
+impl<'a, W: Write> Walk<'a, W> {
+    fn new(query: &'a Query, out: W) -> Self {
+        Self { query, out, failed: 0, last: None, now: now_seconds() }
     }
 
-    fn enter(&mut self, dir: &Path, depth: u64) -> CliResult {
-        let entries = match std::fs::read_dir(dir) {
-            Ok(entries) => entries,
-            Err(error) => return self.fail(dir, &error.to_string()),
+    fn run(&mut self) -> CliResult {
+        let places = self.query.dirs.iter().map(|dir| Place::new(dir)).collect();
+        deep::walk(places, |place, depth| self.visit(place, depth))
+    }
+
+    /// Prints it, if all tests hold; what lies in it, if that is looked at too.
+    fn visit(&mut self, place: &Place, depth: u64) -> CliResult<Vec<Place>> {
+        let meta = match place.at.symlink_metadata() {
+            Ok(meta) => meta,
+            Err(error) => return Ok(self.pass_over(place, &error)),
         };
-        let (mut paths, mut failed) = (Vec::new(), None);
-        for entry in entries {
-            match entry {
-                Ok(entry) => paths.push(entry.path()),
-                Err(error) => failed = Some(error),
+        let has_layout = self.query.needs_layout() && (meta.is_file() || meta.is_dir());
+        let layout = match has_layout.then(|| layout_of_place(place)).transpose() {
+            Ok(layout) => layout,
+            Err(error) => {
+                self.fail(error);
+                return Ok(Vec::new());
             }
+        };
+        let holds = |(negated, test): &(bool, Test)| test.holds(place, &meta, layout.as_ref(), self.now) != *negated;
+        if depth >= self.query.min_depth && self.query.tests.iter().all(holds) {
+            self.print(&place.path)?;
         }
-        if let Some(error) = failed {
-            self.fail(dir, &format!("not all of it could be listed: {error}"))?;
+        let enters = meta.is_dir() && self.query.max_depth.is_none_or(|most| depth < most);
+        Ok(if enters { self.entries(place) } else { Vec::new() })
+    }
+
+    fn entries(&mut self, dir: &Place) -> Vec<Place> {
+        match dir.entries() {
+            Ok((entries, None)) => entries,
+            Ok((entries, Some(error))) => {
+                let shown = dir.path.display();
+                self.fail(CliError::failed(format!("not all of {shown} could be listed: {error}")));
+                entries
+            }
+            Err(error) => self.pass_over(dir, &error),
         }
-        paths.sort();
-        paths.iter().try_for_each(|path| self.visit(path, depth + 1))
     }
 
     fn print(&mut self, path: &Path) -> CliResult {
@@ -468,15 +474,31 @@ impl<W: Write> Walk<'_, W> {
         written.map_err(|error| CliError::failed(format!("cannot write: {error}")))
     }
 
-    fn fail(&mut self, path: &Path, words: &str) -> CliResult {
-        eprintln!("forebay: {}: {words}", path.display());
+    fn pass_over(&mut self, place: &Place, error: &io::Error) -> Vec<Place> {
+        self.fail(CliError::failed(format!("cannot look at {}: {error}", place.path.display())));
+        Vec::new()
+    }
+
+    fn fail(&mut self, error: CliError) {
         self.failed += 1;
-        Ok(())
+        self.last.replace(error).iter().for_each(complain);
+    }
+
+    /// One failure is the command's own.
+    fn ended(&mut self) -> CliResult {
+        let Some(last) = self.last.take() else { return Ok(()) };
+        if self.failed == 1 {
+            return Err(last);
+        }
+        complain(&last);
+        Err(CliError::failed(format!("{} files or directories could not be looked at", self.failed)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use serde_json::json;
 
     use super::*;
@@ -539,8 +561,7 @@ mod tests {
         let found = |test: &str| {
             let query = query(&format!("{} {test}", dir.display())).expect(test);
             let mut out = Vec::new();
-            let mut walk = Walk { query: &query, out: &mut out, failed: 0, now: now_seconds() };
-            walk.visit(&dir, 0).expect("walked");
+            Walk::new(&query, &mut out).run().expect("walked");
             String::from_utf8(out).expect("text").replace(&format!("{}/", dir.display()), "").replace('\n', " ")
         };
         let itself = format!("{} ", dir.display());
@@ -562,6 +583,42 @@ mod tests {
             assert_eq!(found(&test), names, "{test}");
         }
         std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn a_tree_is_walked_beyond_the_longest_path_that_the_kernel_takes() {
+        let dir = std::env::temp_dir().join(format!("forebay-find-deep-{}", std::process::id()));
+        std::fs::create_dir(&dir).expect("made");
+        let (mut path, mut held) = (dir.clone(), std::fs::File::open(&dir).expect("open"));
+        let name = "d".repeat(250);
+        for _ in 0..40 {
+            let at = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())).join(&name);
+            std::fs::create_dir(&at).expect("made");
+            (path, held) = (path.join(&name), std::fs::File::open(&at).expect("open"));
+        }
+        std::fs::write(format!("/proc/self/fd/{}/file", held.as_raw_fd()), "x").expect("written");
+        let found = |test: &str| {
+            let query = query(&format!("{} {test}", dir.display())).expect(test);
+            let mut out = Vec::new();
+            let mut walk = Walk::new(&query, &mut out);
+            walk.run().and_then(|()| walk.ended()).expect("walked");
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(found("-type f"), format!("{}/file\n", path.display()));
+        assert_eq!((found("").lines().count(), found("-empty").len()), (42, 0));
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_an_error_of_its_own_where_it_is_the_only_one() {
+        let ended = |line: &str| {
+            let query = query(line).expect(line);
+            let mut walk = Walk::new(&query, Vec::new());
+            walk.run().expect("walked");
+            walk.ended().expect_err(line).message
+        };
+        assert!(ended("/nobody/is/here").starts_with("cannot look at /nobody/is/here: No such file"));
+        assert_eq!(ended("/nobody /is/here -type f"), "2 files or directories could not be looked at");
     }
 
     #[test]

@@ -8,7 +8,10 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
-use super::{layout_of, plain};
+use super::{
+    deep::{self, Place},
+    layout_of_place, plain,
+};
 use crate::error::{CliResult, Doing};
 
 /// Whose layout to show.
@@ -83,41 +86,38 @@ fn parse_end(text: &str) -> Result<u64, String> {
 /// Shows it.
 pub fn run(args: &GetstripeArgs) -> CliResult {
     for path in &args.paths {
-        show(path, args)?;
+        let place = Place::new(path);
+        show(&place, args)?;
         if path.is_dir() && !args.directory {
-            show_entries(path, args)?;
+            deep::walk(entries(&place)?, |place, _| show_entry(place, args))?;
         }
     }
     Ok(())
 }
 
-fn show_entries(dir: &Path, args: &GetstripeArgs) -> CliResult {
-    let paths = std::fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
-    let mut paths: Vec<PathBuf> = paths.doing(|| format!("cannot list {}", dir.display()))?;
-    paths.sort();
-    for path in paths {
-        let shown = show_entry(&path, args);
-        // What somebody has removed meanwhile is no error.
-        if path.symlink_metadata().is_ok() {
-            shown?;
-        }
-    }
-    Ok(())
+fn entries(dir: &Place) -> CliResult<Vec<Place>> {
+    let all = dir.entries().and_then(|(entries, failed)| failed.map_or(Ok(entries), Err));
+    all.doing(|| format!("cannot list {}", dir.path.display()))
 }
 
-fn show_entry(path: &Path, args: &GetstripeArgs) -> CliResult {
-    let kind = path.symlink_metadata().doing(|| format!("cannot look at {}", path.display()))?.file_type();
-    if kind.is_file() || (args.recursive && kind.is_dir()) {
-        show(path, args)?;
-    }
-    if args.recursive && kind.is_dir() {
-        show_entries(path, args)?;
-    }
-    Ok(())
+/// Shows what a directory has; what lies in it, if that is to be shown too.
+fn show_entry(place: &Place, args: &GetstripeArgs) -> CliResult<Vec<Place>> {
+    let shown = try_show_entry(place, args);
+    // What somebody has removed meanwhile is no error.
+    if place.at.symlink_metadata().is_ok() { shown } else { Ok(Vec::new()) }
 }
 
-fn show(path: &Path, args: &GetstripeArgs) -> CliResult {
-    let mut layout = layout_of(path)?;
+fn try_show_entry(place: &Place, args: &GetstripeArgs) -> CliResult<Vec<Place>> {
+    let kind = place.at.symlink_metadata().doing(|| format!("cannot look at {}", place.path.display()))?.file_type();
+    let enters = args.recursive && kind.is_dir();
+    if kind.is_file() || enters {
+        show(place, args)?;
+    }
+    if enters { entries(place) } else { Ok(Vec::new()) }
+}
+
+fn show(place: &Place, args: &GetstripeArgs) -> CliResult {
+    let (path, mut layout) = (&place.path, layout_of_place(place)?);
     number_components(&mut layout);
     if !args.on.is_empty() && !lies_on(&layout, &args.on) {
         return Ok(());

@@ -5,6 +5,7 @@
 //! pools that a layout can name, so that what cannot be is refused in words (an attribute's errno has none).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
 
+mod deep;
 pub mod find;
 pub mod flags;
 pub mod getstripe;
@@ -15,6 +16,7 @@ use std::{ffi::CStr, path::Path};
 
 use serde_json::Value;
 
+use self::deep::Place;
 use crate::{
     error::{CliError, CliResult, Doing},
     posix,
@@ -27,8 +29,12 @@ const POOLS: &CStr = c"forebay.pools";
 
 /// The layout of a file, or what new files of a directory get.
 pub fn layout_of(path: &Path) -> CliResult<Value> {
-    let shown = path.display();
-    let text = posix::get_xattr(path, LAYOUT)
+    layout_of_place(&Place::new(path))
+}
+
+fn layout_of_place(place: &Place) -> CliResult<Value> {
+    let shown = place.path.display();
+    let text = posix::get_xattr(&place.at, LAYOUT)
         .map_err(|error| CliError::failed(format!("cannot tell the layout of {shown}: {}", without_mount(&error))))?;
     serde_json::from_slice(&text).doing(|| format!("the mount described the layout of {shown} in a way not understood"))
 }
