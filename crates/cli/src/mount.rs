@@ -62,7 +62,7 @@ pub fn run(args: &MountArgs) -> CliResult {
     let words: Vec<String> = args.options.iter().filter(is_known).cloned().collect();
     let options = Options::parse(&words)?;
     if options.remount {
-        return remount::run(&args.mnt, &options);
+        return remount::run(&args.mnt, &words);
     }
     let cluster = ClusterArg::parse(&args.cluster)?;
     let mnt = find_point(&args.mnt)?;

@@ -155,6 +155,19 @@ pub fn seen(mnt: &Path) -> Option<(String, String)> {
     Some((fields.next()?.to_owned(), unescape(fields.next()?)))
 }
 
+/// Options of what is seen at a mount point: of the mount, then of its file system.
+pub fn options(mnt: &Path) -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    options_in(&table, &mnt.to_string_lossy())
+}
+
+fn options_in(table: &str, wanted: &str) -> Vec<String> {
+    let seen = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted));
+    let Some((mount, system)) = seen.and_then(|line| line.split_once(" - ")) else { return Vec::new() };
+    let both = [mount.split(' ').nth(5), system.split(' ').nth(2)].into_iter().flatten();
+    both.flat_map(|options| options.split(',')).map(str::to_owned).collect()
+}
+
 /// Where there are mounts of ours on this machine.
 pub fn all() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -253,6 +266,13 @@ mod tests {
         let automounter = "30 29 0:2 / /mnt rw - autofs systemd-1 rw\n";
         assert_eq!((foreign(automounter), foreign(&[automounter, ours].concat())), (None, None));
         assert_eq!(kind_in(&[automounter, ours].concat(), "/mnt"), Some("fuse.forebay"));
+    }
+
+    #[test]
+    fn options_are_those_of_the_mount_that_is_seen_and_of_its_file_system() {
+        let table = "36 35 0:3 / /mnt rw,noexec shared:1 - ext4 /dev/sda rw\n37 36 0:4 / /mnt rw,nosuid - fuse.forebay c ro,user_id=0\n";
+        assert_eq!(options_in(table, "/mnt"), ["rw", "nosuid", "ro", "user_id=0"]);
+        assert!(options_in(table, "/other").is_empty());
     }
 
     #[test]

@@ -20,8 +20,11 @@ use crate::{
     mounts, posix,
 };
 
+/// What the kernel keeps of a mount, where it is not as by `defaults`.
+const KEPT: [&str; 4] = ["ro", "nosuid", "nodev", "noexec"];
+
 /// Changes the mount at `mnt`.
-pub fn run(mnt: &Path, options: &Options) -> CliResult {
+pub fn run(mnt: &Path, words: &[String]) -> CliResult {
     let mnt = mount::resolve_point(mnt)?;
     let shown = mnt.display();
     if !mounts::is_mounted(&mnt) {
@@ -30,6 +33,7 @@ pub fn run(mnt: &Path, options: &Options) -> CliResult {
     if let Some(kind) = mounts::foreign(&mnt) {
         return Err(CliError::usage(format!("{shown} is a mount of type {kind}, not one of Forebay's")));
     }
+    let options = &Options::parse(&with_kept(&mounts::options(&mnt), words))?;
     let server =
         mounts::pid_file(&mnt).running().and_then(|pid| options_of(&PathBuf::from(format!("/proc/{pid}/cmdline"))));
     let differs = match &server {
@@ -42,6 +46,15 @@ pub fn run(mnt: &Path, options: &Options) -> CliResult {
         )));
     }
     posix::remount(&mnt, options).doing(|| format!("cannot remount {shown}"))
+}
+
+/// All options of a mount that has those of `now` and is changed by `words`: what they do not name stays. With `defaults` they name all.
+fn with_kept(now: &[String], words: &[String]) -> Vec<String> {
+    if words.iter().any(|word| word == "defaults") {
+        return words.to_vec();
+    }
+    let kept = now.iter().filter(|word| KEPT.contains(&word.as_str()));
+    ["defaults".to_owned()].iter().chain(kept).chain(words).cloned().collect()
 }
 
 /// The options that the process of a mount was given.
@@ -74,6 +87,19 @@ fn difference(wanted: &Options, now: &Options) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_named_stays() {
+        let words = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let flags = |now: &str, line: &str| {
+            let options = Options::parse(&with_kept(&words(now), &words(line))).expect("options");
+            (options.read_only, options.set_ids, options.devices, options.no_exec)
+        };
+        assert_eq!(flags("rw,relatime,rw,user_id=0", "remount,ro"), (true, true, true, false));
+        assert_eq!(flags("ro,nosuid,nodev,noexec,noatime,ro", "remount,rw"), (false, false, false, true));
+        assert_eq!(flags("rw,nosuid,nodev,rw", "suid,remount,noexec"), (false, true, false, true));
+        assert_eq!(flags("ro,nosuid,noexec,ro", "defaults,rw,nodev,remount"), (false, true, false, false));
+    }
 
     #[test]
     fn what_a_mount_has_may_be_named_again_and_nothing_else() {

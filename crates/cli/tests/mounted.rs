@@ -169,9 +169,8 @@ fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a
 #[test]
 fn a_mount_by_its_helper_has_the_options_of_fstab() {
     let Some(mounts) = Mounts::new("helper") else { return };
-    let table = fs::read_to_string("/proc/self/mounts").expect("it reads");
     let options = |mnt: &Path| {
-        let mnt = mnt.to_string_lossy().into_owned();
+        let (table, mnt) = (fs::read_to_string("/proc/self/mounts").expect("it reads"), mnt.to_string_lossy());
         let line = table.lines().find(|line| line.split(' ').nth(1) == Some(&mnt)).expect("it is mounted");
         line.split(' ').nth(3).expect("options").to_owned()
     };
@@ -184,6 +183,14 @@ fn a_mount_by_its_helper_has_the_options_of_fstab() {
     run(Command::new("mount").args(["-i", "-o", "remount,rw"]).arg(&mounts.second));
     fs::write(mounts.second.join("x"), b"y").expect("it is writable again");
     assert_eq!(fs::read(mounts.first.join("x")).expect("the other mount sees it"), b"y");
+    // What is not named stays.
+    for (words, expected) in
+        [("remount,ro", "ro,relatime"), ("remount,nodev", "ro,nodev,relatime"), ("rw,remount", "rw,nodev,relatime")]
+    {
+        run(forebay().args(["mount", "-o", words, &mounts.cluster()]).arg(&mounts.second));
+        let now = options(&mounts.second);
+        assert!(now.starts_with(expected), "{words}: {now}");
+    }
 }
 
 /// mount(8) finds its helper in /sbin, here of a namespace of mounts | what fstab says; remounts of what the kernel keeps; refusals
