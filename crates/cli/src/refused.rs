@@ -55,7 +55,7 @@ const REFUSED: &[Refused] = &[
     Refused {
         commands: &["getstripe"],
         flags: &["-R", "--raw"],
-        instead: "what a directory inherits is not filled in anyway: leave it out",
+        instead: "use --json, where 0 is what a directory leaves to the server",
     },
     Refused {
         commands: &["getstripe"],

@@ -129,6 +129,13 @@ fn files_are_made_with_a_layout_and_moved_to_another() {
     fs::write(&file, &bytes).expect("written");
     let words = refused(Command::new(&lfs).args(["setstripe", "-c", "2"]).arg(&file), 1);
     assert!(words.starts_with("lfs: ") && words.contains("migrate"), "{words}");
+    let fifo = mounts.first.join("fifo");
+    run(Command::new("mkfifo").arg(&fifo));
+    let words = refused(Command::new(&lfs).args(["setstripe", "-c", "2"]).arg(&fifo), 2);
+    assert!(words.contains("is no regular file or directory"), "{words}");
+    fs::remove_file(&fifo).expect("removed");
+    let words = refused(Command::new(&lfs).args(["setstripe", "-C", "2"]).arg(&file), 2);
+    assert!(words.starts_with("lfs: setstripe -C: ") && words.lines().count() == 1, "{words}");
     let before = fs::metadata(&file).expect("there");
     let reader = File::open(&file).expect("opens");
     run(Command::new(&lfs).args(["migrate", "-c", "2", "-S", "64K"]).arg(&file));
@@ -175,7 +182,8 @@ fn pools_keep_files_on_their_osts() {
     assert!(refused(forebay().args(["pool", "destroy", &cluster, "flash"]), 1).contains("remove them first"));
     assert!(refused(forebay().args(["pool", "add", &cluster, "flash", "9"]), 1).contains("no OST with index 9"));
     assert!(
-        refused(forebay().args(["setstripe", "-p", "flash", "-c", "2"]).arg(&dir), 1).contains("1 OSTs in pool flash")
+        refused(forebay().args(["setstripe", "-p", "flash", "-c", "2"]).arg(&dir), 1)
+            .contains("there is 1 OST in pool flash")
     );
     assert!(told(forebay().args(["df", "-h", "-p", "flash"]).arg(&mounts.first)).contains("OST0001"));
     run(forebay().args(["pool", "remove", &cluster, "flash", "1"]));

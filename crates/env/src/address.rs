@@ -36,7 +36,7 @@ impl FromStr for Address {
             Some((host, port)) if port.parse::<u16>().is_ok() && !host.is_empty() => Ok(Self::Tcp(text.into())),
             _ => Err(EnvError::new(
                 EnvErrorKind::InvalidInput,
-                format!("'{text}' is not an address; use tcp:HOST:PORT, unix:PATH or mem:NAME"),
+                format!("'{text}' is not an address; use HOST:PORT or unix:PATH"),
             )),
         }
     }

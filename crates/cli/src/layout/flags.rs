@@ -299,6 +299,11 @@ fn check_ends(parts: &[Part]) -> CliResult {
     Ok(())
 }
 
+/// So many OSTs, in words.
+fn there_are(osts: usize) -> String {
+    if osts == 1 { "there is 1 OST".into() } else { format!("there are {osts} OSTs") }
+}
+
 impl Part {
     fn take(&mut self, flag: &Flag) -> CliResult {
         fn once<T: Clone>(slot: &mut Option<T>, value: &T, name: &str) -> CliResult {
@@ -357,8 +362,8 @@ impl Part {
             return Err(CliError::failed(format!("there is no OST{place}; `forebay pool add` adds some")));
         }
         if let Some(count) = self.count.filter(|count| *count > members.len() as i64) {
-            let there = members.len();
-            let words = format!("-c {count}: there are {there} OSTs{place}; use -c -1 for all, however many there are");
+            let there = there_are(members.len());
+            let words = format!("-c {count}: {there}{place}; use -c -1 for all, however many there are");
             return Err(CliError::failed(words));
         }
         if let Some(index) = self.index.filter(|index| *index >= 0 && !members.contains(&(*index as u64))) {
@@ -366,7 +371,9 @@ impl Part {
             let words = match choices.osts.contains(&(index as u64)) {
                 true => format!("-i {index}: that OST is not{place}; leave out -i or -p"),
                 false => {
-                    format!("-i {index}: there are {osts} OSTs, 0 to {last}; leave out -i to let the server choose")
+                    let there = there_are(osts);
+                    let which = if osts == 1 { format!("number {last}") } else { format!("0 to {last}") };
+                    format!("-i {index}: {there}, {which}; leave out -i to let the server choose")
                 }
             };
             return Err(CliError::failed(words));
@@ -478,5 +485,10 @@ mod tests {
             assert!(error.exit_code() == 1 && error.message.contains(words), "{error}");
         }
         assert!(flags("-E 1M -c 1 -E -1 -c -1 -p fast -i 2").check(&choices()).is_ok());
+        let alone = Choices { osts: vec![0], pools: Vec::new() };
+        for (line, words) in [("-c 2", "there is 1 OST; use"), ("-i 1", "there is 1 OST, number 0; leave")] {
+            let error = flags(line).check(&alone).expect_err(line);
+            assert!(error.message.contains(words), "{error}");
+        }
     }
 }

@@ -129,6 +129,7 @@ fn show(place: &Place, args: &GetstripeArgs) -> CliResult {
         return Ok(());
     }
     args.keep_components(&mut layout);
+    fill_in_defaults(&mut layout);
     match args.fields(&layout) {
         fields if fields.is_empty() => println!("{}", describe(path, &layout, args)),
         fields => println!("{}", fields.join(" ")),
@@ -141,6 +142,20 @@ fn number_components(layout: &mut Value) {
     for (id, part) in (1_u64..).zip(layout["components"].as_array_mut().into_iter().flatten()) {
         part["id"] = id.into();
     }
+}
+
+/// What a directory leaves open (0) the server chooses for files in it, and always so.
+fn fill_in_defaults(layout: &mut Value) {
+    let defaults = [("stripe_count", 1), ("stripe_size", forebay_mds::limits::STRIPE_BYTES)];
+    let fill = |part: &mut Value| {
+        for (key, default) in defaults {
+            if part[key] == 0 {
+                part[key] = default.into();
+            }
+        }
+    };
+    layout["components"].as_array_mut().into_iter().flatten().for_each(fill);
+    fill(layout);
 }
 
 /// True if any component has an object on one of these OSTs.
@@ -288,11 +303,13 @@ mod tests {
         let shown = describe(Path::new("f"), &file, &args(""));
         assert!(shown.contains("lmm_stripe_count:  2") && shown.contains("lmm_stripe_offset: 3"), "{shown}");
         assert!(shown.contains("\t     0\t\t[0x0:0x1]"), "{shown}");
-        let dir = json!({"stripe_count": 4, "stripe_size": 0, "stripe_index": -1, "pool": "fast", "components": []});
+        let mut dir =
+            json!({"stripe_count": 4, "stripe_size": 0, "stripe_index": -1, "pool": "fast", "components": []});
+        fill_in_defaults(&mut dir);
         let shown = describe(Path::new("d"), &dir, &args(""));
         assert!(
             shown.contains(
-                "stripe_count:  4 stripe_size:   0 pattern:       raid0 stripe_offset: -1 pool:          fast"
+                "stripe_count:  4 stripe_size:   1048576 pattern:       raid0 stripe_offset: -1 pool:          fast"
             ),
             "{shown}"
         );
@@ -316,6 +333,10 @@ mod tests {
     fn single_values_are_for_scripts() {
         assert_eq!(args("-c").fields(&file()), ["2"]);
         assert_eq!(args("-i -S --component-count").fields(&file()), ["65536", "3", "2"]);
+        let mut dir = json!({"stripe_count": 0, "stripe_size": 0, "stripe_index": -1, "pool": "", "components": [
+            {"start": 0, "end": -1, "stripe_count": 0, "stripe_size": 0, "stripe_index": -1, "pool": ""}]});
+        fill_in_defaults(&mut dir);
+        assert_eq!(args("-c -S -i").fields(&dir), ["1", "1048576", "-1"], "what files in it get");
         assert_eq!(args("-g -L").fields(&file()), ["raid0", "2"]);
         assert!(args("").fields(&file()).is_empty());
         assert_eq!(args("-I -F").fields(&file()), ["1 2", "[0x0:0x1]"]);

@@ -70,6 +70,9 @@ impl SetstripeArgs {
     /// What would change nothing, and was meant to.
     fn refuse_pointless(&self, path: &Path) -> CliResult {
         let shown = path.display();
+        if path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
+            return Err(CliError::usage(format!("{shown} is no regular file or directory, and has no layout")));
+        }
         if !self.delete && self.layout.is_empty() && self.copy.is_none() && path.is_dir() {
             return Err(CliError::usage(format!(
                 "{shown}: say what new files are to get (-c COUNT, -S SIZE, -i OST, -p POOL, -E END ...), or -d to inherit again"
