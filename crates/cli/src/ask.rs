@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_env::{Address, Env, real};
 use forebay_proto::{
-    TargetId, TargetKind,
+    Errno, TargetId, TargetKind,
     message::{ClusterMap, GetMap, Status},
 };
 use forebay_rpc::RpcError;
@@ -12,43 +12,77 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     cluster::ClusterArg,
-    error::{CliResult, Doing},
+    error::{CliError, CliResult},
 };
+
+/// The state of a target whose server may be there, and does not answer in time.
+pub const NO_ANSWER: &str = "no answer";
 
 /// A server that is up answers sooner than this.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// A target and what it said; `Err` in words if it does not answer.
+/// A target and what it said, if it answers.
 pub struct Answer {
     /// Which.
     pub id: TargetId,
     /// Its state, as JSON.
-    pub status: Result<Map<String, Value>, String>,
+    pub status: Result<Map<String, Value>, Silence>,
+}
+
+/// Why nothing is known of a target.
+pub struct Silence {
+    /// A server may be there, and does not answer in time.
+    pub hangs: bool,
+    /// In words.
+    pub words: String,
 }
 
 /// The map of a cluster: from its description, or from the MGS.
 pub async fn map(env: &Env, cluster: &ClusterArg) -> CliResult<ClusterMap> {
     match cluster {
         ClusterArg::Described(cluster) => Ok(cluster.map()),
-        ClusterArg::Addresses(addresses) => forebay_rpc::ask(env, addresses, &GetMap {}).await.doing(|| {
-            let addresses: Vec<String> = addresses.iter().map(Address::to_string).collect();
-            format!("the MGS does not answer at {}; is it up, and is that its address?", addresses.join(" or "))
+        ClusterArg::Addresses(addresses) => forebay_rpc::ask(env, addresses, &GetMap {}).await.map_err(|error| {
+            wrong_address(addresses, &error).unwrap_or_else(|| {
+                let addresses = shown(addresses);
+                CliError::failed(format!(
+                    "the MGS does not answer at {addresses}; is it up, and is that its address?: {error}"
+                ))
+            })
         }),
     }
 }
 
+fn shown(addresses: &[Address]) -> String {
+    addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+/// What answers will not be the MGS, however long anybody waits.
+fn wrong_address(addresses: &[Address], error: &RpcError) -> Option<CliError> {
+    let why = match error {
+        RpcError::Foreign(why) => why.clone(),
+        // Only MDT0000 keeps the map.
+        RpcError::Reply(reply) if reply.errno == Errno::ENOSYS => format!("{}: {}", shown(addresses), reply.message),
+        _ => return None,
+    };
+    Some(CliError::failed(format!("{why}; give the address of MDT0000, or the DIR of `forebay up`")))
+}
+
 /// Says at once on stderr if MDT0000 does not answer, who waits for it for `patience` anyway: it may be starting.
-pub fn tell_if_silent(cluster: &ClusterArg, patience: Duration) {
+/// Errors: somebody else answers.
+pub fn tell_if_silent(cluster: &ClusterArg, patience: Duration) -> CliResult {
     let mgs = cluster.mgs();
-    let answer = real::run(|env| async move {
-        let asked = env.timeout(LOOK, forebay_rpc::ask(&env, &mgs, &GetMap {})).await;
-        asked
-            .map_err(|_| format!("no answer within {LOOK:?}"))
-            .and_then(|answer| answer.map_err(|error| error.to_string()))
-    });
-    if let Err(why) = answer {
-        eprintln!("forebay: MDT0000 does not answer ({why}); waiting up to {} s for it", patience.as_secs());
-    }
+    let asked = mgs.clone();
+    let answer = real::run(|env| async move { env.timeout(LOOK, forebay_rpc::ask(&env, &asked, &GetMap {})).await });
+    let why = match answer {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(error)) => match wrong_address(&mgs, &error) {
+            Some(error) => return Err(error),
+            None => error.to_string(),
+        },
+        Err(_) => format!("no answer within {LOOK:?}"),
+    };
+    eprintln!("forebay: MDT0000 does not answer ({why}); waiting up to {} s for it", patience.as_secs());
+    Ok(())
 }
 
 /// Asks all targets of `map` for their state, side by side.
@@ -70,12 +104,14 @@ pub async fn states(env: &Env, map: &ClusterMap) -> Vec<Answer> {
     answers
 }
 
-fn parse(reply: Result<String, RpcError>) -> Result<Map<String, Value>, String> {
-    let json = reply.map_err(|error| error.to_string())?;
+fn parse(reply: Result<String, RpcError>) -> Result<Map<String, Value>, Silence> {
+    let silence = |words| Silence { hangs: false, words };
+    let json =
+        reply.map_err(|error| Silence { hangs: matches!(error, RpcError::Silent(_)), words: error.to_string() })?;
     match serde_json::from_str(&json) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(other) => Err(format!("it answered {other} instead of an object")),
-        Err(error) => Err(format!("its answer is not JSON: {error}")),
+        Ok(other) => Err(silence(format!("it answered {other} instead of an object"))),
+        Err(error) => Err(silence(format!("its answer is not JSON: {error}"))),
     }
 }
 
@@ -88,9 +124,9 @@ impl Answer {
     pub fn to_json(&self) -> Value {
         let mut object = match &self.status {
             Ok(map) => map.clone(),
-            Err(words) => Map::from_iter([
-                ("state".to_owned(), json!("down")),
-                ("error".to_owned(), json!(words)),
+            Err(silence) => Map::from_iter([
+                ("state".to_owned(), json!(if silence.hangs { NO_ANSWER } else { "down" })),
+                ("error".to_owned(), json!(silence.words)),
                 ("pid".to_owned(), Value::Null),
                 ("last_committed".to_owned(), Value::Null),
             ]),

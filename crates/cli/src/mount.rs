@@ -82,7 +82,7 @@ pub fn run(args: &MountArgs) -> CliResult {
         ClusterArg::Described(cluster) => cluster.log_dir(),
         ClusterArg::Addresses(_) => mounts::run_dir(),
     };
-    ask::tell_if_silent(&cluster, fuse_mount::PATIENCE);
+    ask::tell_if_silent(&cluster, fuse_mount::PATIENCE)?;
     start(&source, &mnt, &words, &log_dir)
 }
 

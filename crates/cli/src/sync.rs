@@ -27,7 +27,7 @@ pub struct SyncArgs {
 /// Waits for it.
 pub fn run(args: &SyncArgs) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
-    ask::tell_if_silent(&cluster, PATIENCE);
+    ask::tell_if_silent(&cluster, PATIENCE)?;
     let _waiting = progress::spinner("waiting until everything is durable");
     real::run(|env| async move { sync(&env, &cluster).await })
 }

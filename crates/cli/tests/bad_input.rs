@@ -250,6 +250,54 @@ fn a_server_of_another_version_is_told_from_a_silent_one() {
     }
 }
 
+/// Somewhere is another program, which says a few bytes and waits; or an OST
+#[test]
+fn who_is_no_mgs_is_told_from_a_silent_one_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = listener.local_addr().expect("an address").to_string();
+    thread::spawn(move || {
+        let greet = |stream: std::io::Result<TcpStream>| {
+            let mut stream = stream.expect("accepted");
+            let _ = stream.write_all(b"SSH-2.0-x\r\n");
+            stream
+        };
+        listener.incoming().map(greet).collect::<Vec<_>>()
+    });
+    let site = Site::new("wrong-role");
+    site.comes_up();
+    let ost = format!("unix:{}", site.path("run/OST0000.sock").display());
+    for (address, expected) in [(&other, "does not speak Forebay's protocol"), (&ost, "OST0000 does not keep")] {
+        for command in [&["mount"][..], &["status"]] {
+            let mut call = forebay();
+            call.args(command).arg(address);
+            if command == ["mount"] {
+                call.arg(site.scratch.path());
+            }
+            let output = call.output().expect("it runs");
+            let said = words(&output);
+            let is_clear =
+                said.contains(expected) && said.contains("the address of MDT0000") && !said.contains("waiting");
+            assert!(output.status.code() == Some(1) && is_clear, "{command:?} {address}: {said}");
+        }
+    }
+    site.down();
+}
+
+#[test]
+fn a_server_that_hangs_is_told_from_one_that_is_down() {
+    let site = Site::new("hangs");
+    site.comes_up();
+    let noted = fs::read_to_string(site.path("run/servers.pid")).expect("they run");
+    let pid = noted.split(' ').next().expect("a pid");
+    let signal = |name: &str| Command::new("kill").args([name, pid]).status().expect("it runs");
+    assert!(signal("-STOP").success());
+    let (status, said, code) = site.status();
+    assert!(signal("-CONT").success());
+    let is_clear = said.contains("no answer within 5s") && said.contains("OST0001 gave no answer");
+    assert!(status["targets"][0]["state"] == "no answer" && is_clear && code == Some(1), "{said}");
+    site.down();
+}
+
 /// `forebay mount` of servers that are away, and Ctrl-C
 #[test]
 fn a_mount_that_is_interrupted_leaves_no_process_that_would_stand_in_the_way_of_the_next() {

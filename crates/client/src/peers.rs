@@ -185,7 +185,7 @@ pub(crate) async fn fetch_map(env: &Env, addresses: &[Address]) -> ClientResult<
     let mut pause = Duration::from_millis(10);
     loop {
         match forebay_rpc::ask(env, addresses, &GetMap {}).await {
-            Err(RpcError::Unreachable(_)) => {}
+            Err(RpcError::Unreachable(_) | RpcError::Silent(_) | RpcError::Foreign(_)) => {}
             Err(RpcError::Reply(reply)) if reply.errno == Errno::RECOVERING => {}
             other => return Ok(other?),
         }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Asks one question outside of any session (`Status`, `GetMap`): tries each address once, in order, for at most
-/// `limits::ASK_TIMEOUT` each. Errors: `Unreachable` with what happened at the last address, `Reply`.
+/// `limits::ASK_TIMEOUT` each. Errors: `Unreachable`, `Silent` or `Foreign` with what happened at the last address, `Reply`.
 pub async fn ask<O: Operation>(env: &Env, addresses: &[Address], request: &O) -> Result<O::Reply, RpcError> {
     let readable = |received: &Received| read_reply::<O>(received).map(drop);
     read_reply::<O>(&exchange(env, addresses, O::OP, request.to_bytes().into(), readable).await?)
@@ -39,7 +39,7 @@ fn exchange<'a>(
                 },
                 Ok(Err(error)) => last = error,
                 Err(_) => {
-                    last = RpcError::Unreachable(format!("{address}: no answer within {:?}", limits::ASK_TIMEOUT));
+                    last = RpcError::Silent(format!("{address}: no answer within {:?}", limits::ASK_TIMEOUT));
                 }
             }
         }
@@ -57,7 +57,7 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
     outbox.send(Frame::new(header, body, Vec::new()));
     let mut reader = FrameReader::new(read);
     let receive = async {
-        let header = reader.header().await?;
+        let header = reader.first_header().await?;
         reader.content(header).await
     };
     forebay_env::sync::select! {
@@ -65,6 +65,7 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
         received = receive => received.map_err(|error| match error {
             // Asking again would not help.
             FrameError::Version { .. } => RpcError::Protocol(format!("{address}: {error}")),
+            FrameError::Foreign => RpcError::Foreign(format!("{address}: {error}")),
             error => unreachable(error.to_string()),
         }),
         () = outbox.write_to(write) => Err(unreachable("the connection broke".into())),

@@ -16,6 +16,10 @@ pub enum RpcError {
     Refused(String),
     /// Nobody answers at any of the addresses (only [`crate::ask`] gives up).
     Unreachable(String),
+    /// A server is there, or seems to be, and does not answer in time (the same).
+    Silent(String),
+    /// What answers at the address is no server of ours (the same).
+    Foreign(String),
     /// The request is longer than the protocol allows, or the reply could not be read: a bug on one of the sides.
     Protocol(String),
     /// [`crate::ClientSession::close`] was called.
@@ -29,7 +33,7 @@ impl RpcError {
             Self::Reply(reply) => reply.errno,
             Self::Evicted(_) => Errno::EIO,
             Self::Refused(_) => Errno::EACCES,
-            Self::Unreachable(_) => Errno::ETIMEDOUT,
+            Self::Unreachable(_) | Self::Silent(_) | Self::Foreign(_) => Errno::ETIMEDOUT,
             Self::Protocol(_) => Errno::EPROTO,
             Self::Closed => Errno::ENXIO,
         }
@@ -43,6 +47,7 @@ impl fmt::Display for RpcError {
             Self::Evicted(why) => write!(f, "the session was ended by the target: {why}"),
             Self::Refused(why) => write!(f, "the target refuses this client: {why}"),
             Self::Unreachable(why) => write!(f, "nobody answers: {why}"),
+            Self::Silent(why) | Self::Foreign(why) => f.write_str(why),
             Self::Protocol(why) => write!(f, "protocol error: {why}"),
             Self::Closed => f.write_str("the session was closed"),
         }

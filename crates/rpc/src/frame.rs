@@ -67,6 +67,8 @@ pub enum FrameError {
         /// The version in its frame.
         theirs: u16,
     },
+    /// The first bytes are none of ours: another program.
+    Foreign,
     /// Not a frame, or damaged.
     Bad(String),
 }
@@ -80,6 +82,7 @@ impl fmt::Display for FrameError {
                 "the other side speaks version {theirs} of the protocol, this side version {PROTOCOL_VERSION}; \
                  install the same release on both"
             ),
+            Self::Foreign => f.write_str("what answers there does not speak Forebay's protocol"),
             Self::Bad(why) => write!(f, "bad frame, connection closed: {why}"),
         }
     }
@@ -90,6 +93,9 @@ impl From<EnvError> for FrameError {
         Self::Disconnected(error.message)
     }
 }
+
+/// What frames of every version begin with.
+const MAGIC: &[u8] = b"FBF1";
 
 /// Reads frames: first the header, so that the caller can find room, then the rest.
 pub struct FrameReader {
@@ -106,6 +112,18 @@ impl FrameReader {
     pub async fn header(&mut self) -> Result<FrameHeader, FrameError> {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         self.half.read_exact(&mut bytes).await?;
+        parse_header(&bytes)
+    }
+
+    /// The header that a stranger answers with: another program is told by its first bytes, as it may not send as many.
+    pub async fn first_header(&mut self) -> Result<FrameHeader, FrameError> {
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        let (magic, rest) = bytes.split_at_mut(MAGIC.len());
+        self.half.read_exact(magic).await?;
+        if magic != MAGIC {
+            return Err(FrameError::Foreign);
+        }
+        self.half.read_exact(rest).await?;
         parse_header(&bytes)
     }
 
@@ -127,7 +145,7 @@ impl FrameReader {
 /// Magic and version lie where they lie in every version, so that a stranger can be told from an old friend.
 fn parse_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
     let theirs = u16::from_le_bytes([bytes[4], bytes[5]]);
-    if &bytes[..4] == b"FBF1" && theirs != PROTOCOL_VERSION {
+    if &bytes[..4] == MAGIC && theirs != PROTOCOL_VERSION {
         return Err(FrameError::Version { theirs });
     }
     FrameHeader::from_bytes(bytes).map_err(|e| FrameError::Bad(e.to_string()))

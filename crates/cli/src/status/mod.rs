@@ -52,18 +52,17 @@ pub fn refuse_silence(report: &Value) -> CliResult {
     let of_state = |state: &str| -> Vec<&str> {
         targets(report).filter(|t| t["state"] == *state).filter_map(|t| t["name"].as_str()).collect()
     };
-    let (down, stopped) = (of_state("down"), of_state("stopped"));
+    let (stopped, hang, down) = (of_state("stopped"), of_state(ask::NO_ANSWER), of_state("down"));
     let verb = if down.len() == 1 { "does" } else { "do" };
-    let down_words = format!("{} {verb} not answer; `forebay up` starts what is missing", down.join(", "));
-    let stopped_words = format!(
-        "{} stopped, and all who use it wait; `forebay up` starts it again when its device is well",
-        stopped.join(", ")
-    );
-    match (down.is_empty(), stopped.is_empty()) {
-        (true, true) => Ok(()),
-        (false, true) => Err(CliError::failed(down_words)),
-        (true, false) => Err(CliError::failed(stopped_words)),
-        (false, false) => Err(CliError::failed(format!("{stopped_words}\n{down_words}"))),
+    let words = [
+        (&stopped, "stopped, and all who use it wait; `forebay up` starts it again when its device is well".to_owned()),
+        (&hang, "gave no answer in time: its process hangs, or its machine is busy".to_owned()),
+        (&down, format!("{verb} not answer; `forebay up` starts what is missing")),
+    ];
+    let said = words.iter().filter(|(targets, _)| !targets.is_empty());
+    match said.map(|(targets, words)| format!("{} {words}", targets.join(", "))).collect::<Vec<_>>() {
+        said if said.is_empty() => Ok(()),
+        said => Err(CliError::failed(said.join("\n"))),
     }
 }
 
@@ -308,6 +307,7 @@ mod tests {
                 {"name": "MDT0000", "kind": "mdt", "state": "serving", "pid": 7, "dir": "/x", "last_committed": 12,
                  "space": {"used_bytes": 1024, "available_bytes": 2048}, "sessions": 2},
                 {"name": "OST0000", "kind": "ost", "state": "down", "error": "no answer"},
+                {"name": "OST0003", "kind": "ost", "state": "no answer", "error": "x: no answer within 5s"},
                 {"name": "MDT0001", "state": "serving", "mirror": {"degraded": true, "parts": [
                     {"part": "data", "mended": 0, "bad_places": 2, "copies": [
                         {"path": "/a/data", "state": "in sync"},
@@ -345,6 +345,8 @@ mod tests {
             assert!(table.contains(words), "{words} in {table}");
         }
         let error = refuse_silence(&report).expect_err("two do not serve").message;
-        assert!(error.contains("OST0001 stopped") && error.contains("OST0000 does not answer"), "{error}");
+        for words in ["OST0001 stopped", "OST0000 does not answer", "OST0003 gave no answer"] {
+            assert!(error.contains(words), "{error}");
+        }
     }
 }
