@@ -181,6 +181,11 @@ pub fn make_point(mnt: &Path) -> CliResult<PathBuf> {
     }
 }
 
+/// Refuses as a mount point what is there and is no directory.
+pub fn refuse_file(mnt: &Path) -> CliResult {
+    find_point(mnt).map(drop).or_else(|error| if mnt.symlink_metadata().is_ok() { Err(error) } else { Ok(()) })
+}
+
 /// The absolute path of a mount point, which has to be there.
 fn find_point(mnt: &Path) -> CliResult<PathBuf> {
     if let Ok(point) = resolve_point(mnt)

@@ -103,6 +103,9 @@ pub struct UpArgs {
 /// Brings it up and says where it is.
 pub fn run(args: &UpArgs) -> CliResult {
     let metrics = metrics::of_cluster::Wanted::of(args)?;
+    if !args.no_mount {
+        args.mount.iter().try_for_each(|mnt| mount::refuse_file(mnt))?;
+    }
     let mut cluster = open(args)?;
     let _lock = Lock::take(&cluster)?;
     stop_stopped(&cluster)?;
@@ -199,13 +202,11 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
              that cluster)"
         )));
     }
-    std::fs::create_dir_all(&args.dir).doing(|| format!("cannot make {shown}"))?;
-    let dir = args.dir.canonicalize().doing(|| format!("cannot use {shown}"))?;
+    let mut attempt = Attempt::begin(&args.dir)?;
+    let dir = attempt.dir.clone();
     clear_unfinished(&dir)?;
     refuse_foreign_content(&dir)?;
-    for sub in ["run", "log"] {
-        std::fs::create_dir_all(dir.join(sub)).doing(|| format!("cannot make {shown}/{sub}"))?;
-    }
+    ["run", "log"].iter().try_for_each(|name| attempt.make(&dir.join(name)))?;
     std::fs::write(dir.join(UNFINISHED), "").doing(|| format!("cannot write in {shown}"))?;
     let ids: Vec<TargetId> = [TargetId::mdt(0)].into_iter().chain((0..osts).map(TargetId::ost)).collect();
     let sizes = Sizes::choose(args, &dir, osts)?;
@@ -230,6 +231,44 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     cluster.save()?;
     std::fs::remove_file(cluster.dir.join(UNFINISHED)).doing(|| format!("cannot write in {shown}"))?;
     Ok(cluster)
+}
+
+/// A first use. What it made is gone again where it fails before there is a description.
+struct Attempt {
+    dir: PathBuf,
+    /// Directories, each before those in it.
+    made: Vec<PathBuf>,
+}
+
+impl Attempt {
+    /// Makes `dir`, if it is not there.
+    fn begin(dir: &Path) -> CliResult<Self> {
+        let mut attempt =
+            Self { dir: std::path::absolute(dir).doing(|| format!("cannot use {}", dir.display()))?, made: Vec::new() };
+        attempt.make(&attempt.dir.clone())?;
+        attempt.dir = dir.canonicalize().doing(|| format!("cannot use {}", dir.display()))?;
+        Ok(attempt)
+    }
+
+    fn make(&mut self, dir: &Path) -> CliResult {
+        let missing = dir.ancestors().take_while(|above| above.symlink_metadata().is_err());
+        let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        missing.reverse();
+        self.made.extend(missing);
+        std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if Cluster::exists(&self.dir) {
+            return;
+        }
+        // What cannot be removed is found, and taken for what it is, by the next attempt.
+        let _ = clear_unfinished(&self.dir);
+        let _ = std::fs::remove_file(self.dir.join(UNFINISHED));
+        self.made.iter().rev().for_each(|dir| drop(std::fs::remove_dir(dir)));
+    }
 }
 
 /// Formatting that was interrupted left nothing of value: the description is written last.

@@ -166,8 +166,15 @@ fn what_cannot_be_is_refused_with_words() {
     let scratch = Scratch::new("refused");
     let empty = format!("{}/empty", scratch.path());
     std::fs::create_dir(&empty).expect("made");
+    let (new, file) = (format!("{}/new/c", scratch.path()), format!("{}/file", scratch.path()));
+    std::fs::write(&file, "").expect("written");
     for (flags, code, said) in [
-        (&["up", &empty, "--mdts", "2"][..], 2, "one MDT"),
+        (&["up", &new, "--ost-size", "1MiB"][..], 2, "64 MiB or more"),
+        (&["up", &new, "--ost-size", "1024TiB"], 1, "smaller --ost-size"),
+        (&["up", &new, "--listen", "127.0.0.1:65534"], 2, "65534"),
+        (&["up", &new, "--mount", &file], 2, "not a directory"),
+        (&["up", &empty, "--ost-size", "1MiB"], 2, "64 MiB or more"),
+        (&["up", &empty, "--mdts", "2"], 2, "one MDT"),
         (&["up", &empty, "--listen", "0.0.0.0:7700"], 2, "ssh"),
         (&["up", &empty, "--osts", "0"], 2, "--osts 0"),
         (&["serve", &empty, "--listen", "127.0.0.1:0"], 1, "format"),
@@ -187,6 +194,7 @@ fn what_cannot_be_is_refused_with_words() {
         assert!(output.status.code() == Some(code) && words(&output).contains(said), "{flags:?}: {}", words(&output));
     }
     assert_eq!(std::fs::read_dir(&empty).expect("still there").count(), 0, "nothing was made");
+    assert_eq!(scratch.names().len(), 2, "nothing was made: {:?}", scratch.names());
 }
 
 #[test]
