@@ -21,13 +21,16 @@ use crate::{
     format::utf8,
     fuse_mount::{self, Place},
     mount_options::Options,
-    mounts,
+    mounts, posix,
     processes::{self, Background},
     remount, stop,
 };
 
 /// How long the process of an earlier mount at the same place may take to make its changes durable.
 const EARLIER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A wait that nobody needs to be told of.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// As many links as Linux follows.
 const LINKS: usize = 40;
@@ -239,19 +242,40 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, backg
     result
 }
 
-/// Waits for the process of an earlier mount at `mnt`, which is gone, to make its changes durable.
+/// Waits for another process of a mount at `mnt`: it may still make durable what was changed there.
 fn wait_for_earlier(mnt: &Path) -> CliResult {
     let pid_file = mounts::pid_file(mnt);
     // Who started us in the background has noted us already.
     let other = || pid_file.running().filter(|pid| *pid != std::process::id());
+    if processes::wait_until(SILENCE, || other().is_none()) {
+        return Ok(());
+    }
+    let shown = mnt.display();
+    if let Some(pid) = other() {
+        let patience = EARLIER_PATIENCE.as_secs();
+        eprintln!("forebay: process {pid} {}; waiting up to {patience} s for it", what_it_does(pid, mnt));
+    }
     if processes::wait_until(EARLIER_PATIENCE, || other().is_none()) {
         return Ok(());
     }
-    let (mnt, pid) = (mnt.display(), pid_file.running().unwrap_or(0));
+    let pid = pid_file.running().unwrap_or(0);
     Err(CliError::failed(format!(
-        "process {pid} of an earlier mount at {mnt} still tries to make changes durable; are its servers up? \
-         `forebay umount --force {mnt}` gives up",
+        "process {pid} {}; are its servers up? `forebay umount --force {shown}` ends it",
+        what_it_does(pid, mnt),
     )))
+}
+
+/// What the process of a mount at `mnt` does while nothing is mounted there.
+fn what_it_does(pid: u32, mnt: &Path) -> String {
+    let mnt = mnt.display();
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let in_background = words.split(|byte| *byte == 0).any(|word| word == b"--background");
+    // It begins its session when it has mounted.
+    match (in_background, posix::leads_session(pid)) {
+        (true, false) => format!("is about to mount at {mnt}, and waits for its servers"),
+        (true, true) => format!("of an earlier mount at {mnt} still makes changes durable"),
+        (false, _) => format!("of a mount at {mnt} in the foreground has not ended"),
+    }
 }
 
 #[cfg(test)]

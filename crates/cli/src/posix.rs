@@ -217,6 +217,13 @@ pub fn begin_session() {
     unsafe { libc::setsid() };
 }
 
+/// Process `pid` began its session.
+pub fn leads_session(pid: u32) -> bool {
+    let Ok(pid) = i32::try_from(pid) else { return false };
+    // SAFETY: no memory is involved.
+    unsafe { libc::getsid(pid) == pid }
+}
+
 /// Lets `command` hold nothing open that whoever called us had open (a lock, a pipe somebody waits for); `own_session`: and begin
 /// a session of its own.
 pub fn in_background(command: &mut Command, own_session: bool) -> &mut Command {

@@ -5,11 +5,11 @@ mod common;
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::{fs::FileExt, process::CommandExt},
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     thread,
 };
 
@@ -316,6 +316,12 @@ fn a_mount_that_is_interrupted_leaves_no_process_that_would_stand_in_the_way_of_
         !output.expect("pgrep is part of procps").stdout.is_empty()
     };
     assert!(soon(ours), "the process that would be the mount");
+    // Another one waits, and says for what.
+    let mut second = forebay().args(["mount", &address, &mnt]).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut said = String::new();
+    BufReader::new(second.stderr.take().expect("piped")).read_line(&mut said).expect("it says something");
+    assert!(said.contains("is about to mount") && said.contains("waiting up to 20 s"), "{said}");
+    second.kill().and_then(|()| second.wait()).expect("ended");
     // As a terminal does it.
     let group = format!("-{}", child.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().expect("it runs").success());
