@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_client::{ClientResult, OpenFile, SetAttributes, StatFs};
 use forebay_proto::Errno;
-use fuser::FileHandle;
+use fuser::{FileAttr, FileHandle};
 
 use crate::{answer::Attributes, caller::decided, convert, server::Server};
 
@@ -20,9 +20,10 @@ impl Server {
         Ok(Attributes { attr, valid_for: self.client.attributes_for(&known) })
     }
 
-    /// Of what is gone, and held for who looked it up.
+    /// Of what is gone, and held for who looked it up, or open as a directory.
     fn held(&self, ino: u64) -> Option<Attributes> {
-        self.races.attr(ino).map(|attr| Attributes { attr, valid_for: Duration::ZERO })
+        let attr = self.races.attr(ino).or_else(|| self.directory_when_opened(self.fid(ino)))?;
+        Some(Attributes { attr: FileAttr { nlink: 0, ..attr }, valid_for: Duration::ZERO })
     }
 
     async fn if_open(&self, handle: Option<FileHandle>) -> Option<OpenFile> {

@@ -6,14 +6,16 @@
 use std::{cell::RefCell, collections::VecDeque};
 
 use forebay_client::{ClientResult, DirEntry};
-use forebay_proto::Fid;
-use fuser::FileHandle;
+use forebay_proto::{Errno, Fid};
+use fuser::{FileAttr, FileHandle};
 
 use crate::{limits, server::Server};
 
 /// An open directory.
 pub(crate) struct Directory {
-    fid: Fid,
+    pub fid: Fid,
+    /// When it was opened: what it has when it is gone, but for its links.
+    pub attr: FileAttr,
     page: RefCell<Page>,
 }
 
@@ -27,8 +29,8 @@ struct Page {
 }
 
 impl Directory {
-    pub fn new(fid: Fid) -> Self {
-        Self { fid, page: RefCell::default() }
+    pub fn new(fid: Fid, attr: FileAttr) -> Self {
+        Self { fid, attr, page: RefCell::default() }
     }
 
     /// What is left of the last page, if the kernel goes on where it stopped. From the beginning, all is read anew.
@@ -62,11 +64,13 @@ enum Given {
 }
 
 impl Server {
-    pub fn opendir(&self, ino: u64) -> FileHandle {
-        self.add_directory(Directory::new(self.fid(ino)))
+    pub async fn opendir(&self, ino: u64) -> ClientResult<FileHandle> {
+        let attr = self.getattr(ino, None).await?.attr;
+        Ok(self.add_directory(Directory::new(self.fid(ino), attr)))
     }
 
-    /// Gives entries after `after` to `add` until it says that it has no room; none: the directory ends.
+    /// Gives entries after `after` to `add` until it says that it has no room; none: the directory ends. So does one that was
+    /// removed.
     pub async fn readdir(
         &self,
         handle: FileHandle,
@@ -76,7 +80,12 @@ impl Server {
         let directory = self.directory(handle)?;
         let mut page = directory.resume(after);
         while page.give(&mut add) == Given::Nothing && !page.end {
-            let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, false).await?;
+            let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, false).await;
+            if next.as_ref().is_err_and(|error| error.errno == Errno::ESTALE) {
+                page.end = true;
+                break;
+            }
+            let next = next?;
             // A page without entries that is not the end would be asked for for ever.
             let end = next.end || next.entries.is_empty();
             page = Page { entries: next.entries.into(), end, ..page };
@@ -100,7 +109,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_found_no_room_comes_first_next_time() {
-        let directory = Directory::new(Fid::ROOT);
+        let directory = Directory::new(Fid::ROOT, crate::testing::attr(forebay_client::mode::S_IFDIR));
         directory.page.replace(Page { after: 0, entries: [5, 9, 11].map(entry).into(), end: true });
         let mut page = directory.page.take();
         let mut room = 2;
@@ -117,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_seek_and_a_rewind_read_anew() {
-        let directory = Directory::new(Fid::ROOT);
+        let directory = Directory::new(Fid::ROOT, crate::testing::attr(forebay_client::mode::S_IFDIR));
         directory.page.replace(Page { after: 9, entries: [11].map(entry).into(), end: true });
         let sought = directory.resume(5);
         assert_eq!((sought.after, sought.entries.len(), sought.end), (5, 0, false));

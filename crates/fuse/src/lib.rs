@@ -27,6 +27,8 @@ mod point;
 mod races;
 mod server;
 mod signals;
+#[cfg(test)]
+mod testing;
 mod transport;
 mod turns;
 mod xattrs;

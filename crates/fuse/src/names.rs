@@ -33,9 +33,18 @@ impl Server {
                 }
                 // It went between two questions: the name is gone, or leads to something else by now.
                 Err(error) if error.errno == Errno::ESTALE && attempts < most => attempts += 1,
+                // The directory itself is gone, for who has looked again.
+                Err(error) if error.errno == Errno::ESTALE && holds && self.is_gone(parent).await => {
+                    return Err(Errno::ENOENT.into());
+                }
                 found => return found,
             }
         }
+    }
+
+    async fn is_gone(&self, ino: u64) -> bool {
+        let known = self.client.getattr(self.fid(ino), None).await;
+        known.is_err_and(|error| error.errno == Errno::ESTALE)
     }
 
     async fn found(self: &Rc<Self>, parent: u64, name: &[u8], holds: bool) -> ClientResult<Entry> {

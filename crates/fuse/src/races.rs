@@ -98,6 +98,15 @@ impl Server {
         self.races.told(thread, ino, result, self.env.now());
     }
 
+    /// What a thread is told of a change of names in a directory: one that is gone takes none, and says ENOENT to who has looked
+    /// again.
+    pub fn in_directory<T>(&self, thread: u32, result: ClientResult<T>) -> ClientResult<T> {
+        result.map_err(|error| match error.errno {
+            Errno::ESTALE if self.races.holds(thread, self.env.now()) => Errno::ENOENT.into(),
+            _ => error,
+        })
+    }
+
     /// Holds what a name was just found to lead to for a moment, or what it leads to by now. Errors: ESTALE to look again.
     pub async fn hold(self: &Rc<Self>, parent: u64, name: &[u8], found: Attr) -> ClientResult<Attr> {
         let (mut attr, mut file, mut target) = (found, None, None);
@@ -149,15 +158,6 @@ async fn close(client: &Client, file: Option<OpenFile>) {
 mod tests {
     use super::*;
 
-    fn bare(mode: u32) -> Attr {
-        let (fid, nlink, uid, gid, rdev, size, flags) = (forebay_proto::Fid::ROOT, 1, 0, 0, 0, 0, 0);
-        let (atime_ns, mtime_ns, ctime_ns, btime_ns, truncate_epoch, attr_epoch) = (0, 0, 0, 0, 0, 0);
-        #[rustfmt::skip]
-        return Attr {
-            fid, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, btime_ns, truncate_epoch, attr_epoch, flags,
-        };
-    }
-
     fn told(errno: Errno) -> ClientResult<()> {
         Err(errno.into())
     }
@@ -166,7 +166,7 @@ mod tests {
     fn what_a_thread_looks_up_is_held_until_it_is_through_or_time_is_over() {
         let (races, now) = (Races::default(), Time(5));
         let hold = |ino, mode| {
-            let (attr, until) = (crate::convert::file_attr(&bare(mode)), now);
+            let (attr, until) = (crate::testing::attr(mode), now);
             races.held.borrow_mut().insert(ino, Held { until, attr, target: None, file: None });
         };
         assert!(!races.holds(1, now));

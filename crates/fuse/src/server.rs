@@ -233,6 +233,11 @@ impl Server {
         Ok(self.directories.borrow().get(&handle.0).cloned().ok_or(Errno::EBADF)?)
     }
 
+    /// The attributes that a directory had when it was opened.
+    pub fn directory_when_opened(&self, fid: Fid) -> Option<FileAttr> {
+        self.directories.borrow().values().find(|directory| directory.fid == fid).map(|directory| directory.attr)
+    }
+
     pub fn drop_directory(&self, handle: FileHandle) {
         self.directories.borrow_mut().remove(&handle.0);
     }

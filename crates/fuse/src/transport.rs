@@ -117,6 +117,19 @@ impl Transport {
         });
     }
 
+    /// The same for what is done to a name of the directory `parent`.
+    fn serve_in<T, R, F>(&self, request: &Request, parent: INodeNo, reply: R, call: F)
+    where
+        T: 'static,
+        R: Answer<T>,
+        F: AsyncFnOnce(&Rc<Server>) -> ClientResult<T> + 'static,
+    {
+        let thread = request.pid();
+        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
+            server.in_directory(thread, call(server).await)
+        });
+    }
+
     fn send<F>(&self, serve: F)
     where
         F: AsyncFnOnce(&Rc<Server>) + 'static,
@@ -193,31 +206,31 @@ impl Filesystem for Transport {
         reply: ReplyEntry,
     ) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
-        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
+        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| {
             server.mknod(asker, parent.0, &name, mode, rdev).await
         });
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
-        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
+        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| {
             server.mkdir(asker, parent.0, &name, mode).await
         });
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
-        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| server.unlink(parent.0, &name).await);
+        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| server.unlink(parent.0, &name).await);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
-        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| server.rmdir(parent.0, &name).await);
+        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| server.rmdir(parent.0, &name).await);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (asker, name, target) = (Asker::of(request), owned(name), owned(target));
-        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
+        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| {
             server.symlink(asker, parent.0, &name, &target).await
         });
     }
@@ -233,7 +246,7 @@ impl Filesystem for Transport {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (owned(name), owned(newname));
-        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
+        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| {
             server.rename((parent.0, &from), (newparent.0, &to), flags).await
         });
     }
@@ -258,7 +271,7 @@ impl Filesystem for Transport {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
         let thread = request.pid();
         self.send(async move |server: &Rc<Server>| {
-            let result = server.create(asker, parent.0, &name, mode, flags).await;
+            let result = server.in_directory(thread, server.create(asker, parent.0, &name, mode, flags).await);
             server.told(thread, parent.0, &result);
             match result {
                 Ok((entry, handle, flags)) => {
@@ -274,7 +287,7 @@ impl Filesystem for Transport {
         let (asker, mode) = (Asker::of(request), with_umask(mode, umask));
         let thread = request.pid();
         self.send(async move |server: &Rc<Server>| {
-            let result = server.tmpfile(asker, parent.0, mode, flags).await;
+            let result = server.in_directory(thread, server.tmpfile(asker, parent.0, mode, flags).await);
             server.told(thread, parent.0, &result);
             match result {
                 Ok((attr, handle, flags)) => {
@@ -357,11 +370,18 @@ impl Filesystem for Transport {
         self.serve(reply, async move |server: &Rc<Server>| server.fsync(fh, datasync).await);
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let thread = request.pid();
         self.send(async move |server: &Rc<Server>| {
-            let handle = server.opendir(ino.0);
-            if !reply.opened(handle, FopenFlags::empty()) {
-                server.drop_directory(handle);
+            let result = server.opendir(ino.0).await;
+            server.told(thread, ino.0, &result);
+            match result {
+                Ok(handle) => {
+                    if !reply.opened(handle, FopenFlags::empty()) {
+                        server.drop_directory(handle);
+                    }
+                }
+                Err(error) => refuse(server, &error, |errno| reply.error(errno)),
             }
         });
     }

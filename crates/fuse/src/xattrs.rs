@@ -91,7 +91,10 @@ impl Server {
         if name == CAPABILITY && set.is_ok() {
             self.got_capability(fid);
         }
-        set
+        match set {
+            Err(error) if error.errno == Errno::ESTALE && self.races.attr(ino).is_some() => Ok(()),
+            set => set,
+        }
     }
 
     /// What a program may do that its file was given rights for, another content of the file may not.
