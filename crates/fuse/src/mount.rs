@@ -26,7 +26,7 @@ use crate::{
     FuseOptions, FuseTransport,
     below::Below,
     floor::Floor,
-    kernel::{self, Device, Filesystem, Notifier},
+    kernel::{self, Device, Filesystem, Known, Notifier},
     limits,
     point::{self, Unmounter, umount},
     server::Server,
@@ -106,9 +106,10 @@ async fn mount_with<F: Filesystem + 'static>(
     }
     let ring = ring.filter(|ring| ring.is_alive());
     let transport = if ring.is_some() { FuseTransport::Uring } else { FuseTransport::Device };
-    let filesystem = filesystem(Notifier::new(descriptor.clone()));
+    let known = Rc::<Known>::default();
+    let filesystem = filesystem(Notifier::new(descriptor.clone(), known.clone()));
     let (log, path) = (env.clone(), point.to_owned());
-    let device = Device::new(env, descriptor, ring);
+    let device = Device::new(env, descriptor, ring, known);
     let requests = Rc::downgrade(&device);
     drop(env.spawn(async move {
         if let Err(error) = kernel::serve(device, filesystem).await {

@@ -15,7 +15,7 @@ use forebay_env::{
 };
 
 use super::{
-    Filesystem,
+    Filesystem, Known,
     dispatch::{self, HEADER_BYTES, Header, WRITE_HEADER_BYTES},
     reply, ring,
 };
@@ -27,6 +27,7 @@ pub(crate) struct Device {
     descriptor: Rc<Descriptor>,
     /// The other way by which requests come, where there is one.
     pub(super) ring: Option<Rc<FuseRing>>,
+    pub(super) known: Rc<Known>,
     /// Requests without an answer so far.
     open: RefCell<BTreeMap<u64, Asked>>,
     /// Those of them whose threads have a signal to see to.
@@ -68,9 +69,9 @@ pub(super) enum Waiter {
 }
 
 impl Device {
-    pub fn new(env: &Env, descriptor: Rc<Descriptor>, ring: Option<Rc<FuseRing>>) -> Rc<Self> {
+    pub fn new(env: &Env, descriptor: Rc<Descriptor>, ring: Option<Rc<FuseRing>>, known: Rc<Known>) -> Rc<Self> {
         let (open, interrupted, bounded) = (RefCell::default(), RefCell::default(), Cell::new(0));
-        Rc::new(Self { env: env.clone(), descriptor, ring, open, interrupted, bounded, answered: Notify::new() })
+        Rc::new(Self { env: env.clone(), descriptor, ring, known, open, interrupted, bounded, answered: Notify::new() })
     }
 
     /// Request `unique` has been read.

@@ -295,7 +295,7 @@ fn malformed(device: &Rc<Device>, header: &Header) {
 #[allow(clippy::too_many_lines)] // a table
 fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Args<'_>) -> Result<(), Malformed> {
     let (from, node) = (&header.request, header.node);
-    if header.op != op::FORGET {
+    if !matches!(header.op, op::FORGET | op::BATCH_FORGET) {
         fs.knows(node);
     }
     macro_rules! reply {
@@ -304,7 +304,15 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
         };
     }
     match header.op {
-        op::FORGET | op::BATCH_FORGET => {}
+        op::FORGET => device.known.forgotten(node.0, args.u64()?),
+        op::BATCH_FORGET => {
+            let count = args.u32()?;
+            args.skip(4)?;
+            for _ in 0..count {
+                let (ino, answers) = (args.u64()?, args.u64()?);
+                device.known.forgotten(ino, answers);
+            }
+        }
         op::LOOKUP => fs.lookup(from, node, args.name()?, reply!()),
         op::GETATTR => {
             let flags = args.u32()?;

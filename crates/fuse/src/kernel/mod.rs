@@ -13,11 +13,13 @@
 mod args;
 mod device;
 mod dispatch;
+mod known;
 mod notify;
 mod reply;
 mod ring;
 
 pub(crate) use device::{Device, serve};
 pub(crate) use dispatch::{Filesystem, Request};
+pub(crate) use known::Known;
 pub(crate) use notify::Notifier;
 pub(crate) use reply::*;

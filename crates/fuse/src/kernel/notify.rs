@@ -9,6 +9,8 @@ use std::{cell::Cell, io::IoSlice, rc::Rc};
 use forebay_env::real::Descriptor;
 use fuser::INodeNo;
 
+use super::Known;
+
 const INVAL_INODE: i32 = 2;
 const INC_EPOCH: i32 = 8;
 const HEADER_BYTES: usize = 16;
@@ -16,12 +18,13 @@ const HEADER_BYTES: usize = 16;
 /// Tells the kernel.
 pub(crate) struct Notifier {
     descriptor: Rc<Descriptor>,
+    known: Rc<Known>,
     forgets_names: Cell<bool>,
 }
 
 impl Notifier {
-    pub fn new(descriptor: Rc<Descriptor>) -> Self {
-        let this = Self { descriptor, forgets_names: Cell::new(false) };
+    pub fn new(descriptor: Rc<Descriptor>, known: Rc<Known>) -> Self {
+        let this = Self { descriptor, known, forgets_names: Cell::new(false) };
         this.forgets_names.set(this.forget_names());
         this
     }
@@ -31,8 +34,12 @@ impl Notifier {
         self.forgets_names.get()
     }
 
-    /// Attributes of an inode are to be asked for again; access control lists too. False: the kernel does not have the inode.
+    /// Attributes of an inode are to be asked for again; access control lists too. False: the kernel does not have the inode, and
+    /// may be about to take it up.
     pub fn forget_attributes(&self, ino: INodeNo) -> bool {
+        if !self.known.has(ino.0) {
+            return true;
+        }
         let mut out = [0; 24];
         out[..8].copy_from_slice(&ino.0.to_ne_bytes());
         // Nothing of the pages.

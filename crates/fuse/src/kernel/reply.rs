@@ -48,6 +48,16 @@ impl Reply {
         Self { device: device.clone(), unique, answered: false }
     }
 
+    /// An answer that names an inode. False if nobody takes it.
+    fn name(self, told: &Told, parts: &[&[u8]]) -> bool {
+        let device = self.device.clone();
+        let taken = self.send(0, parts);
+        if taken {
+            device.known.told(told.attr.ino.0);
+        }
+        taken
+    }
+
     /// False if nobody takes the answer.
     fn send(mut self, error: i32, parts: &[&[u8]]) -> bool {
         self.answered = true;
@@ -162,7 +172,7 @@ impl ReplyData {
 
 impl ReplyEntry {
     pub fn entry(self, told: &Told, generation: Generation) {
-        self.0.send(0, &[&entry(told, generation)]);
+        self.0.name(told, &[&entry(told, generation)]);
     }
 
     /// There is no such name, for so long.
@@ -193,7 +203,7 @@ impl ReplyOpen {
 impl ReplyCreate {
     /// False if nobody takes the handle, who would then give it back.
     pub fn created(self, told: &Told, generation: Generation, handle: FileHandle, flags: FopenFlags) -> bool {
-        self.0.send(0, &[&entry(told, generation), &opened(handle, flags)])
+        self.0.name(told, &[&entry(told, generation), &opened(handle, flags)])
     }
 }
 

@@ -1,0 +1,50 @@
+//! The inodes that the kernel has, or is about to take up: each answer that names one counts until the kernel forgets it.
+//!
+//! A number and a count for each, where the kernel keeps a kilobyte.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use fuser::INodeNo;
+
+/// How often the kernel was told of each inode, and has not forgotten it.
+#[derive(Default)]
+pub(crate) struct Known(RefCell<BTreeMap<u64, u64>>);
+
+impl Known {
+    /// An answer names it, and is taken.
+    pub fn told(&self, ino: u64) {
+        *self.0.borrow_mut().entry(ino).or_insert(0) += 1;
+    }
+
+    /// The kernel forgets so many of the answers that named it.
+    pub fn forgotten(&self, ino: u64, answers: u64) {
+        let mut known = self.0.borrow_mut();
+        let Some(left) = known.get_mut(&ino) else { return };
+        *left = left.saturating_sub(answers);
+        if *left == 0 {
+            known.remove(&ino);
+        }
+    }
+
+    /// It may be there. The root always is, and is never named.
+    pub fn has(&self, ino: u64) -> bool {
+        ino == INodeNo::ROOT.0 || self.0.borrow().contains_key(&ino)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_there_until_as_many_answers_are_forgotten_as_named_it() {
+        let known = Known::default();
+        known.told(7);
+        known.told(7);
+        known.forgotten(7, 1);
+        assert!(known.has(7) && !known.has(8) && known.has(1));
+        known.forgotten(7, 1);
+        known.forgotten(7, 1);
+        assert!(!known.has(7));
+    }
+}
