@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // directories and ports of this machine; nothing here serves
 
 use std::{
+    fs::{File, TryLockError},
     net::TcpListener,
     path::{Path, PathBuf},
     time::Duration,
@@ -238,15 +239,25 @@ struct Attempt {
     dir: PathBuf,
     /// Directories, each before those in it.
     made: Vec<PathBuf>,
+    /// Held by one attempt at a time: what is unfinished there is its own.
+    lock: Option<File>,
 }
 
 impl Attempt {
     /// Makes `dir`, if it is not there.
     fn begin(dir: &Path) -> CliResult<Self> {
-        let mut attempt =
-            Self { dir: std::path::absolute(dir).doing(|| format!("cannot use {}", dir.display()))?, made: Vec::new() };
+        let shown = dir.display();
+        let absolute = std::path::absolute(dir).doing(|| format!("cannot use {shown}"))?;
+        let mut attempt = Self { dir: absolute, made: Vec::new(), lock: None };
         attempt.make(&attempt.dir.clone())?;
-        attempt.dir = dir.canonicalize().doing(|| format!("cannot use {}", dir.display()))?;
+        attempt.dir = dir.canonicalize().doing(|| format!("cannot use {shown}"))?;
+        let lock = File::open(&attempt.dir).doing(|| format!("cannot use {shown}"))?;
+        // (A file system without locks has one user at a time.)
+        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            let words = format!("another `forebay up` is making a cluster in {shown}: try again when it is done");
+            return Err(CliError::failed(words));
+        }
+        attempt.lock = Some(lock);
         Ok(attempt)
     }
 
@@ -264,9 +275,11 @@ impl Drop for Attempt {
         if Cluster::exists(&self.dir) {
             return;
         }
-        // What cannot be removed is found, and taken for what it is, by the next attempt.
-        let _ = clear_unfinished(&self.dir);
-        let _ = std::fs::remove_file(self.dir.join(UNFINISHED));
+        if self.lock.is_some() {
+            // What cannot be removed is found, and taken for what it is, by the next attempt.
+            let _ = clear_unfinished(&self.dir);
+            let _ = std::fs::remove_file(self.dir.join(UNFINISHED));
+        }
         self.made.iter().rev().for_each(|dir| drop(std::fs::remove_dir(dir)));
     }
 }

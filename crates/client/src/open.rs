@@ -231,13 +231,14 @@ impl Drop for OpenInner {
 }
 
 impl Client {
-    /// Opens the regular file that a name leads to, neither to read nor to write: so long it is there. Errors: ENOENT, ESTALE or
-    /// EISDIR if it is no regular file by now.
+    /// Opens the regular file that a name leads to, `found` a moment ago, neither to read nor to write: so long it is there. Errors:
+    /// ENOENT, ESTALE or EISDIR if it is no regular file by now.
     pub fn hold<'a>(
         &'a self,
         caller: &'a Caller,
         parent: Fid,
         name: &'a [u8],
+        found: Fid,
     ) -> Boxed<'a, ClientResult<(Attr, OpenFile)>> {
         Box::pin(async move {
             let (client, caller, name) = (self.clone(), caller.clone(), Bytes::copy_from_slice(name));
@@ -247,7 +248,7 @@ impl Client {
                     caller: caller.clone(),
                     parent,
                     name,
-                    fid: parent,
+                    fid: found,
                     mode: 0,
                     flags,
                     handle,
@@ -256,7 +257,7 @@ impl Client {
                 };
                 client.settle(parent).await;
                 let asked = client.inner.leases.ticket();
-                let reply = client.mdt(parent, &request).await?;
+                let reply = client.mdt(found, &request).await?;
                 let attr = reply.attr.clone();
                 let file = client.opened(caller, asked, reply, handle, OpenMode::default())?;
                 Ok((client.with_sizes(attr, Some(&file.layout())).await?, file))

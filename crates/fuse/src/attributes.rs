@@ -11,19 +11,22 @@ use crate::{answer::Attributes, caller::decided, convert, server::Server};
 impl Server {
     /// `handle`: through which the process asks, if it does; a handle that is gone by now does not matter.
     pub async fn getattr(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<Attributes> {
-        let open = self.if_open(handle).await;
-        let known = match self.client.getattr(self.fid(ino), open.as_ref()).await {
-            Err(error) if error.errno == Errno::ESTALE => return self.held(ino).ok_or(error),
-            known => known?,
-        };
-        let attr = self.exact(&known).await?;
-        Ok(Attributes { attr, valid_for: self.client.attributes_for(&known) })
+        match self.current(ino, handle).await {
+            Err(error) if error.errno == Errno::ESTALE => {
+                let attr = self.races.attr(ino).or_else(|| self.directory_at_last(self.fid(ino))).ok_or(error)?;
+                Ok(Attributes { attr: FileAttr { nlink: 0, ..attr }, valid_for: Duration::ZERO })
+            }
+            current => current,
+        }
     }
 
-    /// Of what is gone, and held for who looked it up, or open as a directory.
-    fn held(&self, ino: u64) -> Option<Attributes> {
-        let attr = self.races.attr(ino).or_else(|| self.directory_when_opened(self.fid(ino)))?;
-        Some(Attributes { attr: FileAttr { nlink: 0, ..attr }, valid_for: Duration::ZERO })
+    /// The same of what is there.
+    pub async fn current(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<Attributes> {
+        let open = self.if_open(handle).await;
+        let known = self.client.getattr(self.fid(ino), open.as_ref()).await?;
+        let attr = self.exact(&known).await?;
+        self.note_directory(&attr);
+        Ok(Attributes { attr, valid_for: self.client.attributes_for(&known) })
     }
 
     async fn if_open(&self, handle: Option<FileHandle>) -> Option<OpenFile> {
@@ -39,13 +42,18 @@ impl Server {
         let (open, fid) = (self.if_open(handle).await, self.fid(ino));
         let sets_ids = changes.mode.is_some_and(|mode| convert::without_set_ids(mode) != mode);
         let changed = match self.client.setattr(&decided(), fid, changes, open.as_ref()).await {
-            Err(error) if error.errno == Errno::ESTALE && handle.is_none() => return self.held(ino).ok_or(error),
+            // Whatever is done to it, nobody can see any more.
+            Err(error) if error.errno == Errno::ESTALE && handle.is_none() => {
+                let attr = self.races.attr(ino).ok_or(error)?;
+                return Ok(Attributes { attr, valid_for: Duration::ZERO });
+            }
             changed => changed?,
         };
         if sets_ids {
             self.got_set_ids(fid);
         }
         let attr = self.exact(&changed).await?;
+        self.note_directory(&attr);
         Ok(Attributes { attr, valid_for: Duration::ZERO })
     }
 

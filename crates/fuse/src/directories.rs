@@ -3,7 +3,10 @@
 //! The kernel asks for a few KiB at a time; what is left of a page stays with the open directory for its next request.
 //! So names made or taken away since opendir(3) or rewinddir(3) may or may not show, as POSIX has it.
 
-use std::{cell::RefCell, collections::VecDeque};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+};
 
 use forebay_client::{ClientResult, DirEntry};
 use forebay_proto::{Errno, Fid};
@@ -14,8 +17,8 @@ use crate::{limits, server::Server};
 /// An open directory.
 pub(crate) struct Directory {
     pub fid: Fid,
-    /// When it was opened: what it has when it is gone, but for its links.
-    pub attr: FileAttr,
+    /// When somebody last looked: what it has when it is gone, but for its links.
+    pub attr: Cell<FileAttr>,
     page: RefCell<Page>,
 }
 
@@ -30,7 +33,7 @@ struct Page {
 
 impl Directory {
     pub fn new(fid: Fid, attr: FileAttr) -> Self {
-        Self { fid, attr, page: RefCell::default() }
+        Self { fid, attr: Cell::new(attr), page: RefCell::default() }
     }
 
     /// What is left of the last page, if the kernel goes on where it stopped. From the beginning, all is read anew.
@@ -65,7 +68,7 @@ enum Given {
 
 impl Server {
     pub async fn opendir(&self, ino: u64) -> ClientResult<FileHandle> {
-        let attr = self.getattr(ino, None).await?.attr;
+        let attr = self.current(ino, None).await?.attr;
         Ok(self.add_directory(Directory::new(self.fid(ino), attr)))
     }
 

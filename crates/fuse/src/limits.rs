@@ -27,6 +27,8 @@ pub const STATFS_BLOCK_BYTES: u32 = 4096;
 pub const LOST_RACES: usize = 1024;
 /// How long what such a thread looks up is held: between its lookup and what it asks next.
 pub const HELD_FOR: Duration = Duration::from_secs(1);
+/// What is held at once, at most; beyond it nothing more is.
+pub const HELD: usize = 1024;
 /// How often a name is looked up whose file goes meanwhile.
 pub const LOOKUP_ATTEMPTS: u32 = 8;
 /// The same where what is found is to be held: that takes another question, and the thread has lost once.

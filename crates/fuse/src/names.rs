@@ -21,7 +21,7 @@ impl Server {
     /// `.` of anything: the kernel has a handle of it, and not the inode. `holds`: what is found is held for a moment.
     pub async fn lookup(self: &Rc<Self>, parent: u64, name: &[u8], holds: bool) -> ClientResult<Entry> {
         if name == b"." {
-            let attr = self.getattr(parent, None).await?.attr;
+            let attr = self.current(parent, None).await?.attr;
             return Ok(Entry::There(Told::once(attr)));
         }
         let (mut attempts, most) = (1, if holds { limits::HOLD_ATTEMPTS } else { limits::LOOKUP_ATTEMPTS });
@@ -31,18 +31,18 @@ impl Server {
                     let name_for = self.name_for(parent, name, None);
                     return if name_for.is_zero() { Err(error) } else { Ok(Entry::Absent(name_for)) };
                 }
-                // It went between two questions: the name is gone, or leads to something else by now.
-                Err(error) if error.errno == Errno::ESTALE && attempts < most => attempts += 1,
-                // The directory itself is gone, for who has looked again.
-                Err(error) if error.errno == Errno::ESTALE && holds && self.is_gone(parent).await => {
+                Err(error) if error.errno == Errno::ESTALE && holds && attempts == 1 && self.is_gone(parent).await => {
                     return Err(Errno::ENOENT.into());
                 }
+                // It went between two questions: the name is gone, or leads to something else by now.
+                Err(error) if error.errno == Errno::ESTALE && attempts < most => attempts += 1,
                 found => return found,
             }
         }
     }
 
-    async fn is_gone(&self, ino: u64) -> bool {
+    /// There is no such inode any more.
+    pub async fn is_gone(&self, ino: u64) -> bool {
         let known = self.client.getattr(self.fid(ino), None).await;
         known.is_err_and(|error| error.errno == Errno::ESTALE)
     }

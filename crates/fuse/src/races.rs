@@ -11,10 +11,10 @@
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use bytes::Bytes;
-use forebay_client::{Attr, Client, ClientResult, OpenFile, mode};
+use forebay_client::{Attr, ClientResult, OpenFile, mode};
 use forebay_env::Time;
 use forebay_proto::Errno;
-use fuser::{FileAttr, FileType};
+use fuser::FileAttr;
 
 use crate::{caller::decided, limits, server::Server};
 
@@ -37,25 +37,21 @@ struct Held {
     file: Option<OpenFile>,
 }
 
-impl Held {
-    fn is_an_end(&self) -> bool {
-        self.attr.kind != FileType::Directory
-    }
-}
-
 impl Races {
     /// Notes what a thread is told of an inode that it names without a handle.
     pub fn told<T>(&self, thread: u32, ino: u64, result: &ClientResult<T>, now: Time) {
         let mut lost = self.lost.borrow_mut();
         match result {
-            Err(error) if error.errno == Errno::ESTALE => {
+            Err(error) if error.errno == Errno::ESTALE && thread != 0 => {
                 if lost.len() >= limits::LOST_RACES {
-                    lost.clear();
+                    lost.retain(|_, until| now < *until);
                 }
-                lost.insert(thread, now + limits::HELD_FOR);
+                if lost.len() < limits::LOST_RACES {
+                    lost.insert(thread, now + limits::HELD_FOR);
+                }
             }
-            // It is through: the directories on the way there do not count.
-            _ if !lost.is_empty() && self.held.borrow().get(&ino).is_some_and(Held::is_an_end) => {
+            // It is through: a file is never on the way to something else.
+            Ok(_) if !lost.is_empty() && self.held.borrow().get(&ino).is_some_and(|held| held.file.is_some()) => {
                 lost.remove(&thread);
             }
             _ => {}
@@ -68,9 +64,19 @@ impl Races {
         !lost.is_empty() && lost.get(&thread).is_some_and(|until| now < *until)
     }
 
+    /// The thread is still on its way.
+    pub fn goes_on(&self, thread: u32, now: Time) {
+        if let Some(until) = self.lost.borrow_mut().get_mut(&thread) {
+            *until = now + limits::HELD_FOR;
+        }
+    }
+
     /// What a thread is told whose link to `name` of `parent` came too late: what has no name any more gets no other.
     pub fn late_link(&self, thread: u32, parent: u64, name: &[u8]) -> Errno {
         let mut links = self.links.borrow_mut();
+        if thread == 0 {
+            return Errno::ESTALE;
+        }
         if links.remove(&thread).is_some_and(|(of, last)| of == parent && last == name) {
             return Errno::ENOENT;
         }
@@ -98,20 +104,30 @@ impl Server {
         self.races.told(thread, ino, result, self.env.now());
     }
 
-    /// What a thread is told of a change of names in a directory: one that is gone takes none, and says ENOENT to who has looked
+    /// What a thread is told of a change of names in directories: one that is gone takes none, and says ENOENT to who has looked
     /// again.
-    pub fn in_directory<T>(&self, thread: u32, result: ClientResult<T>) -> ClientResult<T> {
-        result.map_err(|error| match error.errno {
-            Errno::ESTALE if self.races.holds(thread, self.env.now()) => Errno::ENOENT.into(),
-            _ => error,
-        })
+    pub async fn in_directories<T>(&self, thread: u32, parents: &[u64], result: ClientResult<T>) -> ClientResult<T> {
+        match result {
+            Err(error) if error.errno == Errno::ESTALE && self.races.holds(thread, self.env.now()) => {
+                for parent in parents {
+                    if self.is_gone(*parent).await {
+                        return Err(Errno::ENOENT.into());
+                    }
+                }
+                Err(error)
+            }
+            result => result,
+        }
     }
 
     /// Holds what a name was just found to lead to for a moment, or what it leads to by now. Errors: ESTALE to look again.
     pub async fn hold(self: &Rc<Self>, parent: u64, name: &[u8], found: Attr) -> ClientResult<Attr> {
         let (mut attr, mut file, mut target) = (found, None, None);
+        if self.races.held.borrow().len() >= limits::HELD {
+            return Ok(attr);
+        }
         if mode::is_file(attr.mode) {
-            let held = self.client.hold(&decided(), self.fid(parent), name).await;
+            let held = self.client.hold(&decided(), self.fid(parent), name, attr.fid).await;
             let (now, held) = held.map_err(|error| match error.errno {
                 Errno::EISDIR => Errno::ESTALE.into(),
                 _ => error,
@@ -122,12 +138,10 @@ impl Server {
         }
         let (ino, until) = (attr.fid.low, self.env.now() + limits::HELD_FOR);
         let before = self.races.held.borrow_mut().insert(ino, Held { until, attr: self.entry(&attr), target, file });
-        match before {
-            Some(before) => close(&self.client, before.file).await,
-            None => {
-                let server = self.clone();
-                drop(self.env.spawn(async move { server.let_go(ino).await }));
-            }
+        // (What was held before closes as it is dropped.)
+        if before.is_none() {
+            let server = self.clone();
+            drop(self.env.spawn(async move { server.let_go(ino).await }));
         }
         Ok(attr)
     }
@@ -142,15 +156,8 @@ impl Server {
             }
             self.env.sleep(until.since(now)).await;
         }
-        let held = self.races.held.borrow_mut().remove(&ino);
-        close(&self.client, held.and_then(|held| held.file)).await;
-    }
-}
-
-async fn close(client: &Client, file: Option<OpenFile>) {
-    if let Some(file) = file {
-        // Nothing was done through it.
-        let _ = client.close(file).await;
+        // Its handle closes as it is dropped: nothing was done through it.
+        drop(self.races.held.borrow_mut().remove(&ino));
     }
 }
 
@@ -163,23 +170,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_looks_up_is_held_until_it_is_through_or_time_is_over() {
+    fn what_a_thread_looks_up_is_held_for_a_time() {
         let (races, now) = (Races::default(), Time(5));
-        let hold = |ino, mode| {
-            let (attr, until) = (crate::testing::attr(mode), now);
-            races.held.borrow_mut().insert(ino, Held { until, attr, target: None, file: None });
-        };
         assert!(!races.holds(1, now));
         races.told(1, 7, &told(Errno::ESTALE), now);
-        assert!(races.holds(1, now) && !races.holds(2, now) && !races.holds(1, now + limits::HELD_FOR));
-        hold(7, mode::S_IFDIR);
-        hold(8, mode::S_IFREG);
+        let later = now + limits::HELD_FOR;
+        assert!(races.holds(1, now) && !races.holds(2, now) && !races.holds(1, later));
+        let (attr, target) = (crate::testing::attr(mode::S_IFLNK), Some(Bytes::from("a")));
+        races.held.borrow_mut().insert(7, Held { until: now, attr, target, file: None });
         races.told(1, 7, &Ok(()), now);
-        races.told(2, 8, &Ok(()), now);
-        races.told(1, 9, &Ok(()), now);
-        assert!(races.holds(1, now), "of a directory, another thread's, of what is not held");
         races.told(1, 8, &told(Errno::ENODATA), now);
-        assert!(!races.holds(1, now));
+        assert!(races.holds(1, now), "a link, or a directory, may be on the way to what was asked for");
+        races.goes_on(1, later);
+        races.goes_on(2, later);
+        assert!(races.holds(1, later) && !races.holds(2, later));
+    }
+
+    #[test]
+    fn threads_that_cannot_be_told_apart_are_minded_by_nobody() {
+        let races = Races::default();
+        races.told(0, 7, &told(Errno::ESTALE), Time(5));
+        assert!(!races.holds(0, Time(5)));
+        assert_eq!([(); 2].map(|()| races.late_link(0, 7, b"a")), [Errno::ESTALE; 2]);
     }
 
     #[test]
@@ -197,7 +209,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let races = Races::default();
-        for thread in 0..3 * limits::LOST_RACES as u32 {
+        for thread in 1..3 * limits::LOST_RACES as u32 {
             races.late_link(thread, 1, b"a");
             races.told(thread, 1, &told(Errno::ESTALE), Time(1));
         }

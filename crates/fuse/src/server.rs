@@ -10,7 +10,7 @@ use std::{
 use forebay_client::{Attr, Client, ClientResult, Coming, Dropped, OpenFile, TAKEN_LATE};
 use forebay_env::{Env, Time};
 use forebay_proto::{Errno, Fid};
-use fuser::{FileAttr, FileHandle, INodeNo};
+use fuser::{FileAttr, FileHandle, FileType, INodeNo};
 
 use crate::{
     answer::Entry,
@@ -233,9 +233,17 @@ impl Server {
         Ok(self.directories.borrow().get(&handle.0).cloned().ok_or(Errno::EBADF)?)
     }
 
-    /// The attributes that a directory had when it was opened.
-    pub fn directory_when_opened(&self, fid: Fid) -> Option<FileAttr> {
-        self.directories.borrow().values().find(|directory| directory.fid == fid).map(|directory| directory.attr)
+    /// The attributes that an open directory had when somebody last looked.
+    pub fn directory_at_last(&self, fid: Fid) -> Option<FileAttr> {
+        self.directories.borrow().values().find(|directory| directory.fid == fid).map(|directory| directory.attr.get())
+    }
+
+    /// The attributes of something that may be an open directory.
+    pub fn note_directory(&self, attr: &FileAttr) {
+        if attr.kind == FileType::Directory {
+            let open = self.directories.borrow();
+            open.values().filter(|open| open.fid.low == attr.ino.0).for_each(|open| open.attr.set(*attr));
+        }
     }
 
     pub fn drop_directory(&self, handle: FileHandle) {

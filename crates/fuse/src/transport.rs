@@ -117,16 +117,18 @@ impl Transport {
         });
     }
 
-    /// The same for what is done to a name of the directory `parent`.
-    fn serve_in<T, R, F>(&self, request: &Request, parent: INodeNo, reply: R, call: F)
+    /// The same for what is done to names of the directories `parents`.
+    fn serve_in<T, R, F, const N: usize>(&self, request: &Request, parents: [INodeNo; N], reply: R, call: F)
     where
         T: 'static,
         R: Answer<T>,
         F: AsyncFnOnce(&Rc<Server>) -> ClientResult<T> + 'static,
     {
-        let thread = request.pid();
-        self.serve_named(request, parent, reply, async move |server: &Rc<Server>| {
-            server.in_directory(thread, call(server).await)
+        let (thread, parents) = (request.pid(), parents.map(|parent| parent.0));
+        self.send(async move |server: &Rc<Server>| {
+            let result = server.in_directories(thread, &parents, call(server).await).await;
+            server.told(thread, parents[0], &result);
+            answer(server, reply, result);
         });
     }
 
@@ -156,13 +158,19 @@ impl Filesystem for Transport {
             let found = server.lookup(parent.0, &name, holds).await;
             if found.is_err() {
                 server.told(thread, parent.0, &found);
+            } else if holds {
+                server.races.goes_on(thread, server.env.now());
             }
             answer(server, reply, found);
         });
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| server.getattr(ino.0, fh).await);
+        let call = async move |server: &Rc<Server>| server.getattr(ino.0, fh).await;
+        match fh {
+            Some(_) => self.serve(reply, call),
+            None => self.serve_named(request, ino, reply, call),
+        }
     }
 
     fn setattr(
@@ -206,31 +214,31 @@ impl Filesystem for Transport {
         reply: ReplyEntry,
     ) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
-        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| {
+        self.serve_in(request, [parent], reply, async move |server: &Rc<Server>| {
             server.mknod(asker, parent.0, &name, mode, rdev).await
         });
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
-        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| {
+        self.serve_in(request, [parent], reply, async move |server: &Rc<Server>| {
             server.mkdir(asker, parent.0, &name, mode).await
         });
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
-        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| server.unlink(parent.0, &name).await);
+        self.serve_in(request, [parent], reply, async move |server: &Rc<Server>| server.unlink(parent.0, &name).await);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
-        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| server.rmdir(parent.0, &name).await);
+        self.serve_in(request, [parent], reply, async move |server: &Rc<Server>| server.rmdir(parent.0, &name).await);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (asker, name, target) = (Asker::of(request), owned(name), owned(target));
-        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| {
+        self.serve_in(request, [parent], reply, async move |server: &Rc<Server>| {
             server.symlink(asker, parent.0, &name, &target).await
         });
     }
@@ -246,7 +254,7 @@ impl Filesystem for Transport {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (owned(name), owned(newname));
-        self.serve_in(request, parent, reply, async move |server: &Rc<Server>| {
+        self.serve_in(request, [parent, newparent], reply, async move |server: &Rc<Server>| {
             server.rename((parent.0, &from), (newparent.0, &to), flags).await
         });
     }
@@ -271,7 +279,8 @@ impl Filesystem for Transport {
         let (asker, name, mode) = (Asker::of(request), owned(name), with_umask(mode, umask));
         let thread = request.pid();
         self.send(async move |server: &Rc<Server>| {
-            let result = server.in_directory(thread, server.create(asker, parent.0, &name, mode, flags).await);
+            let result = server.create(asker, parent.0, &name, mode, flags).await;
+            let result = server.in_directories(thread, &[parent.0], result).await;
             server.told(thread, parent.0, &result);
             match result {
                 Ok((entry, handle, flags)) => {
@@ -287,7 +296,8 @@ impl Filesystem for Transport {
         let (asker, mode) = (Asker::of(request), with_umask(mode, umask));
         let thread = request.pid();
         self.send(async move |server: &Rc<Server>| {
-            let result = server.in_directory(thread, server.tmpfile(asker, parent.0, mode, flags).await);
+            let result = server.tmpfile(asker, parent.0, mode, flags).await;
+            let result = server.in_directories(thread, &[parent.0], result).await;
             server.told(thread, parent.0, &result);
             match result {
                 Ok((attr, handle, flags)) => {

@@ -53,12 +53,15 @@ impl Server {
         if name == layout::POOLS {
             return sized(self.get_pools().await?, room);
         }
-        sized(self.client.getxattr(&decided(), self.fid(ino), name).await?, room)
+        sized(self.of_gone(ino, Errno::ENODATA, self.client.getxattr(&decided(), self.fid(ino), name).await)?, room)
     }
 
     /// Names under `trusted.` are shown to user 0 only, as their values are.
     pub async fn listxattr(&self, asker: Asker, ino: u64, room: u32) -> ClientResult<Sized> {
-        let names = self.client.listxattr(self.fid(ino)).await?;
+        let names = match self.client.listxattr(self.fid(ino)).await {
+            Err(error) if error.errno == Errno::ESTALE && self.races.attr(ino).is_some() => Vec::new(),
+            names => names?,
+        };
         let shown = names.iter().filter(|name| asker.is_root() || !name.starts_with(b"trusted."));
         sized(shown.flat_map(|name| name.iter().copied().chain([0])).collect(), room)
     }
@@ -92,7 +95,11 @@ impl Server {
             self.got_capability(fid);
         }
         match set {
-            Err(error) if error.errno == Errno::ESTALE && self.races.attr(ino).is_some() => Ok(()),
+            Err(error) if error.errno == Errno::ESTALE && self.races.attr(ino).is_some() => match flags {
+                // It had none that anybody can see any more, and gets one.
+                libc::XATTR_REPLACE => Err(Errno::ENODATA.into()),
+                _ => Ok(()),
+            },
             set => set,
         }
     }
@@ -109,7 +116,15 @@ impl Server {
         if !is_supported(name) {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        self.client.removexattr(&decided(), self.fid(ino), name).await
+        self.of_gone(ino, Errno::ENODATA, self.client.removexattr(&decided(), self.fid(ino), name).await)
+    }
+
+    /// What is asked of something that is gone, and held for who looked it up without a handle.
+    fn of_gone<T>(&self, ino: u64, errno: Errno, result: ClientResult<T>) -> ClientResult<T> {
+        result.map_err(|error| match error.errno {
+            Errno::ESTALE if self.races.attr(ino).is_some() => errno.into(),
+            _ => error,
+        })
     }
 }
 

@@ -277,7 +277,9 @@ impl Mds {
             Halt::NoRoom if wants.made_room == limits::MAKE_ROOM_TIMES => return Err(no_room()),
             Halt::NoRoom => {
                 wants.made_room += 1;
-                self.make_room().await?;
+                if !self.make_room().await? {
+                    return Err(no_room());
+                }
             }
             Halt::Fail(error) => return Err(error),
         }

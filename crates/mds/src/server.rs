@@ -205,13 +205,17 @@ impl Mds {
     }
 
     /// Has the changed rows written. Each counts twice until then, where it was and where it goes; and what was deleted gives its
-    /// place back only now.
-    pub(crate) async fn make_room(&self) -> Result<(), ErrorReply> {
-        if let Ok(written) = self.env.timeout(limits::MAKE_ROOM_TIMEOUT, self.store.checkpoint()).await {
-            written.map_err(store_error)?;
+    /// place back only now. False: there is no room for all that.
+    pub(crate) async fn make_room(&self) -> Result<bool, ErrorReply> {
+        if self.store.stats().table_dirty_bytes == 0 {
+            return Ok(false);
         }
+        let Ok(written) = self.env.timeout(limits::MAKE_ROOM_TIMEOUT, self.store.checkpoint()).await else {
+            return Ok(false);
+        };
+        written.map_err(store_error)?;
         self.room.set((Time(0), true));
-        Ok(())
+        Ok(self.store.space().available_bytes > limits::KEEP_FREE_BYTES)
     }
 
     async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Result<Answer, ErrorReply> {

@@ -70,7 +70,7 @@ pub fn run(args: &MigrateArgs) -> CliResult {
         let text = wanted.text()?;
         move_file(path, (!wanted.is_empty()).then_some(text.as_str()), args.retries, &bar)?;
         if let Some(asked) = layout.stripes()?.filter(|_| args.copy.is_none()) {
-            warn_of_fewer(path, asked)?;
+            warn_of_fewer(path, asked);
         }
         if args.verbose {
             println!("{}", path.display());

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, without_mount};
 use crate::{
-    error::{CliError, CliResult},
+    error::{CliError, CliResult, program},
     posix,
 };
 
@@ -46,24 +46,24 @@ pub fn run(args: &SetstripeArgs) -> CliResult {
         layout.check(&choices(path)?)?;
         apply(path, &layout.text()?)?;
         if let Some(asked) = asked {
-            warn_of_fewer(path, asked)?;
+            warn_of_fewer(path, asked);
         }
     }
     Ok(())
 }
 
 /// Tells when OSTs were passed over and the file has fewer stripes than `asked`.
-pub fn warn_of_fewer(path: &Path, asked: u64) -> CliResult {
-    let layout = layout_of(path)?;
+pub fn warn_of_fewer(path: &Path, asked: u64) {
+    // It is done: that this look fails is no reason to fail.
+    let Ok(layout) = layout_of(path) else { return };
     let got = layout["components"][0]["osts"].as_array().map_or(asked, |osts| osts.len() as u64);
     if got < asked {
-        let (shown, s) = (path.display(), if got == 1 { "" } else { "s" });
+        let (program, shown, s) = (program(), path.display(), if got == 1 { "" } else { "s" });
         eprintln!(
-            "forebay: {shown}: {got} stripe{s}, not {asked}: the other OSTs are full or do not answer (`forebay df`); \
+            "{program}: {shown}: {got} stripe{s}, not {asked}: the other OSTs are full or do not answer (`forebay df`); \
              set it again when they have room"
         );
     }
-    Ok(())
 }
 
 impl SetstripeArgs {

@@ -44,13 +44,33 @@ impl Mds {
         Ok((before.0.difference(&after.0).count() + before.1.difference(&after.1).count()) as u64)
     }
 
-    /// Before a layout is set that may want OSTs which had no room or did not answer: whether they do now.
+    /// Before a layout is set that asks for more stripes than there are OSTs with room, while some that answer have none: whether
+    /// they have by now.
     pub(crate) async fn look_for_stripes(self: &Rc<Self>, body: &[u8]) -> Result<(), ErrorReply> {
         let SetLayout { layout, .. } = Decode::from_bytes(body)?;
-        let first = layout.components.first().map_or(layout.stripe_count, |part| part.stripe_count);
-        let passed_over = |table: &Table| table.weights.values().any(|weight| *weight == 0);
-        if first > 1 && self.memory.borrow().placement.newest_table().is_some_and(passed_over) {
-            self.destroyed(Vec::new()).await?;
+        let (count, pool) = match layout.components.first() {
+            Some(part) => (part.stripe_count, &part.pool),
+            None => (layout.stripe_count, &layout.pool),
+        };
+        let full: Vec<u32> = {
+            let memory = self.memory.borrow();
+            let Some(table) = memory.placement.newest_table() else { return Ok(()) };
+            let members = table.pools.get(pool);
+            let (with_room, without): (Vec<_>, Vec<_>) = table
+                .weights
+                .iter()
+                .filter(|(ost, _)| members.is_none_or(|members| members.contains(ost)))
+                .partition(|(_, weight)| **weight > 0);
+            if count == u32::MAX || count as usize <= with_room.len() {
+                return Ok(());
+            }
+            let spaces = self.spaces.borrow();
+            let answers = |ost: &u32| spaces.get(ost).copied().flatten().is_some_and(|space| space.alive);
+            without.into_iter().map(|(ost, _)| *ost).filter(answers).collect()
+        };
+        if !full.is_empty() {
+            self.destroyed(full).await?;
+            self.look_for_room().await?;
         }
         Ok(())
     }
