@@ -21,7 +21,7 @@ use common::mounts::Mounts;
 /// How long each call is made again and again.
 const TIME: Duration = Duration::from_millis(400);
 /// Longer than a call waits for what another client keeps in memory; shorter than that goes by itself (1.6 s).
-const PATIENCE: Duration = Duration::from_millis(1200);
+const PATIENCE: Duration = Duration::from_millis(1500);
 const NAMES: [&str; 5] = ["read", "changed", "current", "even/replaced", "odd/replaced"];
 
 type Call = (&'static str, fn(&Path) -> Result<()>);
