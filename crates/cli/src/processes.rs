@@ -208,9 +208,15 @@ impl PidFile {
         };
         // It may end between the look and the signal.
         let _ = posix::send_signal(pid, libc::SIGTERM);
-        let ended = wait_until(patience, || self.running().is_none());
+        self.has_ended(pid, patience)
+    }
+
+    /// Waits for process `pid`, not for another that may have been noted in its place meanwhile; false if it still runs after
+    /// `patience`.
+    pub fn has_ended(&self, pid: u32, patience: Duration) -> bool {
+        let ended = wait_until(patience, || self.running() != Some(pid));
         if ended {
-            self.remove();
+            self.remove_of(pid);
         }
         ended
     }
@@ -274,6 +280,9 @@ mod tests {
         assert_eq!(file.running(), None);
         file.write(std::process::id()).expect("written");
         assert_eq!(file.running(), Some(std::process::id()));
+        let other = std::process::id() + 1;
+        assert!(file.has_ended(other, Duration::ZERO) && file.running().is_some(), "another has taken its place");
+        assert!(!file.has_ended(std::process::id(), Duration::ZERO) && file.exists());
         std::fs::write(dir.join("x.pid"), format!("{} 1\n", std::process::id())).expect("written");
         assert_eq!(file.running(), None, "the start time tells");
         assert_eq!(PidFile::all(&dir).len(), 1);

@@ -84,6 +84,8 @@ fn try_unmount(mnt: &Path, how: Unmount) -> io::Result<()> {
 
 /// Takes the mount at `mnt` away; not an error if there is none.
 pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
+    let pid_file = mounts::pid_file(mnt);
+    let pid = pid_file.running();
     if mounts::is_mounted(mnt)
         && let Err(error) = try_unmount(mnt, how)
         // Else its process, which was told first, was faster.
@@ -99,13 +101,16 @@ pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
         return Err(CliError::failed(format!("cannot unmount {}: {error}{hint}", mnt.display())));
     }
     let _waiting = progress::spinner("waiting until everything is durable");
-    let pid_file = mounts::pid_file(mnt);
     let patience = if how == Unmount::Forcibly { PATIENCE_WHEN_FORCED } else { PATIENCE };
-    if processes::wait_until(patience, || pid_file.running().is_none()) {
-        pid_file.remove();
+    let Some(pid) = pid else {
+        if pid_file.running().is_none() {
+            pid_file.remove();
+        }
+        return Ok(());
+    };
+    if pid_file.has_ended(pid, patience) {
         return Ok(());
     }
-    let pid = pid_file.running().unwrap_or(0);
     if how == Unmount::Forcibly {
         pid_file.kill();
         mounts::Notes::of(mnt).keep(None);
