@@ -281,3 +281,24 @@ fn a_mount_whose_servers_are_away_is_taken_away_by_umount_and_by_us() {
     hammers.iter_mut().for_each(Hammer::kill);
     assert!(!is_mounted(&mounts.first));
 }
+
+/// a program that makes names |SIGKILL|, its directory emptied and removed | nothing comes late
+#[test]
+fn a_program_that_was_killed_makes_no_more_names() {
+    let Some(mounts) = Mounts::new("killed") else { return };
+    let round = |thread: usize, number: u64| {
+        let dir = mounts.first.join(format!("{thread}-{number}"));
+        fs::create_dir(&dir).expect("a directory");
+        let script = "i=0; while :; do i=$((i+1)); : > f$i; done";
+        let mut program = Command::new("sh").args(["-c", script]).current_dir(&dir).spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(3 + number % 7));
+        program.kill().and_then(|()| program.wait()).expect("it ends");
+        for entry in fs::read_dir(&dir).expect("listed").flatten() {
+            fs::remove_file(entry.path()).expect("removed");
+        }
+        fs::remove_dir(&dir).unwrap_or_else(|error| panic!("round {number}: {error}"));
+    };
+    std::thread::scope(|scope| {
+        (0..4).for_each(|thread| drop(scope.spawn(move || (0..60).for_each(|number| round(thread, number)))));
+    });
+}

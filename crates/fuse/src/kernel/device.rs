@@ -175,12 +175,13 @@ impl Device {
 
 impl Asked {
     fn may_go(self, now: Time) -> bool {
+        // What it asked for may still be done, a name made: as long as servers answer, who waits for its end finds it done.
+        if now.since(self.since) < limits::INTERRUPT_AFTER {
+            return false;
+        }
         match self.waiter {
             Waiter::Thread(thread) => signals::is_killed(thread),
-            Waiter::Onlooker(thread) => {
-                let long = now.since(self.since) >= limits::INTERRUPT_AFTER;
-                signals::is_killed(thread) || long && signals::is_asked_to_end(thread)
-            }
+            Waiter::Onlooker(thread) => signals::is_killed(thread) || signals::is_asked_to_end(thread),
             Waiter::Nobody | Waiter::Locker => false,
         }
     }
