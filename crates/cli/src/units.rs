@@ -7,31 +7,11 @@ pub const MIB: f64 = (1 << 20) as f64;
 /// Bytes of a GiB, for CPU costs.
 pub const GIB: f64 = (1 << 30) as f64;
 
-const SIZES: &[(&str, u64)] = &[
-    ("", 1),
-    ("B", 1),
-    ("K", 1 << 10),
-    ("KIB", 1 << 10),
-    ("KB", 1000),
-    ("M", 1 << 20),
-    ("MIB", 1 << 20),
-    ("MB", 1_000_000),
-    ("G", 1 << 30),
-    ("GIB", 1 << 30),
-    ("GB", 1_000_000_000),
-    ("T", 1 << 40),
-    ("TIB", 1 << 40),
-    ("TB", 1_000_000_000_000),
-];
-
 /// `64MiB`, `64M` (the same), `64MB` (decimal), `47008`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is not a size; write it as 47008, 64KiB, 1MiB or 2GiB");
-    let (digits, unit) = split_number(text);
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    let unit = unit.to_ascii_uppercase();
-    let (_, factor) = SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-    number.checked_mul(*factor).ok_or_else(|| format!("'{text}' is more than 64 bits of bytes"))
+    let wrong =
+        || format!("'{text}' is not a size, or more than 64 bits of bytes; write it as 47008, 64KiB, 1MiB or 2GiB");
+    forebay_client::parse_size(text).ok_or_else(wrong)
 }
 
 /// A size that is not zero.

@@ -28,7 +28,7 @@ pub fn parse_layout(text: &[u8]) -> Option<LayoutSpec> {
     while let Some(flag) = words.next() {
         let value = words.next()?;
         if flag == "-E" {
-            let end = if value == "-1" { FOR_EVER } else { size(value)? };
+            let end = if value == "-1" { FOR_EVER } else { parse_size(value)? };
             let LayoutSpec { stripe_count, stripe_bytes, stripe_index, pool, .. } = LayoutSpec::inherit();
             layout.components.push(ComponentSpec { end, stripe_count, stripe_bytes, stripe_index, pool });
             continue;
@@ -49,11 +49,11 @@ pub fn parse_layout(text: &[u8]) -> Option<LayoutSpec> {
 }
 
 fn stripe_size(value: &str) -> Option<u32> {
-    size(value)?.try_into().ok().filter(|bytes: &u32| bytes.is_multiple_of(limits::STRIPE_BYTES_MIN))
+    parse_size(value)?.try_into().ok().filter(|bytes: &u32| bytes.is_multiple_of(limits::STRIPE_BYTES_MIN))
 }
 
-/// `1048576`, `1024k`, `1M`, `1MiB` or `1MB`, as `setstripe` takes them.
-fn size(value: &str) -> Option<u64> {
+/// A number of bytes: `64MiB`, `64M` (the same), `64MB` (decimal), `47008`. `None`: no such, or more than 64 bits of them.
+pub fn parse_size(value: &str) -> Option<u64> {
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = value.split_at(digits);
     let unit = unit.to_ascii_uppercase();
@@ -241,7 +241,10 @@ mod tests {
         assert_eq!((ends, &composite.components[1].pool[..]), (vec![(1 << 20, 1), (FOR_EVER, u32::MAX)], "fast"));
         let sizes: [&[u8]; 4] = [b"-S 1M", b"-S 1024k", b"-S 1MiB", b"-S 1048576B"];
         assert!(sizes.iter().all(|text| parse_layout(text).is_some_and(|layout| layout.stripe_bytes == 1 << 20)));
-        assert_eq!((size("3GB"), size("1T"), size("99999999999G")), (Some(3_000_000_000), Some(1 << 40), None));
+        assert_eq!(
+            (parse_size("3GB"), parse_size("1T"), parse_size("99999999999G")),
+            (Some(3_000_000_000), Some(1 << 40), None)
+        );
         let bad: [&[u8]; 11] =
             [b"-c", b"-c x", b"-S -1", b"4", b"-q 1", b"\xff", b"", b" ", b"-S 1", b"-S 1XB", b"-S 4G"];
         for bad in bad {

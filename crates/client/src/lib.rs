@@ -61,7 +61,7 @@ pub use errors::{ClientError, ClientResult};
 pub use forebay_proto::message::{
     Attr, COMMIT_XATTR, Caller, CommitLevel, DirEntry, LayoutSpec, LockSpec, lock_kind, lock_mode, open_flags,
 };
-pub use layouts::{LAYOUT_XATTR, parse_layout};
+pub use layouts::{LAYOUT_XATTR, parse_layout, parse_size};
 pub use leases::Dropped;
 pub use limits::TAKEN_LATE;
 pub use locks::LockOutcome;

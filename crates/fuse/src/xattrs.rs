@@ -53,7 +53,7 @@ impl Server {
         if name == layout::POOLS {
             return sized(self.get_pools().await?, room);
         }
-        sized(self.of_gone(ino, Errno::ENODATA, self.client.getxattr(&decided(), self.fid(ino), name).await)?, room)
+        sized(self.of_gone(ino, self.client.getxattr(&decided(), self.fid(ino), name).await)?, room)
     }
 
     /// Names under `trusted.` are shown to user 0 only, as their values are.
@@ -116,13 +116,13 @@ impl Server {
         if !is_supported(name) {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        self.of_gone(ino, Errno::ENODATA, self.client.removexattr(&decided(), self.fid(ino), name).await)
+        self.of_gone(ino, self.client.removexattr(&decided(), self.fid(ino), name).await)
     }
 
-    /// What is asked of something that is gone, and held for who looked it up without a handle.
-    fn of_gone<T>(&self, ino: u64, errno: Errno, result: ClientResult<T>) -> ClientResult<T> {
+    /// An attribute of something that is gone, and held for who looked it up without a handle: there is none.
+    fn of_gone<T>(&self, ino: u64, result: ClientResult<T>) -> ClientResult<T> {
         result.map_err(|error| match error.errno {
-            Errno::ESTALE if self.races.attr(ino).is_some() => errno.into(),
+            Errno::ESTALE if self.races.attr(ino).is_some() => Errno::ENODATA.into(),
             _ => error,
         })
     }
