@@ -21,7 +21,7 @@ use forebay_proto::{
     message::{AwaitRecalls, DataRecall},
 };
 
-use crate::{claims::Claims, data_leases::DataLeases, limits};
+use crate::{claims::Claims, contended::Contended, data_leases::DataLeases, limits};
 
 /// How an operation looks at an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,8 +90,8 @@ pub struct Leases {
     count: usize,
     /// Operations that wait for the end of leases on an inode: no new ones meanwhile.
     awaited: BTreeMap<Fid, u32>,
-    /// Inodes that several clients change: no new leases until then.
-    contended: BTreeMap<Fid, Time>,
+    /// Inodes without new leases for a moment.
+    contended: Contended,
     now: Time,
     /// Number of the last recall, of all sessions: no number is given twice, and none of an earlier incarnation.
     sequence: u64,
@@ -120,9 +120,7 @@ impl Leases {
     /// Whether `session` can have a lease on `fid` now. Not while one is recalled from it: it may be about to say that it
     /// has dropped that.
     pub fn is_free(&self, session: SessionId, fid: Fid) -> bool {
-        self.is_free_after_wait(session, fid)
-            && !self.awaited.contains_key(&fid)
-            && self.contended.get(&fid).is_none_or(|until| *until <= self.now)
+        self.is_free_after_wait(session, fid) && !self.awaited.contains_key(&fid) && !self.contended.is(fid, self.now)
     }
 
     /// The same where it has just waited for the end of those of others.
@@ -274,10 +272,7 @@ impl Leases {
                 first = first.into_iter().chain(end).min();
             }
             let pause = if *wanted == Use::Changes { limits::CONTENDED } else { limits::SHOWN };
-            self.contended.insert(*fid, now + pause);
-        }
-        if self.contended.len() > limits::CONTENDED_INODES {
-            self.contended.retain(|_, until| *until > now);
+            self.contended.insert(*fid, now + pause, now);
         }
         first
     }

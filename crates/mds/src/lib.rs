@@ -12,6 +12,7 @@ mod acl;
 mod background;
 mod bootstrap;
 mod claims;
+mod contended;
 mod data_leases;
 mod directory;
 mod dirent;

@@ -90,7 +90,7 @@ pub const CLIENT_LEASES: usize = 1 << 19;
 pub const CONTENDED: Duration = Duration::from_millis(500);
 /// The same of one that a client changes and others look at.
 pub const SHOWN: Duration = Duration::from_millis(50);
-/// Contended inodes remembered before those that are no more are forgotten.
+/// Contended inodes remembered before it is looked for those that are no more, to forget them.
 pub const CONTENDED_INODES: usize = 10_000;
 /// How long a client that holds up others with data it keeps back may be silent before it is evicted.
 pub const DATA_TERM: Duration = Duration::from_secs(10);

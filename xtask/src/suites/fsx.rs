@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -79,6 +79,7 @@ fn seeds(cluster: &Cluster<'_>, plan: &Plan, name: &str, close_open: u32, mapped
         let mut fsx = Command::new(&program);
         let numbers = ["-N".to_owned(), plan.operations.to_string(), "-S".to_owned(), seed.to_string()];
         fsx.arg("-f").arg(&configuration).args(numbers).arg("-P").arg(&plan.dir).arg(&path).stdout(Stdio::piped());
+        let begun = Instant::now();
         let mut child = fsx.spawn().map_err(|error| format!("fsx: {error}"))?;
         if two {
             turns.take_until_end(&mut child)?;
@@ -87,6 +88,7 @@ fn seeds(cluster: &Cluster<'_>, plan: &Plan, name: &str, close_open: u32, mapped
         if !said.status.success() {
             return Err(format!("seed {seed}: {}\n{}", said.status, String::from_utf8_lossy(&said.stdout)));
         }
+        println!("   seed {seed}: passed in {} s", begun.elapsed().as_secs());
     }
     Ok(format!("{} operations from each of seeds {:?}", plan.operations, plan.seeds))
 }

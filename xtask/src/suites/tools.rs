@@ -1,6 +1,10 @@
 //! Programs of the registry, installed once beside the build.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::Command,
+};
 
 use crate::figures::{Outcome, forebay::root, process::output};
 
@@ -14,6 +18,11 @@ pub fn tool((name, version): (&str, &str)) -> Outcome<PathBuf> {
     let own = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
     let place = own.parent().and_then(|release| release.parent()).ok_or("where am I?")?.join("suites");
     let program = place.join("bin").join(name);
+    let doing = |error: std::io::Error| format!("{}: {error}", place.display());
+    fs::create_dir_all(&place).map_err(doing)?;
+    // Suites that are begun at once install one after the other, and each program once.
+    let turn = File::create(place.join("lock")).map_err(doing)?;
+    turn.lock().map_err(doing)?;
     if !program.exists() {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let mut install = Command::new(cargo);
