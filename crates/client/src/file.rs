@@ -18,7 +18,7 @@ use forebay_rpc::{Call, Lost};
 
 use crate::{
     Client, ClientError, ClientResult, client::Inner, errors::Trouble, leases::Ticket, levels::KnownLevel, limits,
-    sharing::Sharing, size::KnownSize, write_back::Kept,
+    read_cache::Company, sharing::Sharing, size::KnownSize, write_back::Kept,
 };
 
 /// A file with open handles.
@@ -55,6 +55,8 @@ pub(crate) struct FileState {
     pub ask_for_data_at: Cell<Time>,
     /// When a lease on its inode is worth asking for.
     pub ask_for_lease_at: Cell<Time>,
+    /// Who reads it onwards.
+    pub readers: Company,
     /// Until then something that was read of it is expected not to be committed.
     pub unsettled_until: Cell<Time>,
     losses: Cell<u64>,
@@ -108,6 +110,7 @@ impl FileState {
             sharing: Sharing::default(),
             ask_for_data_at: Cell::new(Time(0)),
             ask_for_lease_at: Cell::new(Time(0)),
+            readers: Company::default(),
             unsettled_until: Cell::new(Time(0)),
             losses: Cell::new(0),
             told: Cell::new(0),

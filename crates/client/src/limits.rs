@@ -87,6 +87,10 @@ pub const KEPT_UNIT_BYTES: u64 = 4 << 10;
 pub const READ_AHEAD_TERM: Duration = Duration::from_secs(2);
 /// Steps that a reader in larger ones is read ahead.
 pub const READ_AHEAD_STEPS: u32 = 8;
+/// Who has not read for this long is no company to others that read the same file.
+pub const COMPANY_TERM: Duration = Duration::from_millis(100);
+/// Readers of one file that are looked at to keep them together.
+pub const COMPANY_READERS: usize = 64;
 /// Bytes that are fetched before they are asked for, of all files at a time.
 pub const READ_AHEAD_COMING_BYTES: u64 = 16 << 20;
 /// After something was read that is not committed yet, nothing more of the file is fetched to be kept for this long.

@@ -10,6 +10,7 @@
 //! Not here: large reads, which are worth requests of their own; leases (see `leases`).
 
 mod cache;
+mod company;
 mod pattern;
 
 use std::{ops::Range, rc::Rc};
@@ -21,6 +22,7 @@ use forebay_proto::{Fid, limits::BLOCK_BYTES};
 use crate::{Client, OpenFile, file::FileState, leases::Holds, limits};
 pub(crate) use cache::ReadCache;
 use cache::{Arrival, Changing, Found, LeaseNumber, cut};
+pub(crate) use company::Company;
 use pattern::Ahead;
 pub(crate) use pattern::Pattern;
 
@@ -32,6 +34,7 @@ impl Client {
             return None;
         }
         let ahead = file.inner.pattern.borrow_mut().note(range);
+        let leads = self.leads_others(file, range, &ahead);
         for _ in 0..limits::KEPT_READ_ATTEMPTS {
             let Some(lease) = self.inner.leases.data_is_ours(fid) else {
                 self.ask_for_lease(state);
@@ -45,7 +48,9 @@ impl Client {
             let gap = match self.inner.read_cache.find(fid, lease, &wanted) {
                 Found::Here(parts) => {
                     self.inner.counters.read_kept(parts.iter().map(Bytes::len).sum());
-                    self.read_ahead(state, lease, &ahead, range, size);
+                    if !leads {
+                        self.read_ahead(state, lease, &ahead, range, size);
+                    }
                     return Some(parts);
                 }
                 Found::Coming(arrived) => {
@@ -59,8 +64,10 @@ impl Client {
             }
             let gap = gap.start..widened(&gap, &ahead).end;
             let arrival = self.begin_fetch(state, lease, &gap, &ahead, size)?;
-            // Meanwhile, too.
-            self.read_ahead(state, lease, &ahead, range, size);
+            if !leads {
+                // Meanwhile, too.
+                self.read_ahead(state, lease, &ahead, range, size);
+            }
             let fetched = arrival.range.clone();
             let parts = self.fetch(state, lease, arrival).await?;
             if fetched.start <= wanted.start && wanted.end <= fetched.end {
@@ -70,6 +77,13 @@ impl Client {
             }
         }
         None
+    }
+
+    /// A reader that goes on is so far ahead of others that it had better wait for what it reads.
+    fn leads_others(&self, file: &OpenFile, read: &Range<u64>, ahead: &Ahead) -> bool {
+        let onwards = matches!(ahead, Ahead::Window(window) if window.start >= read.end);
+        let (company, kept) = (&file.state().readers, self.inner.options.read_cache_bytes);
+        onwards && company.leads(file.handle(), read.end, kept, self.env().now())
     }
 
     /// Bytes of a file are changed by this client until the answer is dropped.

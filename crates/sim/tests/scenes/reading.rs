@@ -2,7 +2,9 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use forebay_client::{Allocate, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_client::{
+    Allocate, Caller, Client, CommitLevel, LayoutSpec, MountOptions, OpenFile, OpenMode, SetAttributes,
+};
 use forebay_env::sim::{NodeId, Sim};
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
@@ -337,6 +339,50 @@ fn a_small_read_waits_for_its_own_ost_only() {
             assert!(bytes == contents(0)[at..at + 4096], "at {at}");
         }
         assert!(scene.sim.now().since(begun) < Duration::from_secs(1));
+    });
+}
+
+/// Programs that read a file together go on together after one of them fell so far behind that it finds nothing any more of
+/// what the other one fetched.
+#[test]
+fn readers_that_fell_apart_come_together_again() {
+    const RECORD: usize = 16 << 10;
+    const KEPT: u64 = 8 << 20;
+    const RECORDS: usize = 3000;
+    let scene = Scene::new(7);
+    scene.sim.block_on(async {
+        let options =
+            MountOptions { read_cache_bytes: KEPT, ..scene.cluster.mount_options(scene.nodes[0], CommitLevel::Data) };
+        let (reader, writer) =
+            (Client::mount(&scene.sim.env(scene.nodes[0]), options).await.expect("it mounts"), scene.mount(1).await);
+        let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 128 << 10, ..LayoutSpec::inherit() };
+        let made = writer.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
+        let file = made.expect("it is made").1;
+        let whole = vec![7; RECORDS * RECORD];
+        writer.write(&file, 0, whole).await.expect("written");
+        writer.fsync(&file, false).await.expect("synced");
+        writer.close(file).await.expect("closed");
+        let reads = |first: usize| {
+            let (sim, reader) = (scene.sim.clone(), reader.clone());
+            scene.sim.env(scene.nodes[0]).spawn(async move {
+                let file = open(&sim, &reader, OpenMode::READ).await;
+                for record in (first..RECORDS).step_by(2) {
+                    let read = reader.read(&file, (record * RECORD) as u64, RECORD).await.expect("it reads");
+                    assert!(read.len() == RECORD && read.iter().all(|byte| *byte == 7));
+                    // Held up, as by a processor that is taken, while the other one goes on.
+                    sim.sleep(if record == 501 { Duration::from_millis(10) } else { Duration::from_micros(20) }).await;
+                }
+                reader.close(file).await.expect("closed");
+            })
+        };
+        let before = reader.stats().rpcs;
+        let both = [reads(0), reads(1)];
+        for one in both {
+            one.await.expect("it ends");
+        }
+        let (rpcs, alone) = (reader.stats().rpcs - before, RECORDS * RECORD / (128 << 10));
+        // 909 where each goes on to the end by itself.
+        assert!(rpcs < alone as u64 * 8 / 5, "{rpcs} requests where one reader asks for {alone}");
     });
 }
 

@@ -1,0 +1,85 @@
+//! Readers that go through one file side by side, as the programs of a job do: what one fetches the others find, while they
+//! stay within what is kept of each other. Nothing holds them together but this: who is far ahead is not read ahead, so that
+//! it waits for what it reads, and the others come up meanwhile. Apart by more than what is kept, each would fetch the whole
+//! file for itself, at the same pace, to its end.
+//!
+//! Not here: what is answered. This decides only what is fetched before it is asked for.
+
+use std::cell::RefCell;
+
+use forebay_env::Time;
+
+use crate::limits;
+
+/// Those that read one file onwards, through handles of this client.
+#[derive(Default)]
+pub(crate) struct Company(RefCell<Vec<Reader>>);
+
+struct Reader {
+    handle: u64,
+    /// Up to where it has read.
+    at: u64,
+    seen: Time,
+}
+
+impl Reader {
+    fn is_there(&self, now: Time) -> bool {
+        now.since(self.seen) < limits::COMPANY_TERM
+    }
+}
+
+impl Company {
+    /// Whether the reader by `handle`, who has come to `at`, is so far ahead of another that this one may soon not find what it
+    /// fetches, of which `kept` bytes are kept. Of those that are much further behind it is no company.
+    pub fn leads(&self, handle: u64, at: u64, kept: u64, now: Time) -> bool {
+        let mut readers = self.0.borrow_mut();
+        match readers.iter_mut().find(|reader| reader.handle == handle) {
+            Some(reader) => (reader.at, reader.seen) = (at, now),
+            None => {
+                readers.retain(|reader| reader.is_there(now));
+                if readers.len() < limits::COMPANY_READERS {
+                    readers.push(Reader { handle, at, seen: now });
+                }
+            }
+        }
+        let far = kept / 4..kept.saturating_mul(2);
+        readers.iter().any(|reader| reader.is_there(now) && reader.at < at && far.contains(&(at - reader.at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const KEPT: u64 = 1000;
+
+    #[test]
+    fn who_is_ahead_by_a_part_of_what_is_kept_leads() {
+        let (company, now) = (Company::default(), Time(0));
+        assert!(!company.leads(1, 5000, KEPT, now), "alone");
+        assert!(!company.leads(2, 4000, KEPT, now), "it is behind");
+        assert!(company.leads(1, 5000, KEPT, now), "also ahead of who finds nothing any more");
+        assert!(!company.leads(2, 4900, KEPT, now) && !company.leads(1, 5100, KEPT, now), "they are together again");
+        assert!(!company.leads(1, 6900, KEPT, now), "too far to be company");
+    }
+
+    #[test]
+    fn who_has_stopped_is_no_company() {
+        let company = Company::default();
+        company.leads(1, 100, KEPT, Time(0));
+        assert!(company.leads(2, 600, KEPT, Time(0) + (limits::COMPANY_TERM - Duration::from_nanos(1))));
+        assert!(!company.leads(2, 600, KEPT, Time(0) + limits::COMPANY_TERM));
+    }
+
+    #[test]
+    fn it_is_bounded_and_room_is_made_by_those_that_have_stopped() {
+        let company = Company::default();
+        let many = limits::COMPANY_READERS as u64 + 5;
+        assert!((0..many).all(|handle| !company.leads(handle, 0, KEPT, Time(0))));
+        assert_eq!(company.0.borrow().len(), limits::COMPANY_READERS);
+        company.leads(many, 0, KEPT, Time(0) + limits::COMPANY_TERM);
+        assert_eq!(company.0.borrow().len(), 1);
+    }
+}
