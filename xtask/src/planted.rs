@@ -40,9 +40,19 @@ const PACKAGES: [&str; 9] = [
 fn tests_of(bug: Bug) -> &'static [&'static str] {
     use Bug::*;
     match bug {
-        JournalSumSkipped | JournalNotFlushed | AnchorNotFlushed | RecoveredNotFlushed | LastRedoSkipped
-        | DataNotFlushed | WriteNotAwaited | FlushErrorIgnored | CheckpointNotFlushed | SlabReusedEarly
-        | TombstonesSkipped | ReadSumSkipped => &[
+        JournalSumSkipped
+        | JournalNotFlushed
+        | AnchorNotFlushed
+        | RecoveredNotFlushed
+        | RecoveredNotRewritten
+        | LastRedoSkipped
+        | DataNotFlushed
+        | WriteNotAwaited
+        | FlushErrorIgnored
+        | CheckpointNotFlushed
+        | SlabReusedEarly
+        | TombstonesSkipped
+        | ReadSumSkipped => &[
             "forebay_store",
             "stores:faults",
             "stores:basics",

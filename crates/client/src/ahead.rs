@@ -169,7 +169,7 @@ impl Client {
         let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());
         drop(self.env().spawn(async move {
             let asked = client.inner.leases.ticket();
-            let result = match client.ask_reserved(slot, fid, &request).await {
+            let result = match client.ask_reserved(slot, (fid, request.parent), &request).await {
                 Ok(called) if called.reply.created => {
                     let leases = &client.inner.leases;
                     let flags = called.reply.leases;
@@ -222,7 +222,7 @@ impl Client {
         let client = self.clone();
         drop(self.env().spawn(async move {
             let asked = client.inner.leases.ticket();
-            match client.ask_reserved(slot, fid, &request).await {
+            match client.ask_reserved(slot, (fid, request.parent), &request).await {
                 Ok(called) => {
                     let leases = &client.inner.leases;
                     let entry: &EntryReply = &called.reply;
@@ -273,7 +273,7 @@ impl Client {
         let (client, name) = (self.clone(), Bytes::copy_from_slice(name));
         drop(self.env().spawn(async move {
             let asked = client.inner.leases.ticket();
-            match client.ask_reserved(slot, victim, &request).await {
+            match client.ask_reserved(slot, (victim, parent), &request).await {
                 Ok(called) => {
                     let leases = &client.inner.leases;
                     leases.touch_at(victim, called.transno);
@@ -356,11 +356,11 @@ impl Client {
     async fn ask_reserved<O: Operation>(
         &self,
         slot: Reservation,
-        fid: Fid,
+        (fid, directory): (Fid, Fid),
         request: &O,
     ) -> Result<Called<O::Reply>, RpcError> {
         let patient = self.inner.ahead.waiting.get() == 0;
-        let call = Call { fid: Some(fid), patient, ..Call::level(self.level()) };
+        let call = Call { fid: Some(fid), directory: Some(directory), patient, ..Call::level(self.level()) };
         let begun = self.env().now();
         let called = self.inner.peers.mdt().session.call_reserved(slot, request, call).await?;
         self.inner.leases.heard(begun);
@@ -445,13 +445,19 @@ impl Client {
         self.inner.ahead.names()
     }
 
-    /// Fails, once, if changes of the directory's names were lost after they had been acknowledged.
+    /// Fails, once, if changes of the directory or its names were lost after they had been acknowledged.
     pub(crate) fn report_lost_names(&self, dir: Fid) -> ClientResult<()> {
-        if !self.inner.ahead.lost.borrow_mut().remove(&dir) {
-            return Ok(());
+        let answered = self.inner.ahead.lost.borrow_mut().remove(&dir);
+        // Those that were made, and were not committed when the MDT lost them.
+        let made = self.inner.untold.borrow_mut().remove(&dir);
+        match (made, answered) {
+            (Some(loss), _) => Err(loss),
+            (None, true) => {
+                let words = format!("changes of names in {dir} were lost after they had been acknowledged");
+                Err(ClientError::new(Errno::EIO, words))
+            }
+            (None, false) => Ok(()),
         }
-        let words = format!("changes of names in {dir} were lost after they had been acknowledged");
-        Err(ClientError::new(Errno::EIO, words))
     }
 }
 

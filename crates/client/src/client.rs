@@ -97,13 +97,28 @@ impl Client {
         self.call_mdt_at_once(fid, request).await
     }
 
+    /// A change of `fid` and of a name of `directory`: who syncs either is told if it is lost.
+    pub(crate) async fn change_mdt<O: Operation>(
+        &self,
+        fid: Fid,
+        directory: Fid,
+        request: &O,
+    ) -> Result<Called<O::Reply>, RpcError> {
+        self.settle(fid).await;
+        self.call_mdt_with(Call { fid: Some(fid), directory: Some(directory), ..Call::level(self.level()) }, request)
+            .await
+    }
+
     /// The same of a question that no change under way concerns.
     pub(crate) async fn call_mdt_at_once<O: Operation>(
         &self,
         fid: Fid,
         request: &O,
     ) -> Result<Called<O::Reply>, RpcError> {
-        let call = Call { fid: Some(fid), ..Call::level(self.level()) };
+        self.call_mdt_with(Call { fid: Some(fid), ..Call::level(self.level()) }, request).await
+    }
+
+    async fn call_mdt_with<O: Operation>(&self, call: Call, request: &O) -> Result<Called<O::Reply>, RpcError> {
         let begun = self.inner.env.now();
         let called = self.inner.peers.mdt().call(request, call).await?;
         // The target answers that one itself.

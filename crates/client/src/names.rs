@@ -94,7 +94,8 @@ impl Client {
                 }
                 client.settle(parent).await;
                 let asked = client.inner.leases.ticket();
-                let reply = client.change_name(parent, &request.name, client.call_mdt(fid, &request)).await?.reply;
+                let reply =
+                    client.change_name(parent, &request.name, client.change_mdt(fid, parent, &request)).await?.reply;
                 if reply.created {
                     client.inner.leases.learn_file(asked, &reply);
                     client.inner.leases.learn_changes(asked, reply.leases, parent, Some(reply.attr.fid));
@@ -178,7 +179,7 @@ impl Client {
                 at_ns: 0,
             };
             self.settle(parent).await;
-            Ok(self.change_name(parent, name, self.call_mdt(request.fid, &request)).await?.reply.attr)
+            Ok(self.change_name(parent, name, self.change_mdt(request.fid, parent, &request)).await?.reply.attr)
         })
     }
 
@@ -217,7 +218,7 @@ impl Client {
         };
         self.settle(parent).await;
         let asked = self.inner.leases.ticket();
-        let entry = self.change_name(parent, name, self.call_mdt(request.fid, &request)).await?.reply;
+        let entry = self.change_name(parent, name, self.change_mdt(request.fid, parent, &request)).await?.reply;
         self.inner.leases.learn_empty(asked, &entry);
         self.inner.leases.learn_changes(asked, entry.leases, parent, Some(entry.attr.fid));
         self.inner.listen();
@@ -237,7 +238,7 @@ impl Client {
             self.settle(fid).await;
             self.settle(parent).await;
             self.inner.leases.links_change(fid);
-            let entry = self.change_name(parent, name, self.call_mdt(fid, &request)).await;
+            let entry = self.change_name(parent, name, self.change_mdt(fid, parent, &request)).await;
             let transno = entry.as_ref().map_or(Transno(0), |called| called.transno);
             self.inner.leases.touch_at(fid, transno);
             if let Some(file) = self.inner.file(fid) {
@@ -316,7 +317,7 @@ impl Client {
             let leases = &self.inner.leases;
             let changes = [from, to].map(|(parent, name)| (leases.name_changes(parent, name), parent, name));
             let believed = [from, to].map(|(parent, _)| leases.names_until(parent));
-            let result = self.call_mdt(from.0, &request).await;
+            let result = self.change_mdt(from.0, to.0, &request).await;
             // What the names lead to now is looked up when somebody wants to know.
             changes.iter().for_each(|(change, parent, name)| leases.name_changed(*change, *parent, name, None));
             let called = result?;

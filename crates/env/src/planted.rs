@@ -38,6 +38,8 @@ bugs! {
     AnchorNotFlushed = "anchor-not-flushed",
     /// What recovery accepted is built on before it is flushed.
     RecoveredNotFlushed = "recovered-not-flushed",
+    /// What recovery accepted, and nobody knows to be durable, is flushed and not written again.
+    RecoveredNotRewritten = "recovered-not-rewritten",
     /// The last transaction of the journal is not redone.
     LastRedoSkipped = "last-redo-skipped",
     /// Commits do not flush the data device before the record.

@@ -1,6 +1,6 @@
 //! One run: a cluster, workers, faults; then everything is healed, must complete, and is compared with the model.
 
-use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, future::poll_fn, pin::pin, rc::Rc, task::Poll, time::Duration};
 
 use forebay_client::{Client, CommitLevel};
 use forebay_env::{
@@ -14,10 +14,10 @@ use crate::{
     Cluster,
     cluster::{self, STORE_DIR},
     disks,
-    faults::{self, Counts, Kind},
+    faults::{self, Befalls, Counts, Kind},
     links::{self, Worse},
     mirror::{self, Copies},
-    moments::{self, Hits, Moment},
+    moments::{self, Hits, Moment, RARE},
     setup::{Setup, draw_level, slow_down},
     stop::{Excuses, Stop},
     verify::verify,
@@ -76,6 +76,23 @@ const HEALED_TIME: Duration = Duration::from_secs(600);
 const QUIESCE_TIME: Duration = Duration::from_secs(300);
 /// Longest wait between two faults, in virtual milliseconds.
 const FAULT_GAP_MS: u64 = 900;
+
+/// One fault in so many waits for a state that faults at random seldom meet; and of those of devices, which come in few runs.
+const AIMED: [u64; 2] = [8, 2];
+/// How long a target is left stopped at most before another fault comes.
+const STOPPED_MS: u64 = 400;
+/// How long it waits, in virtual time, before it comes whatever it meets.
+const AIM_TERM: Duration = Duration::from_secs(1);
+/// How often it looks; and where nobody serves, so that nothing changes soon.
+const AIM_LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(2)];
+
+/// Whom a fault befalls, as far as its kind leaves a choice.
+#[derive(Clone, Copy)]
+struct Victims<'a> {
+    ost: usize,
+    any: usize,
+    station: &'a Station,
+}
 
 /// One client's machine and what runs on it.
 struct Station {
@@ -202,26 +219,74 @@ impl Run {
     async fn disasters(&self, cluster: &Cluster) -> Result<(), String> {
         let mut faults = 0;
         while faults < self.options.faults || !self.all_done() {
-            self.sim.sleep(faults::random_ms(cluster, FAULT_GAP_MS)).await;
+            let kind = faults::draw(cluster, self.setup.failing);
+            let is_aimed = self.sim.random_below(AIMED[usize::from(kind.is_of_devices())]) == 0;
+            if !is_aimed {
+                self.sim.sleep(faults::random_ms(cluster, FAULT_GAP_MS)).await;
+            }
             self.check_failures(cluster)?;
             if faults >= self.options.faults * 40 {
                 return Ok(());
             }
-            let kind = faults::draw(cluster, self.setup.failing);
-            self.sim.env(self.stations[0].node).log(&format!("fault {kind:?}"));
-            self.cause(cluster, kind).await;
-            *self.counts.borrow_mut().entry(kind).or_default() += 1;
+            let mut victims = self.draw_victims(cluster);
+            if is_aimed {
+                let states = &RARE[..RARE.len() - usize::from(kind.befalls() == Befalls::Mdt)];
+                let state = states[self.sim.random_below(states.len() as u64) as usize];
+                self.aim(cluster, kind, state, &mut victims).await;
+            }
+            self.cause(cluster, kind, &victims).await;
             faults += 1;
         }
         Ok(())
     }
 
-    async fn cause(&self, cluster: &Cluster, kind: Kind) {
-        let sim = &self.sim;
-        let ost = faults::random_ost(cluster);
-        let any = faults::random_server(cluster);
-        let station = &self.stations[sim.random_below(self.stations.len() as u64) as usize];
-        self.note_moments(cluster, kind, (ost, any), station);
+    fn draw_victims(&self, cluster: &Cluster) -> Victims<'_> {
+        Victims {
+            ost: faults::random_ost(cluster),
+            any: faults::random_server(cluster),
+            station: &self.stations[self.sim.random_below(self.stations.len() as u64) as usize],
+        }
+    }
+
+    /// Waits until somebody whom the fault may befall is in that state, and picks it.
+    async fn aim<'a>(&'a self, cluster: &Cluster, kind: Kind, moment: Moment, victims: &mut Victims<'a>) {
+        let end = self.sim.now() + AIM_TERM;
+        while self.sim.now() < end && !self.all_done() {
+            let servers = match kind.befalls() {
+                Befalls::Ost => 1..cluster.servers.len(),
+                Befalls::Mdt => 0..1,
+                Befalls::Any | Befalls::All => 0..cluster.servers.len(),
+            };
+            if moment == Moment::Answered {
+                let answered = |station: &&Station| {
+                    station.client.borrow().as_ref().is_some_and(|client| client.stats().names_under_way > 0)
+                };
+                if let Some(station) = self.stations.iter().find(answered) {
+                    victims.station = station;
+                    return;
+                }
+            }
+            let mut looks = AIM_LOOKS[1];
+            for server in servers {
+                let states = moments::of_server(cluster, server);
+                if states.contains(&moment) {
+                    victims.any = server;
+                    victims.ost = if server > 0 { server } else { victims.ost };
+                    return;
+                }
+                if !states.contains(&Moment::Replaying) {
+                    looks = AIM_LOOKS[0];
+                }
+            }
+            self.sim.sleep(looks).await;
+        }
+    }
+
+    async fn cause(&self, cluster: &Cluster, kind: Kind, victims: &Victims<'_>) {
+        let (sim, Victims { ost, any, station }) = (&self.sim, *victims);
+        sim.env(self.stations[0].node).log(&format!("fault {kind:?}"));
+        self.note_moments(cluster, kind, victims);
+        *self.counts.borrow_mut().entry(kind).or_default() += 1;
         match kind {
             Kind::OstKilled => faults::kill_and_boot(cluster, ost..ost + 1, false).await,
             Kind::OstPower => faults::kill_and_boot(cluster, ost..ost + 1, true).await,
@@ -250,10 +315,10 @@ impl Run {
             Kind::LinkNarrow => self.worsen_link(cluster, station, Worse::Narrow).await,
             Kind::ClientKilled => self.kill_client(cluster, station, None).await,
             Kind::ClientAndServers => self.kill_client(cluster, station, Some(sim.random_below(3))).await,
-            Kind::OstSyncFails => disks::sync_fails(cluster, ost, &disks::data_path()).await,
-            Kind::MdtSyncFails => disks::sync_fails(cluster, 0, &disks::data_path()).await,
-            Kind::OstJournalFails => disks::sync_fails(cluster, ost, &disks::journal_path()).await,
-            Kind::MdtJournalFails => disks::sync_fails(cluster, 0, &disks::journal_path()).await,
+            Kind::OstSyncFails => self.stop(cluster, ost, &disks::data_path()).await,
+            Kind::MdtSyncFails => self.stop(cluster, 0, &disks::data_path()).await,
+            Kind::OstJournalFails => self.stop(cluster, ost, &disks::journal_path()).await,
+            Kind::MdtJournalFails => self.stop(cluster, 0, &disks::journal_path()).await,
             Kind::OstWriteEio => disks::cannot_write(cluster, ost),
             Kind::MdtWriteEio => disks::cannot_write(cluster, 0),
             Kind::OstReadEio => disks::cannot_read(cluster, ost).await,
@@ -283,26 +348,33 @@ impl Run {
         }
     }
 
-    /// What the fault meets: in the servers it befalls, and in the clients that may notice.
-    fn note_moments(&self, cluster: &Cluster, kind: Kind, (ost, any): (usize, usize), station: &Station) {
-        let servers = match kind {
-            Kind::OstKilled
-            | Kind::OstPower
-            | Kind::OstSyncFails
-            | Kind::OstJournalFails
-            | Kind::OstWriteEio
-            | Kind::OstReadEio => ost..ost + 1,
-            Kind::Paused | Kind::Reset | Kind::Cut | Kind::SlowDisk | Kind::ClockJump => any..any + 1,
-            Kind::AllPower
-            | Kind::LinkFar
-            | Kind::LinkLossy
-            | Kind::LinkNarrow
-            | Kind::ClientKilled
-            | Kind::ClientAndServers => 0..cluster.servers.len(),
-            _ => 0..1,
+    /// A device fails, so that its target stops; in every second case another fault comes before the operator.
+    async fn stop(&self, cluster: &Cluster, server: usize, path: &str) {
+        let fails = disks::sync_fails(cluster, server, path);
+        if self.sim.chance(0.5) {
+            return fails.await;
+        }
+        let more = async {
+            self.sim.sleep(faults::random_ms(cluster, STOPPED_MS)).await;
+            let mut victims = self.draw_victims(cluster);
+            victims.any = server;
+            victims.ost = if server > 0 { server } else { victims.ost };
+            // None of its own: such a one is not met while the target has stopped.
+            Box::pin(self.cause(cluster, faults::draw(cluster, false), &victims)).await;
         };
-        let one = matches!(kind, Kind::Reset | Kind::Cut | Kind::ClientKilled | Kind::ClientAndServers);
-        let clients = self.stations.iter().filter(|other| !one || other.node == station.node);
+        both(fails, more).await;
+    }
+
+    /// What the fault meets: in the servers it befalls, and in the clients that may notice.
+    fn note_moments(&self, cluster: &Cluster, kind: Kind, victims: &Victims<'_>) {
+        let servers = match kind.befalls() {
+            Befalls::Ost => victims.ost..victims.ost + 1,
+            Befalls::Mdt => 0..1,
+            Befalls::Any => victims.any..victims.any + 1,
+            Befalls::All => 0..cluster.servers.len(),
+        };
+        let is_meant = |other: &&Station| !kind.is_of_one_client() || other.node == victims.station.node;
+        let clients = self.stations.iter().filter(is_meant);
         let clients: Vec<Client> = clients.filter_map(|station| station.client.borrow().clone()).collect();
         let met = servers.flat_map(|number| moments::of_server(cluster, number));
         let met: BTreeSet<Moment> = met.chain(clients.iter().flat_map(moments::of_client)).collect();
@@ -454,6 +526,18 @@ async fn work(
         runner.step(&others).await?;
     }
     runner.finish().await
+}
+
+/// Both of them, at the same time.
+async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    let mut done = [false; 2];
+    poll_fn(|context| {
+        done[0] = done[0] || one.as_mut().poll(context).is_ready();
+        done[1] = done[1] || other.as_mut().poll(context).is_ready();
+        if done == [true; 2] { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 fn note(failure: &Rc<RefCell<Option<String>>>, what: String) {

@@ -67,6 +67,51 @@ pub enum Kind {
     CopyLags,
 }
 
+/// Whom a fault befalls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Befalls {
+    /// An OST.
+    Ost,
+    /// The MDT.
+    Mdt,
+    /// Any server.
+    Any,
+    /// All servers, or a client and whatever it talks to.
+    All,
+}
+
+impl Kind {
+    /// See [`Befalls`].
+    pub fn befalls(self) -> Befalls {
+        match self {
+            Kind::OstKilled
+            | Kind::OstPower
+            | Kind::OstSyncFails
+            | Kind::OstJournalFails
+            | Kind::OstWriteEio
+            | Kind::OstReadEio => Befalls::Ost,
+            Kind::Paused | Kind::Reset | Kind::Cut | Kind::SlowDisk | Kind::ClockJump => Befalls::Any,
+            Kind::AllPower
+            | Kind::LinkFar
+            | Kind::LinkLossy
+            | Kind::LinkNarrow
+            | Kind::ClientKilled
+            | Kind::ClientAndServers => Befalls::All,
+            _ => Befalls::Mdt,
+        }
+    }
+
+    /// A device fails.
+    pub fn is_of_devices(self) -> bool {
+        MEDIUM.contains(&self)
+    }
+
+    /// It befalls one client, and not all.
+    pub fn is_of_one_client(self) -> bool {
+        matches!(self, Kind::Reset | Kind::Cut | Kind::ClientKilled | Kind::ClientAndServers)
+    }
+}
+
 /// Kinds of every run.
 const USUAL: &[Kind] = &[
     Kind::OstKilled,

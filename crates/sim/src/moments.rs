@@ -57,6 +57,18 @@ impl Moment {
     ];
 }
 
+/// States that last so short that faults at random seldom meet them.
+pub const RARE: [Moment; 7] = [
+    Moment::Starting,
+    Moment::Reclaiming,
+    Moment::Executing,
+    Moment::Committing,
+    Moment::Checkpointing,
+    Moment::Answered,
+    // The MDT has none.
+    Moment::Held,
+];
+
 /// How often each fault met each state.
 pub type Hits = BTreeMap<(Kind, Moment), u64>;
 

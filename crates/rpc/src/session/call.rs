@@ -55,7 +55,8 @@ fn exchange<'a>(
         let mut header = FrameHeader::new(FrameKind::Request, op as u16);
         (header.level, header.job) = (call.level, call.job);
         let (waiter, reply) = oneshot::channel();
-        let pending = Pending { header, op, body, bulk: call.bulk, pin, fid: call.fid, waiter, sent: false, order: 0 };
+        let fids = [call.fid, call.directory];
+        let pending = Pending { header, op, body, bulk: call.bulk, pin, fids, waiter, sent: false, order: 0 };
         let (slot, sequence) = inner.slots.fill(lease, pending);
         let unsent = TakeBackUnsent { inner, slot, sequence };
         inner.send_when(slot, sequence, call.patient);

@@ -50,8 +50,10 @@ pub struct Call {
     pub bulk: Vec<Bytes>,
     /// The job on whose behalf it is; 0 = unknown.
     pub job: u64,
-    /// The file it changes, to be named in [`Lost`] if the change is lost.
+    /// What it changes, to be named in [`Lost`] if the change is lost: a file or a directory.
     pub fid: Option<Fid>,
+    /// The directory of which it changes a name as well.
+    pub directory: Option<Fid>,
     /// Nobody waits for it: it may wait a little for another request to go with.
     pub patient: bool,
 }
@@ -79,7 +81,8 @@ pub struct Called<R> {
 pub struct Lost {
     /// Why, in the target's words.
     pub reason: String,
-    /// Files with acknowledged changes that are lost (as given in [`Call::fid`]), ordered, each once.
+    /// Files and directories with acknowledged changes that are lost (as given in [`Call::fid`] and [`Call::directory`]), ordered,
+    /// each once.
     pub fids: Vec<Fid>,
     /// Lost requests, also those without a fid.
     pub requests: u64,

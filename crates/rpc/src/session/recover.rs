@@ -86,7 +86,7 @@ impl Inner {
             let reason = format!("the replay of {transno} failed: {error}");
             self.log(&reason);
             self.state.borrow_mut().losses.push((transno, transno, reason.clone()));
-            self.report_lost(&reason, entry.fid.into_iter().collect(), 1, false);
+            self.report_lost(&reason, entry.fids.into_iter().flatten().collect(), 1, false);
             self.release(vec![(transno, entry)], &Err(RpcError::Evicted(reason)));
         }
         if self.phase() == SessionState::Recovering {

@@ -23,7 +23,8 @@ pub(super) struct Entry {
     pub bulk: Vec<Bytes>,
     /// Keeps its bytes counted.
     pub pin: Option<Pin>,
-    pub fid: Option<Fid>,
+    /// See `Call::fid` and `Call::directory`.
+    pub fids: [Option<Fid>; 2],
     /// The incarnation that executed it last.
     pub incarnation: Incarnation,
 }
@@ -137,7 +138,7 @@ mod tests {
         for &(incarnation, counter) in entries {
             let incarnation = Incarnation(incarnation);
             let header = FrameHeader::new(FrameKind::Request, 1);
-            let entry = Entry { header, body: Bytes::new(), bulk: vec![], pin: None, fid: None, incarnation };
+            let entry = Entry { header, body: Bytes::new(), bulk: vec![], pin: None, fids: [None; 2], incarnation };
             list.insert(Transno::new(incarnation, counter), entry);
         }
         list

@@ -91,12 +91,12 @@ impl Inner {
         let Some(pending) = self.slots.take(slot, sequence) else { return };
         let transno = received.header.transno;
         self.state.borrow_mut().stats.replies += 1;
-        let Pending { header, op, body, bulk, pin, fid, waiter, .. } = pending;
+        let Pending { header, op, body, bulk, pin, fids, waiter, .. } = pending;
         let modified = error.is_none() && op.class() == Class::Modify && transno > Transno(0);
         if modified && !planted(Bug::NothingKeptForReplay) {
             let mut state = self.state.borrow_mut();
             let incarnation = state.incarnation;
-            let entry = Entry { header, body, bulk, pin, fid, incarnation };
+            let entry = Entry { header, body, bulk, pin, fids, incarnation };
             state.replay.insert(transno, Entry::of(op, entry, &received.body));
             drop(state);
             self.attention.notify_one();
@@ -167,7 +167,8 @@ impl Inner {
             entries
         };
         let failing = self.sent_changes();
-        let fids = entries.iter().filter_map(|(_, e)| e.fid).chain(failing.iter().filter_map(|p| p.fid)).collect();
+        let of_each = entries.iter().map(|(_, entry)| entry.fids).chain(failing.iter().map(|pending| pending.fids));
+        let fids = of_each.flatten().flatten().collect();
         self.report_lost(reason, fids, (entries.len() + failing.len()) as u64, true);
         self.release(entries, &Err(error.clone()));
         for pending in failing {

@@ -31,7 +31,8 @@ pub(super) struct Pending {
     pub bulk: Vec<Bytes>,
     /// Bytes held for replay; only modifying requests.
     pub pin: Option<Pin>,
-    pub fid: Option<Fid>,
+    /// See `Call::fid` and `Call::directory`.
+    pub fids: [Option<Fid>; 2],
     /// Whoever waits; gone if the call was dropped.
     pub waiter: oneshot::Sender<Outcome>,
     /// It may have reached the target.

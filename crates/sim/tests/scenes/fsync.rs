@@ -58,6 +58,17 @@ impl Scene {
     }
 }
 
+/// The MDT loses power while the first client is cut off, and does not wait for it: what it had not committed is lost.
+async fn lose_names_that_are_not_committed(scene: &Scene) {
+    let mdt = scene.cluster.servers[0].node;
+    scene.sim.cut_both(scene.nodes[0], mdt);
+    scene.sim.power_cut(mdt);
+    scene.cluster.boot(0);
+    scene.sim.sleep(Duration::from_secs(30)).await;
+    scene.sim.heal(scene.nodes[0], mdt);
+    scene.sim.sleep(Duration::from_secs(5)).await;
+}
+
 async fn open(client: &Client, fid: Fid) -> OpenFile {
     client.open(&caller(), fid, OpenMode::READ_WRITE).await.expect("it opens")
 }
@@ -197,6 +208,50 @@ fn what_was_synced_through_a_new_handle_is_told_by_stat() {
             let second = scene.mount(1).await;
             let seen = second.getattr(fid, None).await.expect("it is there");
             assert_eq!(seen.size, 2 * bytes as u64, "seed {seed}");
+        });
+    }
+}
+
+/// a change of names, answered and made |power, evicted| fsync of each directory it concerns | each is told, once; no other is
+#[test]
+fn names_that_an_eviction_took_back_are_told_to_fsync_of_their_directory() {
+    for (number, what) in ["create", "mkdir", "link", "unlink", "rmdir", "rename"].into_iter().enumerate() {
+        let scene = Scene::new(20 + number as u64);
+        scene.sim.block_on(async {
+            let (client, who) = (scene.mount(0).await, caller());
+            let mkdir = async |parent, name: &'static str| {
+                client.mkdir(&who, parent, name.as_bytes(), 0o755).await.expect("made").fid
+            };
+            let (a, b, other) = (mkdir(Fid::ROOT, "a").await, mkdir(Fid::ROOT, "b").await, mkdir(Fid::ROOT, "c").await);
+            let make = async |name: &'static str| {
+                let (open, layout) = (OpenMode::READ_WRITE, LayoutSpec::inherit());
+                let made = client.create(&who, a, name.as_bytes(), 0o644, open, layout).await;
+                let file = made.expect("it is made").1;
+                let fid = file.fid();
+                client.close(file).await.expect("closed");
+                fid
+            };
+            let file = make("file").await;
+            mkdir(a, "empty").await;
+            client.sync_all().await.expect("synced");
+            match what {
+                "create" => drop(make("new").await),
+                "mkdir" => drop(mkdir(a, "new").await),
+                "link" => drop(client.link(&who, file, a, b"new").await.expect("linked")),
+                "unlink" => client.unlink(&who, a, b"file").await.expect("taken away"),
+                "rmdir" => client.rmdir(&who, a, b"empty").await.expect("taken away"),
+                _ => client.rename(&who, (a, b"file"), (b, b"file"), 0).await.expect("moved"),
+            }
+            // It is made, and not committed.
+            scene.sim.sleep(Duration::from_millis(20)).await;
+            lose_names_that_are_not_committed(&scene).await;
+            let told = async |dir| client.fsync_dir(dir).await.map_err(|error| error.errno);
+            assert_eq!(told(other).await, Ok(()), "{what}");
+            assert_eq!(told(a).await, Err(Errno::EIO), "{what}");
+            assert_eq!(told(b).await.is_err(), what == "rename", "{what}");
+            for dir in [a, b] {
+                assert_eq!(told(dir).await, Ok(()), "{what}: it has been told");
+            }
         });
     }
 }

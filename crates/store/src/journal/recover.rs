@@ -1,7 +1,8 @@
 //! Reading a journal back: anchors, scan, verdict, redo, and the opening of a new incarnation.
 //!
 //! Invariant: what recovery accepted is flushed before anything is built on it: a process that died leaves bytes that
-//! read well and that the device has not yet made durable.
+//! read well and that the device has not yet made durable. What nobody knows to be durable is written again before: after a
+//! flush that failed the device, or the kernel, may have given it up, and later flushes succeed without it.
 //! Invariant: nothing is appended before the record that opens the new incarnation is durable.
 //! Not here: the rules (see `judge`), which are pure.
 
@@ -40,6 +41,10 @@ pub struct Recovered {
     end: Checkpoint,
     redo: Redo,
     mends: Vec<Mend>,
+    /// Accepted records that nothing names as durable.
+    in_doubt: Vec<RecordHeader>,
+    /// No record knew the anchor.
+    is_anchor_in_doubt: bool,
     env: Env,
 }
 
@@ -78,6 +83,7 @@ impl Journal {
         let (scan, copies) = scan_copies(&disk, &owner, geometry).await?;
         let verdict = judge(&anchor, geometry, &scan, named_durable.max(anchor.durable))?;
         mends.extend(mends_of(&disk, &verdict.chain, geometry, &copies));
+        let in_doubt = |header: &&RecordHeader| header.after().lsn > verdict.highest_durable;
         Ok(Recovered {
             cut: verdict.cut.lsn,
             highest_durable: verdict.highest_durable,
@@ -87,6 +93,8 @@ impl Journal {
             end: verdict.cut,
             redo: Redo::new(disk, owner, geometry, verdict.redo),
             mends,
+            in_doubt: verdict.chain.iter().filter(in_doubt).copied().collect(),
+            is_anchor_in_doubt: verdict.chain.iter().all(|header| header.anchor_seq < anchor.seq),
             env: env.clone(),
             anchor,
         })
@@ -102,11 +110,14 @@ impl Recovered {
     /// Makes what was recovered durable, opens the new incarnation at the cut, and hands over the journal.
     ///
     /// Errors: `Full` if a restart has happened too often without a checkpoint, `Medium`, `FlushFailed`.
-    pub async fn open(self) -> JournalResult<Journal> {
+    pub async fn open(mut self) -> JournalResult<Journal> {
         assert!(self.redo.rest.is_empty(), "transactions are redone before the journal goes on");
         // What was accepted because one copy has it has to be in the other, too, before anything is built on it.
-        for Mend { range, from } in self.mends {
+        for Mend { range, from } in std::mem::take(&mut self.mends) {
             self.redo.disk.mend(range, from).await?;
+        }
+        if !planted(Bug::RecoveredNotRewritten) {
+            self.write_again().await?;
         }
         if !planted(Bug::RecoveredNotFlushed) {
             self.redo.disk.flush().await?;
@@ -117,6 +128,20 @@ impl Recovered {
         let journal = Journal::new(self.env, self.redo.disk, ring);
         journal.write_out().await?;
         Ok(journal)
+    }
+
+    /// Writes what may be there for this reader only, in its place. Who tears that finds the same bytes, or what would have been
+    /// a torn tail.
+    async fn write_again(&mut self) -> JournalResult<()> {
+        if self.is_anchor_in_doubt {
+            let sector = self.anchor.encode(&self.redo.owner, self.redo.geometry).freeze();
+            self.redo.disk.write(Anchor::device_offset(self.anchor.seq), vec![sector]).await?;
+        }
+        for header in &self.in_doubt {
+            let record = self.redo.checked(header).await?;
+            self.redo.disk.write(self.redo.geometry.device_offset(header.lsn), vec![record]).await?;
+        }
+        Ok(())
     }
 }
 
@@ -260,6 +285,12 @@ impl Redo {
     }
 
     async fn payload(&mut self, header: &RecordHeader) -> JournalResult<Bytes> {
+        let record = self.checked(header).await?;
+        Ok(record.slice(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize))
+    }
+
+    /// The record, as it was accepted.
+    async fn checked(&mut self, header: &RecordHeader) -> JournalResult<Bytes> {
         let mut record = self.record(header).await?;
         let good = |record: &[u8]| decode(&self.owner, self.geometry.record_bytes_max(), record) == Ok(*header);
         if !good(&record) {
@@ -274,7 +305,7 @@ impl Redo {
             );
             return Err(JournalError::new(JournalErrorKind::Corrupt, words));
         }
-        Ok(record.slice(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize))
+        Ok(record)
     }
 
     async fn record(&mut self, header: &RecordHeader) -> JournalResult<Bytes> {

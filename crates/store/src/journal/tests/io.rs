@@ -55,7 +55,11 @@ async fn commit(journal: &Journal, payload: &[u8]) -> Transaction {
 }
 
 fn on_a_node<F: Future<Output = ()>>(body: impl FnOnce(Sim, NodeId, Env) -> F) {
-    let sim = Sim::new(1);
+    on_a_node_of(1, body);
+}
+
+fn on_a_node_of<F: Future<Output = ()>>(seed: u64, body: impl FnOnce(Sim, NodeId, Env) -> F) {
+    let sim = Sim::new(seed);
     let node = sim.add_node("server");
     let env = sim.env(node);
     sim.block_on(body(sim.clone(), node, env));
@@ -308,6 +312,50 @@ fn a_failed_flush_stops_the_journal_for_good() {
         assert_eq!(kind(journal.write_out().await), JournalErrorKind::Stopped);
         assert_eq!(journal.durable(), durable);
     });
+}
+
+/// commit, flush fails, SIGKILL; start: it reads well, and later flushes succeed |X| power cut: what was accepted is there
+#[test]
+fn what_a_failed_flush_left_in_doubt_is_written_again_before_it_counts() {
+    for seed in 0..40 {
+        on_a_node_of(seed, |sim, node, env| async move {
+            let (_, journal) = fresh(&env, 64).await;
+            let mut committed = vec![commit(&journal, b"durable").await];
+            sim.disk_fault(node, PATH, Fault::FlushFails);
+            journal.append(&vec![7; 50_000]).unwrap();
+            assert_eq!(kind(journal.write_out().await), JournalErrorKind::FlushFailed);
+            let (accepted, journal) = open(&env, &self::disk(&env, 64).await).await;
+            committed.push(commit(&journal, b"built upon it").await);
+            sim.power_cut(node);
+            let env = sim.env(node);
+            let again = self::disk(&env, 64).await;
+            let expected: Vec<_> = accepted.iter().chain(&committed[1..]).cloned().collect();
+            assert!(open(&env, &again).await.0 == expected, "seed {seed}");
+        });
+    }
+}
+
+/// checkpoint, flush of its anchor fails, SIGKILL; start: that anchor counts, the ring before it is used again |X| power cut
+#[test]
+fn an_anchor_that_a_failed_flush_left_in_doubt_is_written_again_before_it_counts() {
+    for seed in 0..40 {
+        on_a_node_of(seed, |sim, node, env| async move {
+            let (_, journal) = fresh(&env, 16).await;
+            commit(&journal, &vec![1; 40_000]).await;
+            sim.disk_fault(node, PATH, Fault::FlushFails);
+            let anchored = journal.set_checkpoint(journal.position(), None, Bytes::new()).await;
+            assert_eq!(kind(anchored), JournalErrorKind::FlushFailed);
+            let (accepted, journal) = open(&env, &self::disk(&env, 16).await).await;
+            let mut expected = accepted;
+            while expected.len() < 4 && journal.room_for(10_000) {
+                expected.push(commit(&journal, &vec![2; 10_000]).await);
+            }
+            sim.power_cut(node);
+            let env = sim.env(node);
+            let again = self::disk(&env, 16).await;
+            assert!(open(&env, &again).await.0 == expected, "seed {seed}");
+        });
+    }
 }
 
 #[test]
