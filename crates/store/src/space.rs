@@ -196,7 +196,13 @@ impl Core {
             if self.room_now(device_bytes) {
                 return Ok(promises.grant(weight, device_bytes));
             }
-            if promises.hopeless_at.get() == Some(self.alloc.borrow().deaths()) && !self.journal_crowded() {
+            let (hopeless, unsure) = {
+                let alloc = self.alloc.borrow();
+                let hopeless = promises.hopeless_at.get() == Some(alloc.deaths());
+                // What is free, but not after a crash, a checkpoint makes so: the cleaner may have given up before anybody waited.
+                (hopeless, alloc.sure_free_count() < alloc.free_count())
+            };
+            if hopeless && !unsure && !self.journal_crowded() {
                 return Err(self.full_error(weight));
             }
             self.wake_cleaner.notify_one();

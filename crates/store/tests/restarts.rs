@@ -185,3 +185,50 @@ fn file_data_that_looks_like_a_run_stops_no_start() {
         }
     });
 }
+
+/// objects that fill an eighth, written over again and again, by several at once | a crash, a start, at once on | there is room
+#[test]
+fn a_store_that_is_nearly_empty_has_room_right_after_a_crash() {
+    for seed in 0..15 {
+        let sim = Sim::new(seed);
+        let node = sim.add_node("oss0");
+        let mut sequence = 0;
+        for life in 0..40 {
+            let env = sim.env(node);
+            sim.block_on(async {
+                let data_bytes = (64 << 10) + SLABS * (128 << 10);
+                let format = FormatOptions { data_bytes, journal_bytes: 1 << 20, ..tiny() };
+                let store = match life {
+                    0 => fresh(&env, &format, &quick()).await,
+                    _ => Store::open(&env, DIR, &quick()).await.expect("it opens"),
+                };
+                let mut writers = Vec::new();
+                for writer in 0..3 {
+                    sequence += 1000;
+                    let (store, sim, first) = (store.clone(), sim.clone(), sequence);
+                    writers.push(env.spawn(async move {
+                        for number in 0..10 + sim.random_below(60) {
+                            let object = fid(4 * writer + sim.random_below(4));
+                            // Some in pieces, so that most slabs hold a little that lives.
+                            let (at, length) = match sim.random_below(4) {
+                                0 => (0, OBJECT_BYTES),
+                                _ => (sim.random_below(12) * 4096, 4096 * (1 + sim.random_below(3) as usize)),
+                            };
+                            let written = write(&store, object, at, length, first + number).await;
+                            let space = store.space();
+                            assert!(written.is_ok(), "seed {seed}, life {life}: {:?} {space:?}", written.err());
+                        }
+                    }));
+                }
+                for writer in writers {
+                    writer.await.expect("it ends");
+                }
+                std::mem::forget(store);
+            });
+            match sim.random_below(2) {
+                0 => sim.power_cut(node),
+                _ => sim.crash(node),
+            }
+        }
+    }
+}

@@ -102,6 +102,12 @@ pub(super) fn owner(sector: &[u8]) -> Option<Uuid> {
     intact.then(|| Uuid(sector[24..40].try_into().expect("16 bytes")))
 }
 
+/// Nothing, or the beginning of an anchor of `target`, whole or torn.
+pub(super) fn is_begun(sector: &[u8], target: Uuid) -> bool {
+    sector.iter().all(|byte| *byte == 0)
+        || sector.len() == SECTOR_BYTES && sector[8..16] == MAGIC && sector[24..40] == target.0
+}
+
 /// What `sector`, read from the place of anchors with the parity of `seq_parity`, holds for this owner.
 pub(super) fn read_slot(sector: &[u8], seq_parity: u64, target: Uuid, generation: u32) -> Slot {
     if sector.iter().all(|byte| *byte == 0) {

@@ -42,6 +42,11 @@ pub fn owner(sectors: &[u8]) -> Option<Uuid> {
     sectors.chunks(limits::SECTOR as usize).take(2).find_map(anchor::owner)
 }
 
+/// True if anchors of `target` may have been on their way to these sectors when their writer died, and nothing else lies there.
+pub fn is_begun(sectors: &[u8], target: Uuid) -> bool {
+    sectors.chunks(limits::SECTOR as usize).take(2).all(|sector| anchor::is_begun(sector, target))
+}
+
 /// Writes zeros over both anchors, durably: what lies there is no journal any more.
 pub async fn blank(disk: &Disk) -> EnvResult<()> {
     let zeros: Bytes = AlignedBuf::zeroed(ANCHORS_BYTES as usize).freeze();

@@ -121,10 +121,10 @@ impl Moving<'_> {
         }
     }
 
-    /// No anchors yet, or ours.
+    /// No anchors yet, or ours, whole or torn.
     async fn is_half_made(&self, to: &str) -> bool {
         let Some(sectors) = first_sectors(self.env, to).await else { return false };
-        journal::owner(&sectors) == Some(self.identity.uuid) || sectors.iter().all(|byte| *byte == 0)
+        journal::owner(&sectors) == Some(self.identity.uuid) || journal::is_begun(&sectors, self.identity.uuid)
     }
 
     pub(super) async fn make(&self, to: &str, place: &Found) -> StoreResult<(Disk, Option<Claim>)> {
