@@ -15,7 +15,7 @@ use forebay_proto::{
 use forebay_rpc::{Call, Called};
 
 use crate::{
-    Client, ClientResult, OpenFile,
+    Client, ClientError, ClientResult, OpenFile,
     errors::Trouble,
     file::{FileState, Snapshot},
     limits,
@@ -28,8 +28,8 @@ use crate::{
 pub(crate) struct Written {
     /// So many bytes, from the first on, are there.
     pub bytes: usize,
-    /// The next are not, for want of room.
-    pub full: bool,
+    /// Why the next are not, if some are missing.
+    pub cut: Option<ClientError>,
 }
 
 impl Client {
@@ -72,12 +72,12 @@ impl Client {
         if offset > file.state().size.borrow().seen() {
             file.state().make_sparse();
         }
-        let written = self.write_pieces(file, offset, length, data).await?;
+        let written = self.write_pieces(file, offset, length, data).await?.bytes;
         self.wrote(file, written).await?;
         Ok(written)
     }
 
-    /// Writes the first `length` bytes of `data`, again and again until the epoch was current.
+    /// Writes the first `length` bytes of `data`, again and again until the epoch was current; fails only if nothing is written.
     ///
     /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale.
     pub(crate) async fn write_pieces(
@@ -86,25 +86,25 @@ impl Client {
         offset: u64,
         length: usize,
         data: &Payload,
-    ) -> ClientResult<usize> {
+    ) -> ClientResult<Written> {
         let mut written = 0;
         while written < length {
             // What an OST has no room for goes to another, if what came before it is there: asked for as a write of its own.
             let (offset, length, rest) = (offset + written as u64, length - written, data.skip(written));
             let once = async || self.write_once(file, &file.state().snapshot(), 0, offset, length, &rest).await;
             match self.roomy(file, once).await {
-                Ok(Written { bytes, full }) => {
+                Ok(Written { bytes, cut }) => {
                     written += bytes;
                     // Parts behind one that was lost are there, and others may have written over them since: not again.
-                    if !full {
-                        break;
+                    if cut.as_ref().is_some_and(|error| error.errno != Errno::ENOSPC) {
+                        return Ok(Written { bytes: written, cut });
                     }
                 }
                 Err(error) if written == 0 => return Err(error),
-                Err(_) => break,
+                Err(error) => return Ok(Written { bytes: written, cut: Some(error) }),
             }
         }
-        Ok(written)
+        Ok(Written { bytes: written, cut: None })
     }
 
     /// What is due when a write of `bytes` has been replied.
@@ -144,16 +144,16 @@ impl Client {
         if written == 0 && offset >= at.seen {
             full(offset, &requests, &results)?;
         }
-        let full = match worst(results.into_iter().filter_map(Result::err)) {
+        let cut = match worst(results.into_iter().filter_map(Result::err)) {
             Some(trouble) if written == 0 || matches!(trouble, Trouble::Stale(_)) => return Err(trouble),
-            Some(Trouble::Failed(error)) => error.errno == Errno::ENOSPC,
-            _ => false,
+            Some(Trouble::Failed(error) | Trouble::Full(_, _, error)) => Some(error),
+            Some(Trouble::Bare(..) | Trouble::Stale(_)) | None => None,
         };
         if offset + written as u64 > raised {
             self.raise(file.state(), at, offset + written as u64, level).await?;
         }
         // Else it is done, in the epoch of `at`: a truncate that came since lies after it, and it must not be done again.
-        Ok(Written { bytes: written, full })
+        Ok(Written { bytes: written, cut })
     }
 
     /// One request. At the home it carries the size too, if it `carries` it: else what is known of it.

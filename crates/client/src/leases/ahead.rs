@@ -3,6 +3,7 @@
 //! Invariant: what is told here of such a change is what the MDT will tell of it: it has to come to pass, and nobody else
 //! can have changed what it builds on.
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Fid, Transno,
     message::{Attr, CommitLevel, lease_flags},
@@ -139,7 +140,8 @@ impl Leases {
     /// The MDT is told, or knows, that the directory is not ours any more.
     pub fn gave_names_back(&self, fid: Fid) {
         let mut state = self.state.borrow_mut();
-        if state.directories.get(&fid).is_some_and(|directory| directory.under_way == 0) {
+        let is_settled = |directory: &Directory| directory.under_way == 0 || planted(Bug::NamesGivenBackEarly);
+        if state.directories.get(&fid).is_some_and(is_settled) {
             state.directories.remove(&fid);
             state.end_changes(fid);
         }

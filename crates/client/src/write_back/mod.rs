@@ -19,14 +19,14 @@ use std::{
 
 use forebay_env::{Time, sync::Notify};
 use forebay_proto::{
-    Errno, Fid,
+    Fid,
     message::{CommitLevel, OstStatFs},
 };
 use forebay_rpc::Call;
 
 use crate::{
     Client, ClientResult, OpenFile, errors::Trouble, file::FileState, leases::Holds, limits, payload::Payload,
-    sharing::Outside, tasks::try_all,
+    sharing::Outside, tasks::try_all, write::Written,
 };
 use parts::{Parts, Run};
 
@@ -371,8 +371,10 @@ impl Client {
     async fn send_run(&self, by: &OpenFile, run: &Run) {
         let (file, length) = (by.state(), run.len());
         let lost = match self.write_pieces(by, run.offset, length, &Payload::from(run.parts.clone())).await {
-            Ok(written) if written == length => None,
-            Ok(written) => Some((Errno::ENOSPC, format!("{} bytes could not be written", length - written))),
+            Ok(Written { cut: None, .. }) => None,
+            Ok(Written { bytes, cut: Some(error) }) => {
+                Some((error.errno, format!("{} of its bytes: {error}", length - bytes)))
+            }
             Err(error) => Some((error.errno, error.to_string())),
         };
         if let Some((errno, reason)) = lost {

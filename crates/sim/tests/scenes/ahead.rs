@@ -260,6 +260,38 @@ fn they_survive_the_mdt_while_their_client_lives() {
     }
 }
 
+/// The MDT asks for the directory while changes are on their way, and dies before they are there: the client has not given it back.
+#[test]
+fn a_directory_is_not_given_back_before_its_changes_have_come_to_pass() {
+    for seed in 0..60 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
+            let dir = scene.directory(&maker).await;
+            let rival = {
+                let looker = looker.clone();
+                scene.sim.env(scene.nodes[1]).spawn(async move { make(&looker, dir, 1).await })
+            };
+            scene.sim.sleep(Duration::from_micros(scene.sim.random_below(300))).await;
+            let open = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
+            // None: it was asked for the directory already.
+            let made = maker.create_ahead(&caller(), dir, &name(1), 0o644, open);
+            scene.sim.sleep(Duration::from_micros(scene.sim.random_below(300))).await;
+            scene.sim.crash(scene.mdt());
+            scene.sim.sleep(Duration::from_millis(300)).await;
+            scene.cluster.boot_all();
+            let rival = rival.await.expect("the looker lives");
+            let Some((attr, coming)) = made else { return };
+            assert_eq!(rival.expect_err("it was there first").errno, Errno::EEXIST, "seed {seed}");
+            maker.close(coming.file().await.expect("it comes")).await.expect("it closes");
+            for client in [&maker, &looker] {
+                let seen = client.lookup(&caller(), dir, &name(1)).await.map(|attr| attr.fid);
+                assert_eq!(seen, Ok(attr.fid), "seed {seed}");
+            }
+        });
+    }
+}
+
 /// With their client those are lost that were not sent, and of what was synced nothing.
 #[test]
 fn they_are_lost_with_their_client_alone_only_while_they_are_on_their_way() {
