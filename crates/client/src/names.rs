@@ -241,6 +241,7 @@ impl Client {
             let entry = self.change_name(parent, name, self.change_mdt(fid, parent, &request)).await;
             let transno = entry.as_ref().map_or(Transno(0), |called| called.transno);
             self.inner.leases.touch_at(fid, transno);
+            // Also if it failed, as nobody knows: then a durable write makes sure of a name too many.
             if let Some(file) = self.inner.file(fid) {
                 file.links.set(file.links.get() + 1);
             }

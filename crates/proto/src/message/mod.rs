@@ -3,15 +3,19 @@
 //! One frame carries one request or one reply: header, body (a structure of this module), bulk (file data, apart from the
 //! body and never copied into it). `docs/protocol.md` has the byte maps.
 
+mod attributes;
 mod common;
 mod frame;
+mod leases;
 mod level;
 mod locks;
 mod mds;
 mod oss;
 
+pub use attributes::*;
 pub use common::*;
 pub use frame::*;
+pub use leases::*;
 pub use level::*;
 pub use locks::*;
 pub use mds::*;
