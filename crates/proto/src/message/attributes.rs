@@ -2,7 +2,7 @@
 
 use crate::{Fid, wire_struct};
 
-/// Bits of [`SetAttr::mask`].
+/// Bits of [`super::SetAttr::mask`].
 pub mod set_attr {
     /// Permission bits.
     pub const MODE: u32 = 1;

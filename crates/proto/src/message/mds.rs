@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::HeldLock;
+use super::{Attr, Caller, HeldLock, LayoutSpec};
 use crate::{Fid, FidSequence, Layout, wire_struct};
 
 /// Bits of [`Open::flags`] and [`Create::flags`].
