@@ -223,6 +223,7 @@ async fn serve(
     let open = OpenOptions {
         cache_bytes: if server.target.kind == TargetKind::Ost { Some(4 << 20) } else { options.mdt_cache_bytes },
         commit_interval: options.commit_interval,
+        ..OpenOptions::default()
     };
     let store = Store::open(env, STORE_DIR, &open).await.map_err(|e| e.to_string())?;
     let listener = env.listen(&server.address).await.map_err(|e| e.to_string())?;

@@ -3,9 +3,11 @@
 //! Transactions are applied to the running group. It closes by time, by size (a part of the journal) or on demand; while
 //! it commits, the next one runs. Ordered mode: a group's runs are on the device before its transactions are applied,
 //! its tombstones before its record; then the data device is flushed (unless nothing was written since the last flush),
-//! then the record is written and flushed, then `last_committed` moves.
+//! then the record is written and flushed, then `last_committed` moves. While a record is on its way, the next group may
+//! close, have its data flushed and send its record after it (decision 35): nobody who comes during a commit waits for two.
 //!
-//! Invariant: groups commit in order; the committed ones are a prefix.
+//! Invariant: records are written in the order of their groups, each behind the flush of its data; the committed groups are
+//! a prefix, whichever record is durable first.
 //! Invariant: a checkpoint begins only where everything applied is appended to the journal.
 
 use std::{rc::Rc, time::Duration};
@@ -16,7 +18,7 @@ use forebay_proto::Transno;
 use crate::{
     StoreResult,
     core::Core,
-    journal::Checkpoint,
+    journal::{Checkpoint, Lsn},
     limits,
     redo::Redo,
     slab::{
@@ -57,6 +59,14 @@ pub(crate) enum Close {
     Size,
     /// Somebody waits for it.
     Demand,
+}
+
+/// A group whose record is on its way.
+struct Sent {
+    number: Group,
+    transno: Transno,
+    /// Of its record.
+    end: Lsn,
 }
 
 /// Where commits stand.
@@ -140,7 +150,7 @@ impl Core {
         self.until(|| (!self.journal_crowded()).then_some(())).await
     }
 
-    /// Closes the running group as soon as the one before is committed.
+    /// Closes the running group as soon as the ones before leave room for another that is under way.
     pub(crate) fn demand_commit(&self, why: Close) {
         self.commit.borrow_mut().demanded.get_or_insert(why);
         self.wake_commit.notify_one();
@@ -170,12 +180,33 @@ impl Core {
             if self.check_running().is_err() {
                 return;
             }
-            let outcome = self.commit_group(why).await;
-            if self.stop_on_error(outcome).is_err() {
+            let most = u64::from(self.options.commits_under_way.max(1));
+            if self.until(|| (self.commits_under_way() < most).then_some(())).await.is_err() {
                 return;
             }
-            self.after_commit();
+            let began = self.env.now();
+            let outcome = self.send_group().await;
+            match self.stop_on_error(outcome) {
+                Err(_) => return,
+                Ok(None) => self.after_commit(),
+                Ok(Some(sent)) => {
+                    let core = self.clone();
+                    drop(self.env.spawn(async move {
+                        let outcome = core.settle_group(sent).await;
+                        if core.stop_on_error(outcome).is_ok() {
+                            core.note_commit(why, began);
+                            core.after_commit();
+                        }
+                    }));
+                }
+            }
         }
+    }
+
+    /// Groups that are closed and not durable.
+    pub(crate) fn commits_under_way(&self) -> u64 {
+        let commit = self.commit.borrow();
+        commit.running.number - 1 - commit.committed
     }
 
     /// Returns why the running group is to close; anything once the store has stopped.
@@ -209,8 +240,7 @@ impl Core {
     fn reason_to_close(&self) -> Option<Close> {
         let mut commit = self.commit.borrow_mut();
         if let Some(why) = commit.demanded.take() {
-            let checkpoint = self.checkpoints.get().wanted > self.checkpoints.get().begun;
-            let needed = checkpoint || !commit.running.is_empty() || self.writer.has_retired();
+            let needed = self.may_begin_checkpoint() || !commit.running.is_empty() || self.writer.has_retired();
             return needed.then_some(why);
         }
         commit.running.first_at.is_some_and(|first| self.time_left(first).is_zero()).then_some(Close::Time)
@@ -231,16 +261,16 @@ impl Core {
         self.commit.borrow_mut().unattested = false;
         let outcome = self.journal.attest().await.map_err(Into::into);
         if let Ok(lsn) = self.stop_on_error(outcome) {
-            self.durable_lsn.set(lsn.0);
+            self.durable_lsn.set(self.durable_lsn.get().max(lsn.0));
         }
     }
 
-    async fn commit_group(&self, why: Close) -> StoreResult<()> {
-        let began = self.env.now();
+    /// Closes the running group, makes its data durable and sends its record off.
+    async fn send_group(&self) -> StoreResult<Option<Sent>> {
         self.note_retired_slabs().await?;
-        // From its append to its durability the record must not be written by anybody else: its data comes first.
+        // Between its append and the flush of its data nobody may write the record: data come first.
         let _gate = self.journal_gate.lock().await;
-        let Some(closed) = self.close()? else { return Ok(()) };
+        let Some(closed) = self.close()? else { return Ok(None) };
         if !closed.tombstones.is_empty() && !planted(Bug::TombstonesSkipped) {
             self.stats.borrow_mut().tombstones += closed.tombstones.len() as u64;
             self.writer.write(Class::System, closed.tombstones).await?;
@@ -248,14 +278,21 @@ impl Core {
         if !planted(Bug::DataNotFlushed) {
             self.flush_data().await?;
         }
-        let durable = self.journal.write_out().await?;
-        // Only now may the world hear of it: everything of this group is durable.
-        self.durable_lsn.set(durable.0);
-        self.commit.borrow_mut().committed = closed.number;
-        if closed.transno > *self.last_committed.borrow() {
-            self.last_committed.send_replace(closed.transno);
+        let end = self.journal.start_writing()?;
+        Ok(Some(Sent { number: closed.number, transno: closed.transno, end }))
+    }
+
+    /// Waits until the group's record and all before it are durable. Only then may the world hear of it.
+    async fn settle_group(&self, sent: Sent) -> StoreResult<()> {
+        let durable = self.journal.durable_at(sent.end).await?;
+        self.durable_lsn.set(self.durable_lsn.get().max(durable.0));
+        let mut commit = self.commit.borrow_mut();
+        // A later one may be told first.
+        commit.committed = commit.committed.max(sent.number);
+        drop(commit);
+        if sent.transno > *self.last_committed.borrow() {
+            self.last_committed.send_replace(sent.transno);
         }
-        self.note_commit(why, began);
         Ok(())
     }
 
@@ -287,16 +324,22 @@ impl Core {
             stats.journal_wraps += end.0 / self.journal.ring_bytes() - wraps_before;
         }
         commit.appended_transno = commit.appended_transno.max(closed.transno);
-        let mut counts = self.checkpoints.get();
-        if counts.wanted > counts.begun && counts.begun == counts.finished {
+        if self.may_begin_checkpoint() {
+            let mut counts = self.checkpoints.get();
             counts.begun = counts.wanted;
             self.checkpoints.set(counts);
-            let group = if empty { commit.committed } else { closed.number };
+            let group = if empty { closed.number - 1 } else { closed.number };
             commit.snapshot = Some(self.begin_checkpoint(group, commit.appended_transno));
             self.progress.notify_waiters();
         }
         commit.unattested = true;
         Ok((!empty).then_some(closed))
+    }
+
+    /// A checkpoint is wanted, and the one before is finished.
+    fn may_begin_checkpoint(&self) -> bool {
+        let counts = self.checkpoints.get();
+        counts.wanted > counts.begun && counts.begun == counts.finished
     }
 
     fn begin_checkpoint(&self, group: Group, transno: Transno) -> BegunCheckpoint {

@@ -64,10 +64,16 @@ pub struct OpenOptions {
     pub cache_bytes: Option<u64>,
     /// A transaction is committed at the latest this long after its first change.
     pub commit_interval: Duration,
+    /// Groups of transactions that may be on their way to the devices at once; 1: each waits for the one before it.
+    pub commits_under_way: u32,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { cache_bytes: None, commit_interval: limits::COMMIT_INTERVAL }
+        Self {
+            cache_bytes: None,
+            commit_interval: limits::COMMIT_INTERVAL,
+            commits_under_way: limits::COMMITS_UNDER_WAY,
+        }
     }
 }

@@ -317,8 +317,7 @@ impl Store {
 
     /// A group of transactions is on its way to the devices.
     pub fn is_committing(&self) -> bool {
-        let commit = self.core.commit.borrow();
-        commit.running.number > commit.committed + 1
+        self.core.commits_under_way() > 0
     }
 
     /// A checkpoint has begun and is not durable.

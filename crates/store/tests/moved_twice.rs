@@ -27,7 +27,11 @@ fn what_the_cleaner_moves_stays_what_was_written() {
                 journal_bytes: 2 << 20,
                 ..tiny()
             };
-            let options = OpenOptions { commit_interval: Duration::from_millis(5), cache_bytes: Some(64 << 10) };
+            let options = OpenOptions {
+                commit_interval: Duration::from_millis(5),
+                cache_bytes: Some(64 << 10),
+                ..OpenOptions::default()
+            };
             let store = Rc::new(fresh(&env, &format, &options).await);
             let (numbers, transnos) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
             let writers = (0..4).map(|writer| {

@@ -41,7 +41,8 @@ fn a_slab_opened_after_a_restart_is_found_after_the_next() {
             destroy(&store, fid(OBJECTS), sequence + 1).await.expect("it goes");
             store.sync().await.expect("it commits");
             assert!(store.stats().slabs_opened > 0 && store.stats().checkpoints == 0, "{:?}", store.stats());
-            let opened = before + store.stats().slabs_opened;
+            // A checkpoint may have begun, and opened one of which nothing is durable yet.
+            let opened = before + 1..=before + store.stats().slabs_opened;
             std::mem::forget(store);
             opened
         });
@@ -49,7 +50,8 @@ fn a_slab_opened_after_a_restart_is_found_after_the_next() {
         let env = sim.env(node);
         sim.block_on(async {
             let store = Store::open(&env, DIR, &quick()).await.expect("it opens");
-            assert_eq!(u64::from(store.recovery().slabs_opened), opened, "seed {seed}: slabs opened, and found again");
+            let found = u64::from(store.recovery().slabs_opened);
+            assert!(opened.contains(&found), "seed {seed}: {found} found of the {opened:?} that were opened");
             store.close().await.expect("it closes");
         });
     }

@@ -169,7 +169,11 @@ async fn open_store(env: &Env, target: TargetId, setup: &Setup) -> Store {
     let options = FormatOptions { journal_bytes: 4 << 20, ..FormatOptions::new(CLUSTER, target, 64 << 20) };
     // There already, after the first start.
     let _ = Store::format(env, "store", &options).await;
-    let open = OpenOptions { commit_interval: setup.commit_interval, cache_bytes: setup.cache_bytes };
+    let open = OpenOptions {
+        commit_interval: setup.commit_interval,
+        cache_bytes: setup.cache_bytes,
+        ..OpenOptions::default()
+    };
     Store::open(env, "store", &open).await.expect("the store opens")
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_client::CommitLevel;
 use forebay_env::sim::JournalShape;
+use forebay_store::OpenOptions;
 
 use super::Machine;
 
@@ -81,10 +82,11 @@ pub fn mode(name: &str) -> Option<Mode> {
 }
 
 impl Mode {
-    /// Between commits that nobody waits for.
-    pub fn commit_interval(&self, machine: &Machine) -> Duration {
-        let ours = forebay_store::OpenOptions::default().commit_interval;
-        if self.paper { Duration::from_secs_f64(machine.journal.interval_s.value) } else { ours }
+    /// How often it commits where nobody waits, and how many commits are under way. ext3 knows one.
+    pub fn commits(&self, machine: &Machine) -> OpenOptions {
+        let commit_interval = Duration::from_secs_f64(machine.journal.interval_s.value);
+        let papers = OpenOptions { commit_interval, commits_under_way: 1, ..OpenOptions::default() };
+        if self.paper { papers } else { OpenOptions::default() }
     }
 
     /// What its transactions look like on the device.

@@ -303,7 +303,7 @@ async fn serve_ost(
     let format =
         FormatOptions { journal_bytes: machine.journal.mib.mib(), ..FormatOptions::new(site.uuid, target, bytes) };
     Store::format(&env, &dir, &format).await.map_err(|e| e.to_string())?;
-    let open = OpenOptions { cache_bytes: Some(OST_CACHE_BYTES), commit_interval: mode.commit_interval(machine) };
+    let open = OpenOptions { cache_bytes: Some(OST_CACHE_BYTES), ..mode.commits(machine) };
     let store = Store::open(&env, &dir, &open).await.map_err(|e| e.to_string())?;
     let address = Address::Mem(target.to_string());
     let listener = env.listen(&address).await.map_err(|e| e.to_string())?;

@@ -80,10 +80,22 @@ impl Journal {
     /// Several may run at once: their writes overlap, but what is durable moves only over a prefix.
     /// Errors: `Medium`, `FlushFailed`; `Stopped` ever after.
     pub async fn write_out(&self) -> JournalResult<Lsn> {
+        let head = self.start_writing()?;
+        self.durable_at(head).await
+    }
+
+    /// Hands everything appended so far to the device: what is appended later does not go with it. Returns the end of it, for
+    /// [`Journal::durable_at`]. Errors: `Stopped`.
+    pub fn start_writing(&self) -> JournalResult<Lsn> {
         self.running()?;
-        let head = self.position().lsn;
         self.start_batch();
-        self.inner.until(|state| (state.ring.durable() >= head).then(|| state.ring.durable())).await
+        Ok(self.position().lsn)
+    }
+
+    /// Waits until everything before `end`, which somebody has started to write, is durable; returns the durable lsn.
+    /// Errors: as [`Journal::write_out`].
+    pub async fn durable_at(&self, end: Lsn) -> JournalResult<Lsn> {
+        self.inner.until(|state| (state.ring.durable() >= end).then(|| state.ring.durable())).await
     }
 
     /// Makes everything durable and says so in an empty record, so that damage to it is told from a torn tail.

@@ -52,7 +52,7 @@ pub fn format_options() -> FormatOptions {
 }
 
 pub fn open_options() -> OpenOptions {
-    OpenOptions { commit_interval: Duration::from_micros(700), cache_bytes: Some(64 << 10) }
+    OpenOptions { commit_interval: Duration::from_micros(700), cache_bytes: Some(64 << 10), ..OpenOptions::default() }
 }
 
 impl State {
