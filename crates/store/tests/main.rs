@@ -6,6 +6,7 @@ mod crash_every_point;
 mod faults;
 mod mirror;
 mod moved_twice;
+mod overlap;
 mod restarts;
 mod slots;
 mod thin;
