@@ -43,6 +43,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         JournalSumSkipped
         | JournalNotFlushed
         | AnchorNotFlushed
+        | DurableOverAHole
         | RecoveredNotFlushed
         | RecoveredNotRewritten
         | LastRedoSkipped

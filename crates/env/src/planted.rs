@@ -36,6 +36,8 @@ bugs! {
     JournalNotFlushed = "journal-not-flushed",
     /// The anchor counts as durable when it is written: the ring before it is used again.
     AnchorNotFlushed = "anchor-not-flushed",
+    /// Everything before a record counts as durable when the record is, though one before it is still on its way.
+    DurableOverAHole = "durable-over-a-hole",
     /// What recovery accepted is built on before it is flushed.
     RecoveredNotFlushed = "recovered-not-flushed",
     /// What recovery accepted, and nobody knows to be durable, is flushed and not written again.
