@@ -52,3 +52,41 @@ impl Barrier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use forebay_client::ClientError;
+    use forebay_env::sim::Sim;
+    use forebay_proto::Errno;
+
+    use super::*;
+
+    #[test]
+    fn it_ends_with_the_last_and_tells_what_the_first_failure_said() {
+        let sim = Sim::new(1);
+        let env = sim.env(sim.add_node("host"));
+        let (ended, failed, nobody) = sim.block_on(async {
+            let slow = |ms, result: ClientResult<()>| {
+                let env = env.clone();
+                async move {
+                    env.sleep(Duration::from_millis(ms)).await;
+                    result
+                }
+            };
+            let barrier = Barrier::default();
+            [3, 1, 2].into_iter().for_each(|ms| barrier.run(&env, slow(ms, Ok(()))));
+            let begun = sim.now();
+            let ended = barrier.all().await.map(|last| last.since(begun));
+            let barrier = Barrier::default();
+            let error = |words: &str| Err(ClientError::new(Errno::EIO, words.to_owned()));
+            barrier.run(&env, slow(3, error("second")));
+            barrier.run(&env, slow(1, error("first")));
+            (ended, barrier.all().await.map(drop), Barrier::default().all().await.map(drop))
+        });
+        assert_eq!(ended, Ok(Duration::from_millis(3)));
+        assert!(failed.expect_err("one failed").contains("first"));
+        assert!(nobody.is_err());
+    }
+}

@@ -403,3 +403,55 @@ impl Task {
 fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::WALL;
+
+    fn run(set: &[(&str, f64)], tasks: u32, files: u32) -> Wall {
+        let mut machine = Machine::parse(WALL).expect("the machine of the paper");
+        for (name, value) in set {
+            machine.set(name, *value).expect("a parameter");
+        }
+        let options = WallOptions { seed: 1, tasks: vec![tasks], files, cpu_factor: 1.0 };
+        wall(&machine, &options, &mut |_, _, _| {}).expect("it runs")
+    }
+
+    const CHANGES: [usize; 4] = [0, 2, 3, 5];
+
+    #[test]
+    fn no_change_is_made_faster_than_the_thread_that_makes_it_can() {
+        let wall = run(&[], 64, 3200);
+        assert_eq!(wall.runs.len(), 6, "three devices, two ways");
+        for run in &wall.runs {
+            for number in CHANGES {
+                let (rate, limit) = (run.rates[number], wall.thread_limit[number]);
+                assert!(rate > 0.02 * limit && rate <= 1.01 * limit, "{number}: {rate} of {limit}, {run:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_disk_shows_only_where_it_is_waited_for() {
+        let rates = |interval| {
+            let wall = run(&[("journal.interval_s", interval)], 64, 3200);
+            ["sata", "ssd"].map(|device| wall.run(device, true, 64).expect("it was run").clone())
+        };
+        let [sata, ssd] = rates(5.0);
+        let [busy_sata, busy_ssd] = rates(0.01);
+        for number in CHANGES {
+            assert!(sata.rates[number] > 0.9 * ssd.rates[number], "{number}: {sata:?} {ssd:?}");
+            let busy = (busy_sata.device_busy[number], busy_ssd.device_busy[number]);
+            assert!(busy.0 > 0.3 && busy.0 > 4.0 * busy.1, "{number}: {busy:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_without_what_it_takes_is_refused() {
+        let mut machine = Machine::parse(WALL).expect("the machine of the paper");
+        machine.names = None;
+        let options = WallOptions { seed: 1, tasks: vec![1], files: 1, cpu_factor: 1.0 };
+        assert!(wall(&machine, &options, &mut |_, _, _| {}).expect_err("refused").contains("[names]"));
+    }
+}
