@@ -49,6 +49,13 @@ impl Bar {
         self.0.set_position(position);
     }
 
+    /// This is being done, and so many of so many things are.
+    pub fn at(&self, what: &str, position: u64, total: u64) {
+        self.0.set_message(what.to_owned());
+        self.0.set_length(total);
+        self.0.set_position(position);
+    }
+
     /// This much more was done.
     pub fn add(&self, delta: u64) {
         self.0.inc(delta);

@@ -4,6 +4,7 @@
 
 mod picture;
 mod spider;
+mod wall;
 
 use std::path::Path;
 
@@ -23,7 +24,7 @@ use crate::{
 /// What to run.
 #[derive(Debug, Args)]
 pub struct SimArgs {
-    /// spider, or a file that describes a machine (machines/*.toml)
+    /// spider, wall, or a file that describes a machine (machines/*.toml)
     #[arg(value_name = "NAME|FILE.toml")]
     pub what: String,
     /// Seed of every chance: the same seed, the same output
@@ -47,6 +48,12 @@ pub struct SimArgs {
     /// Steps of the program like GTC: compute, then write
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub gtc_steps: u32,
+    /// Tasks of mdtest in sim wall [default: 1 4 16 64 256 1024 4096 16384]
+    #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
+    pub tasks: Vec<u32>,
+    /// Files of all tasks together in sim wall, and as many directories
+    #[arg(long, default_value_t = 65_536, value_name = "N")]
+    pub files: u32,
     /// Another value of a parameter of the machine (tier.stripe_kib=4), to see how far results move with it
     #[arg(long, value_parser = parse_set, value_name = "NAME=VALUE")]
     pub set: Vec<(String, f64)>,
@@ -72,13 +79,23 @@ pub fn run(args: &SimArgs) -> CliResult {
     if !(1..=1000).contains(&args.gtc_steps) {
         return Err(CliError::usage("--gtc-steps: use 1 to 1000"));
     }
+    if args.tasks.iter().any(|tasks| *tasks == 0 || *tasks > 65_536) {
+        return Err(CliError::usage("--tasks: use 1 to 65536"));
+    }
+    if !(1..=10_000_000).contains(&args.files) {
+        return Err(CliError::usage("--files: use 1 to 10000000"));
+    }
     match args.what.as_str() {
         "spider" => spider::run(args),
-        "wall" | "zest" | "wan" | "bluewaters" => {
-            Err(CliError::failed(format!("sim {}: this version has no such experiment yet; it has spider", args.what)))
-        }
+        "wall" => wall::run(args),
+        "zest" | "wan" | "bluewaters" => Err(CliError::failed(format!(
+            "sim {}: this version has no such experiment yet; it has spider and wall",
+            args.what
+        ))),
         file if file.ends_with(".toml") => predict(args, Path::new(file)),
-        other => Err(CliError::usage(format!("sim {other}: use spider, or a FILE.toml that describes a machine"))),
+        other => {
+            Err(CliError::usage(format!("sim {other}: use spider, wall, or a FILE.toml that describes a machine")))
+        }
     }
 }
 

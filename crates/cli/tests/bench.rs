@@ -217,7 +217,9 @@ fn cpu_costs_are_told_for_client_and_servers_and_leave_nothing_behind() {
         let found = rows.iter().find(|row| row["phase"] == phase && row["side"] == side);
         found.unwrap_or_else(|| panic!("no {phase} of the {side}"))["value"].as_f64().expect("a number")
     };
-    for phase in ["create", "close", "lookup", "getattr", "unlink", "write 64 KiB", "read 64 KiB"] {
+    for phase in
+        ["create", "close", "lookup", "getattr", "open", "unlink", "mkdir", "rmdir", "write 64 KiB", "read 64 KiB"]
+    {
         for side in ["client", "server"] {
             assert!(cost(phase, side) > 0.1, "{phase} of the {side}");
         }

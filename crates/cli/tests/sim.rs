@@ -61,6 +61,36 @@ fn spider_prints_the_contracts_rows_and_the_same_bytes_for_the_same_seed() {
 }
 
 #[test]
+fn wall_prints_the_contracts_rows_and_the_same_bytes_for_the_same_seed() {
+    let scratch = Scratch::new("sim-wall");
+    let plots = format!("{}/plots", scratch.path());
+    let args = ["wall", "--tasks", "1,64,96", "--files", "960", "--seed", "7"];
+    let report = json(forebay().arg("sim").args(args).args(["--json", "--plots", &plots]));
+    assert!(fs::read(format!("{plots}/wall-names.png")).expect("a picture").starts_with(b"\x89PNG"));
+    let rows = report["rows"].as_array().expect("rows");
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {report}"));
+    for tasks in ["1", "64", "96"] {
+        for operation in ["create", "stat", "remove", "dir-create", "dir-stat", "dir-remove"] {
+            for device in ["sata", "ssd"] {
+                let row = row(&format!("{operation}-{tasks}-{device}"));
+                let rates = ["paper_mode", "default"].map(|way| row[way].as_f64().expect("a rate"));
+                assert!(rates.iter().all(|rate| *rate > 0.1 && *rate < 1e4), "{row}");
+                assert!(row.get("published").is_some() && row["unit"] == "thousand operations/s", "{row}");
+            }
+        }
+        assert!(row(&format!("open-shared-{tasks}"))["default"].as_f64().expect("a time") > 0.01);
+    }
+    // Whoever waits for each change makes fewer.
+    let alone = row("create-1-ssd");
+    assert!(alone["paper_mode"].as_f64() < alone["default"].as_f64(), "{alone}");
+    let hosts: Vec<_> = report["hosts"].as_array().expect("hosts").iter().map(|run| run["hosts"].as_u64()).collect();
+    assert_eq!(hosts, [Some(1), Some(6), Some(8)]);
+    let (first, second) = (sim(&args), sim(&args));
+    assert!(first.status.success() && first.stderr.is_empty(), "{}", words(&first));
+    assert_eq!(first.stdout, second.stdout);
+}
+
+#[test]
 fn a_described_machine_is_predicted() {
     let scratch = Scratch::new("sim-file");
     let machine = small(&scratch);
@@ -92,7 +122,9 @@ fn nonsense_is_refused_in_words() {
     }
     for (args, code, expected) in [
         (&["no-such-machine.toml"][..], 1, "no-such-machine.toml"),
-        (&["wall"], 1, "no such experiment yet"),
+        (&["zest"], 1, "no such experiment yet"),
+        (&["wall", "--tasks", "0"], 2, "--tasks"),
+        (&["wall", "--files", "0"], 2, "--files"),
         (&["couplet"], 2, "a FILE.toml that describes a machine"),
         (&["spider", "--set", "tier.color=1"], 2, "not a parameter of this machine"),
         (&["spider", "--modes", "sync"], 2, "use sync-internal"),

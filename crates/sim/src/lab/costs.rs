@@ -43,15 +43,21 @@ pub struct Cost {
 }
 
 /// The messages that are measured.
-const MESSAGES: [(&str, Op); 7] = [
+const MESSAGES: [(&str, Op); 10] = [
     ("create", Op::Create),
     ("close", Op::Close),
     ("lookup", Op::Lookup),
     ("getattr", Op::GetAttr),
     ("unlink", Op::Unlink),
+    ("open", Op::Open),
+    ("mkdir", Op::Make),
+    ("rmdir", Op::Rmdir),
     ("write", Op::Write),
     ("read", Op::Read),
 ];
+
+/// Of which one was not measured (it came later), it costs what the other does, which has at least as much to do.
+const ALIKE: [(&str, &str); 3] = [("open", "create"), ("mkdir", "create"), ("rmdir", "unlink")];
 
 impl MeasuredCosts {
     /// Reads the file. Errors: words for the person who gave it.
@@ -71,12 +77,13 @@ impl MeasuredCosts {
                 return Err(format!("message.{name} is not one that is measured"));
             }
         }
-        for (name, _) in MESSAGES {
-            if !self.message.contains_key(name) {
-                return Err(format!("message.{name} is missing"));
-            }
-        }
-        Ok(())
+        let missing = MESSAGES.iter().find(|(name, _)| self.of(name).is_none());
+        missing.map_or(Ok(()), |(name, _)| Err(format!("message.{name} is missing")))
+    }
+
+    fn of(&self, name: &str) -> Option<&Cost> {
+        let alike = || ALIKE.iter().find(|(one, _)| *one == name).map(|(_, other)| *other);
+        self.message.get(name).or_else(|| self.message.get(alike()?))
     }
 
     /// As the simulator charges them. Messages that were not measured cost what a getattr does.
@@ -84,11 +91,11 @@ impl MeasuredCosts {
         let cost = |us: f64, byte_ns: f64| MessageCost { fixed: Duration::from_secs_f64(us / 1e6), byte_ns };
         let side = |pick: fn(&Cost) -> (f64, f64)| {
             let of = |(name, op): (&str, Op)| {
-                let (us, byte_ns) = pick(&self.message[name]);
-                (op as u16, cost(us, byte_ns))
+                let (us, byte_ns) = pick(self.of(name)?);
+                Some((op as u16, cost(us, byte_ns)))
             };
             // Bytes for many places cost at least what as many for one do.
-            MESSAGES.into_iter().chain([("write", Op::WritePieces)]).map(of).collect()
+            MESSAGES.into_iter().chain([("write", Op::WritePieces)]).filter_map(of).collect()
         };
         let other = &self.message["getattr"];
         let costs = CpuCosts {
@@ -113,6 +120,15 @@ mod tests {
         let write = Op::Write as u16;
         assert!(once.server[&write].fixed > Duration::ZERO && once.server[&write].byte_ns > 0.0);
         assert_eq!(twice.server[&write].byte_ns, 2.0 * once.server[&write].byte_ns);
+    }
+
+    #[test]
+    fn what_was_not_measured_costs_what_is_like_it() {
+        let with = format!("{COSTS}\n[message.mkdir]\nclient_us = 1.0\nserver_us = 2.0\n");
+        let (without, with) = [COSTS, &with].map(|text| MeasuredCosts::parse(text).expect("costs").table(1.0)).into();
+        let server = |costs: &CpuCosts, op: Op| costs.server[&(op as u16)].fixed;
+        assert_eq!(server(&without, Op::Make), server(&without, Op::Create));
+        assert_eq!(server(&with, Op::Make), Duration::from_micros(2));
     }
 
     #[test]

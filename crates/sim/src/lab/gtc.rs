@@ -20,9 +20,11 @@ use forebay_env::{
 use forebay_proto::{Fid, message::Caller};
 
 use super::{
-    Machine, Mode, mode,
+    Machine, Mode,
+    barrier::Barrier,
+    mode,
     payload::{TRANSFER_BYTES, Zeros},
-    site::Site,
+    site::{MdtPlace, Site},
 };
 
 /// Cores of the two runs.
@@ -136,7 +138,7 @@ fn run(
 ) -> Result<Run, String> {
     let sim = Sim::new(seed);
     sim.block_on(async {
-        let site = Site::build(&sim, machine, mode, costs, true).await?;
+        let site = Site::build(&sim, machine, mode, costs, MdtPlace::Aside).await?;
         let mut processes = Vec::new();
         for node in 0..cores.div_ceil(NODE_CORES) {
             let number = site.add_node(machine, &format!("client{node}"), NODE_CORES);
@@ -164,8 +166,7 @@ fn run(
                 let depth = machine.clients.rpcs_in_flight.count().min(transfers);
                 barrier.run(env, async move { write(&own, &client, &name, &zeros, (transfers, depth)).await });
             }
-            barrier.all(&sim).await?;
-            writing_s.push(sim.now().since(begun).as_secs_f64());
+            writing_s.push(barrier.all().await?.since(begun).as_secs_f64());
         }
         Ok(Run { cores, writing_s, computing_s: computing.as_secs_f64(), tiers: site.tiers() })
     })
@@ -204,31 +205,4 @@ async fn write(
     let failed = failed.take();
     failed.map_or(Ok(()), Err)?;
     client.close(file).await
-}
-
-/// Processes that wait for each other.
-#[derive(Default)]
-struct Barrier {
-    missing: Rc<Cell<u32>>,
-    failure: Rc<RefCell<Option<String>>>,
-}
-
-impl Barrier {
-    fn run(&self, env: &Env, process: impl Future<Output = ClientResult<()>> + 'static) {
-        self.missing.set(self.missing.get() + 1);
-        let (missing, failure) = (self.missing.clone(), self.failure.clone());
-        drop(env.spawn(async move {
-            if let Err(error) = process.await {
-                failure.borrow_mut().get_or_insert(error.to_string());
-            }
-            missing.set(missing.get() - 1);
-        }));
-    }
-
-    async fn all(&self, sim: &Sim) -> Result<(), String> {
-        while self.missing.get() > 0 {
-            sim.sleep(Duration::from_micros(100)).await;
-        }
-        self.failure.take().map_or(Ok(()), Err)
-    }
 }

@@ -11,7 +11,7 @@ use forebay_proto::{Fid, message::Caller};
 use super::{
     Machine, Mode, Outcome, Window,
     payload::{TRANSFER_BYTES, Zeros},
-    site::{Load, Meter, Site},
+    site::{Load, MdtPlace, Meter, Site},
 };
 
 /// Bytes a client may keep for replay: these take no memory here. A site's nodes have several GiB for it.
@@ -37,7 +37,7 @@ pub fn ior(
 ) -> Result<Ior, String> {
     let sim = Sim::new(seed);
     sim.block_on(async {
-        let site = Site::build(&sim, machine, mode, costs, true).await?;
+        let site = Site::build(&sim, machine, mode, costs, MdtPlace::Aside).await?;
         let (writes, reads, zeros) = (Meter::default(), Meter::default(), Zeros::new());
         let mut loads = Vec::new();
         let reading = Rc::new(Cell::new(false));

@@ -2,11 +2,15 @@
 //!
 //! Invariant: every parameter says where it comes from; nonsense is refused in words, before anything runs.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::{
     MeasuredCosts,
-    sections::{Clients, Cpu, JournalSection, Mount, Network, Param, Servers, StoragePort, TierSection, Xdd},
+    sections::{
+        Clients, Cpu, JournalSection, Mds, Mount, Names, Network, Param, Servers, StoragePort, TierSection, Xdd,
+    },
 };
 
 /// Journals on tiers of their own.
@@ -59,6 +63,13 @@ pub struct Machine {
     pub xdd: Option<Xdd>,
     /// See [`JournalSection`].
     pub journal: JournalSection,
+    /// Devices that an MDT may lie on, by name.
+    #[serde(default)]
+    pub mdt: BTreeMap<String, TierSection>,
+    /// See [`Mds`].
+    pub mds: Option<Mds>,
+    /// See [`Names`].
+    pub names: Option<Names>,
     /// See [`SasSection`].
     pub sas: Option<SasSection>,
     /// See [`SsdSection`].
@@ -87,11 +98,16 @@ impl Machine {
             "port" => self.port.get_mut(field),
             "tier" => self.tier.get_mut(field),
             "journal" => self.journal.get_mut(field),
+            "mds" => self.mds.as_mut().and_then(|mds| mds.get_mut(field)),
+            "names" => self.names.as_mut().and_then(|names| names.get_mut(field)),
             "xdd" => self.xdd.as_mut().and_then(|xdd| xdd.get_mut(field)),
             "sas.tier" => self.sas.as_mut().and_then(|sas| sas.tier.get_mut(field)),
             "ssd.tier" => self.ssd.as_mut().and_then(|ssd| ssd.tier.get_mut(field)),
             "ssd" if field == "round_trip_us" => self.ssd.as_mut().map(|ssd| &mut ssd.round_trip_us),
-            _ => None,
+            _ => {
+                let device = section.strip_prefix("mdt.").and_then(|device| self.mdt.get_mut(device));
+                device.and_then(|device| device.get_mut(field))
+            }
         };
         match param {
             Some(param) => param.value = value,
@@ -116,6 +132,8 @@ impl Machine {
             ("journal", self.journal.each()),
         ];
         sections.extend(self.mount.iter().map(|mount| ("mount", mount.each())));
+        sections.extend(self.mds.iter().map(|mds| ("mds", mds.each())));
+        sections.extend(self.names.iter().map(|names| ("names", names.each())));
         sections.extend(self.xdd.iter().map(|xdd| ("xdd", xdd.each())));
         if let Some(sas) = &self.sas {
             sections.push(("sas", vec![("tiers", &sas.tiers, (1.0, 1000.0))]));
@@ -130,7 +148,12 @@ impl Machine {
             let name = |(name, param, range): (&str, _, _)| (format!("{section}.{name}"), param, range);
             params.into_iter().map(name).collect()
         };
-        sections.into_iter().flat_map(named).collect()
+        let mut all: Vec<_> = sections.into_iter().flat_map(named).collect();
+        for (device, tier) in &self.mdt {
+            let each = tier.each().into_iter();
+            all.extend(each.map(|(name, param, range)| (format!("mdt.{device}.{name}"), param, range)));
+        }
+        all
     }
 
     fn check(&self) -> Result<(), String> {
@@ -153,8 +176,9 @@ impl Machine {
                 return Err(format!("{name} = {}: it has to be a whole number", param.value));
             }
         }
-        for tier in [Some(&self.tier), self.sas.as_ref().map(|s| &s.tier), self.ssd.as_ref().map(|s| &s.tier)] {
-            tier.map_or(Ok(()), TierSection::check)?;
+        let apart = [self.sas.as_ref().map(|s| &s.tier), self.ssd.as_ref().map(|s| &s.tier)];
+        for tier in std::iter::once(&self.tier).chain(apart.into_iter().flatten()).chain(self.mdt.values()) {
+            tier.check()?;
         }
         self.costs.as_ref().map_or(Ok(()), |costs| costs.check().map_err(|words| format!("costs: {words}")))?;
         let (osts, shared) = (self.servers.osts_per_node.value, self.servers.osts_per_tier.value);

@@ -7,6 +7,7 @@
 //! Invariant: the same machine, mode and seed give the same numbers, byte for byte.
 //! Invariant: models are calibrated on what the hardware does without the file system, and on nothing else.
 
+mod barrier;
 mod costs;
 mod gtc;
 mod ior;
@@ -20,6 +21,7 @@ mod sections;
 mod site;
 mod spider;
 mod survey;
+mod wall;
 mod xdd;
 
 pub use costs::MeasuredCosts;
@@ -33,9 +35,15 @@ pub use sections::Param;
 pub use site::{Outcome, Window};
 pub use spider::{Curve, Row, Spider, SpiderOptions, spider};
 pub use survey::survey;
+pub use wall::{
+    COMPARED_AT as WALL_COMPARED_AT, DEVICES as WALL_DEVICES, OPERATIONS as WALL_OPERATIONS, TASKS as WALL_TASKS, Wall,
+    WallOptions, WallRun, wall,
+};
 pub use xdd::{Baseline, xdd};
 
 /// The machine of [Spider].
 pub const SPIDER: &str = include_str!("../../../../machines/spider.toml");
+/// The testbed of [Wall].
+pub const WALL: &str = include_str!("../../../../machines/wall.toml");
 /// CPU costs as they were measured.
 pub const CPU_COSTS: &str = include_str!("../../../../machines/cpu-costs.toml");

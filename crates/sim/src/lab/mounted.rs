@@ -18,7 +18,12 @@ use forebay_env::{
 };
 use forebay_proto::{Errno, Fid, message::Caller};
 
-use super::{Machine, Mode, Param, rwsem::RwSem, sections::Mount, site::Site};
+use super::{
+    Machine, Mode, Param,
+    rwsem::RwSem,
+    sections::Mount,
+    site::{MdtPlace, Site},
+};
 
 /// Bytes of the kernel's request for a read.
 const READ_REQUEST_BYTES: usize = 80;
@@ -73,7 +78,7 @@ pub fn mounted(
     let bytes = (u64::from(mount.programs.count()) * pattern.transfers * pattern.transfer_bytes) as f64;
     let sim = Sim::new(seed);
     sim.block_on(async {
-        let site = Site::build(&sim, machine, mode, costs, true).await?;
+        let site = Site::build(&sim, machine, mode, costs, MdtPlace::Aside).await?;
         let mut rates = [0.0; 2];
         // Another mount has kept nothing of what is read.
         for (rate, reading) in rates.iter_mut().zip([false, true]) {

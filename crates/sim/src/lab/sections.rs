@@ -166,6 +166,27 @@ sections! {
         /// CPU of whoever wakes a thread there.
         wake_work_us: (0.0, 1e6);
     }
+    /// The metadata server.
+    Mds {
+        /// Bytes of the MDT.
+        mdt_gib: (1.0, 1e6);
+        /// Rows that it keeps in memory.
+        cache_mib: (1.0, 1e6);
+    }
+    /// What calls on names cost a client's machine beside their messages (system call, kernel, FUSE and our layer of it), and
+    /// how many changes a client of the paper had under way.
+    Names {
+        /// CPU of a program that makes or takes away.
+        change_program_us: (0.0, 1e6);
+        /// CPU of the mount's thread for it.
+        change_mount_us: (0.0, 1e6);
+        /// CPU of a program that looks or opens.
+        look_program_us: (0.0, 1e6);
+        /// CPU of the mount's thread for it.
+        look_mount_us: (0.0, 1e6);
+        /// Changes and opens of a client at any time, in the paper's way.
+        changes_in_flight: (1.0, 1024.0);
+    }
     /// How the baseline was measured.
     Xdd {
         /// Part of the device that random requests go to.

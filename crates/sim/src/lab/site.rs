@@ -12,7 +12,7 @@ use forebay_env::{
         BulkJournal, CpuCosts, JournalShape, Link, NodeId, Placement, Port, Processors, Sim, Tier, TierStats, Waking,
     },
 };
-use forebay_mds::{Mds, MdsOptions};
+use forebay_mds::MdsOptions;
 use forebay_oss::Oss;
 use forebay_proto::{
     TargetId, Uuid,
@@ -21,7 +21,11 @@ use forebay_proto::{
 use forebay_store::{FormatOptions, OpenOptions, Store};
 use forebay_target::TargetOptions;
 
-use super::{JournalPlace, Machine, Mode, payload::TRANSFER_BYTES, sections::Mount};
+use super::{
+    JournalPlace, Machine, Mode,
+    payload::TRANSFER_BYTES,
+    sections::{Mds, Mount, TierSection},
+};
 
 /// Most bytes of an OST's data: what a run writes is a part of it.
 const OST_BYTES: u64 = 256 << 30;
@@ -37,6 +41,17 @@ pub struct Window {
     pub warm_up: Duration,
     /// Then it is counted for this long.
     pub length: Duration,
+}
+
+/// Where the MDT lies.
+#[derive(Clone, Copy)]
+pub enum MdtPlace<'a> {
+    /// There is none.
+    Nowhere,
+    /// On a device that takes no time; where all is one machine, on that of the OSTs.
+    Aside,
+    /// On this one, which nothing else uses, with the journal of the machine and transactions of the mode.
+    On(&'a TierSection, &'a Mds),
 }
 
 /// What a run showed.
@@ -71,6 +86,8 @@ pub struct Site {
     pub osts: Vec<Ost>,
     /// What their bytes lie on.
     tiers: Vec<Tier>,
+    /// What the MDT lies on, if that takes time and is nothing else's.
+    mdt_tier: Option<Tier>,
     /// What all threads run on, where all is one machine.
     processors: Option<Processors>,
     /// Where the MDT listens, if there is one.
@@ -96,13 +113,13 @@ impl Meter {
 }
 
 impl Site {
-    /// Makes the machines, formats and serves the OSTs, and an MDT if the experiment needs one.
+    /// Makes the machines, formats and serves the OSTs, and the MDT if there is one.
     pub async fn build(
         sim: &Sim,
         machine: &Machine,
         mode: Mode,
         costs: &CpuCosts,
-        with_mdt: bool,
+        mdt: MdtPlace<'_>,
     ) -> Result<Self, String> {
         let network = &machine.network;
         sim.set_default_link(Link { latency: network.latency_us.us(), jitter: Duration::ZERO, ..Link::default() });
@@ -110,6 +127,7 @@ impl Site {
             sim: sim.clone(),
             osts: Vec::new(),
             tiers: Vec::new(),
+            mdt_tier: None,
             processors: machine.mount.as_ref().map(|_| Processors::new(machine.servers.cores.count() as usize)),
             mgs: Address::Mem(TargetId::mdt(0).to_string()),
             uuid: Uuid::from_random(sim.random_u64(), sim.random_u64()),
@@ -158,8 +176,8 @@ impl Site {
                 site.osts.push(ost);
             }
         }
-        if with_mdt {
-            serve_mdt(&site, machine).await?;
+        if !matches!(mdt, MdtPlace::Nowhere) {
+            serve_mdt(&mut site, machine, mode, mdt).await?;
         }
         Ok(site)
     }
@@ -221,6 +239,11 @@ impl Site {
     /// What the OSTs' tiers have done, all together.
     pub fn tiers(&self) -> TierStats {
         self.tiers.iter().fold(TierStats::default(), |sum, tier| sum.plus(&tier.stats()))
+    }
+
+    /// What the MDT's own device has done.
+    pub fn mdt_tier(&self) -> TierStats {
+        self.mdt_tier.as_ref().map(Tier::stats).unwrap_or_default()
     }
 
     fn look(&self, meter: &Meter) -> (u64, u64, TierStats, u64) {
@@ -312,7 +335,7 @@ async fn serve_ost(
     Ok(Ost { address, node, store })
 }
 
-async fn serve_mdt(site: &Site, machine: &Machine) -> Result<(), String> {
+async fn serve_mdt(site: &mut Site, machine: &Machine, mode: Mode, mdt: MdtPlace<'_>) -> Result<(), String> {
     let node = site.add_node(machine, "mds", machine.servers.cores.count());
     if site.processors.is_some()
         && let Some(tier) = site.tiers.first()
@@ -323,16 +346,32 @@ async fn serve_mdt(site: &Site, machine: &Machine) -> Result<(), String> {
             site.sim.place_disk(node, file, &placement);
         }
     }
+    let mut format = FormatOptions::new(site.uuid, TargetId::mdt(0), MDT_BYTES);
+    let mut open = OpenOptions::default();
+    if let MdtPlace::On(device, mds) = mdt {
+        let bytes = (mds.mdt_gib.value * f64::from(1 << 30)) as u64;
+        format = FormatOptions {
+            journal_bytes: machine.journal.mib.mib(),
+            ..FormatOptions::new(site.uuid, TargetId::mdt(0), bytes)
+        };
+        open = OpenOptions { cache_bytes: Some(mds.cache_mib.mib()), ..mode.commits(machine) };
+        let tier = Tier::new(&site.sim, device.model(), 30_000);
+        let place = |base, shape| Placement { tier: tier.clone(), port: None, base, shape, bulk_journal: None };
+        site.sim.place_disk(node, "/mdt/journal", &place(0, mode.shape(machine)));
+        let apart = (machine.journal.distance.value * device.gib() * f64::from(1 << 30)) as u64;
+        let base = apart.max(format.journal_bytes).next_multiple_of(TRANSFER_BYTES);
+        site.sim.place_disk(node, "/mdt/data", &place(base, None));
+        site.mdt_tier = Some(tier);
+    }
     let env = site.sim.env(node);
-    let format = FormatOptions::new(site.uuid, TargetId::mdt(0), MDT_BYTES);
     Store::format(&env, "/mdt", &format).await.map_err(|e| e.to_string())?;
-    let store = Store::open(&env, "/mdt", &OpenOptions::default()).await.map_err(|e| e.to_string())?;
+    let store = Store::open(&env, "/mdt", &open).await.map_err(|e| e.to_string())?;
     let listener = env.listen(&site.mgs).await.map_err(|e| e.to_string())?;
     let map = site.map();
     let osts = site.osts.iter().enumerate().map(|(index, ost)| (index as u32, vec![ost.address.clone()])).collect();
     let target = TargetOptions { map: Some(Rc::new(move || map.clone())), ..options() };
     let mds = MdsOptions { target, ..MdsOptions::new(site.uuid, osts) };
-    let (_, served) = Mds::start(&env, store, mds).await.map_err(|e| e.to_string())?;
+    let (_, served) = forebay_mds::Mds::start(&env, store, mds).await.map_err(|e| e.to_string())?;
     drop(env.spawn(async move { served.serve(listener).await }));
     Ok(())
 }

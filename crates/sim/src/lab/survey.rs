@@ -15,7 +15,7 @@ use forebay_rpc::{Call, ClientSession, PinBudget, SessionOptions};
 use super::{
     Machine, Mode, Outcome, Window,
     payload::{TRANSFER_BYTES, Zeros},
-    site::{Load, Meter, Site},
+    site::{Load, MdtPlace, Meter, Site},
 };
 
 /// What is kept for replay takes no memory here, and the servers' own threads keep nothing.
@@ -32,7 +32,7 @@ pub fn survey(
 ) -> Result<Outcome, String> {
     let sim = Sim::new(seed);
     sim.block_on(async {
-        let site = Site::build(&sim, machine, mode, costs, false).await?;
+        let site = Site::build(&sim, machine, mode, costs, MdtPlace::Nowhere).await?;
         let (meter, zeros) = (Meter::default(), Zeros::new());
         let osts = site.osts.len() as u32;
         let mut loads = Vec::new();

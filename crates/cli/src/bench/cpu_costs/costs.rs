@@ -28,10 +28,11 @@ pub struct Costs {
 impl Costs {
     /// From all repetitions.
     pub fn of(rounds: &[Vec<Measured>], primitives: &[Primitives]) -> Self {
-        let names = ["create", "close", "lookup", "getattr", "unlink"].into_iter().map(|message| {
-            let (client_us, server_us) = medians(rounds, message);
-            Cost { message, client_us, server_us, client_byte_ns: 0.0, server_byte_ns: 0.0 }
-        });
+        let names =
+            ["create", "close", "lookup", "getattr", "open", "unlink", "mkdir", "rmdir"].into_iter().map(|message| {
+                let (client_us, server_us) = medians(rounds, message);
+                Cost { message, client_us, server_us, client_byte_ns: 0.0, server_byte_ns: 0.0 }
+            });
         let data = ["write", "read"].into_iter().map(|message| {
             let (few, many) = (64u64 << 10, 1u64 << 20);
             let less = medians(rounds, &format!("{message} {} KiB", few >> 10));

@@ -119,12 +119,45 @@ async fn names(
         async move { client.getattr(fid, None).await.map(drop) }
     };
     measured.push(meter.phase("getattr", count, getattr).await?);
+    let open = |number: u64| {
+        let (client, fid, opened) = (other.clone(), fids[number as usize], opened.clone());
+        async move {
+            opened.borrow_mut().push(client.open(&caller(), fid, OpenMode::READ).await?);
+            Ok(())
+        }
+    };
+    measured.push(meter.phase("open", count, open).await?);
+    // It closes them, and waits for that.
     other.unmount().await?;
+    opened.borrow_mut().clear();
     let unlink = |number| {
         let client = client.clone();
         async move { client.unlink(&caller(), dir, name(number).as_bytes()).await }
     };
     measured.push(meter.phase("unlink", count, unlink).await?);
+    // Changes are answered ahead: the last one waits until all are made.
+    let mkdir = |number| {
+        let client = client.clone();
+        async move {
+            client.mkdir(&caller(), dir, name(number).as_bytes(), 0o755).await?;
+            if number + 1 == count {
+                client.settled(dir).await;
+            }
+            Ok(())
+        }
+    };
+    measured.push(meter.phase("mkdir", count, mkdir).await?);
+    let rmdir = |number| {
+        let client = client.clone();
+        async move {
+            client.rmdir(&caller(), dir, name(number).as_bytes()).await?;
+            if number + 1 == count {
+                client.settled(dir).await;
+            }
+            Ok(())
+        }
+    };
+    measured.push(meter.phase("rmdir", count, rmdir).await?);
     Ok(measured)
 }
 
