@@ -43,6 +43,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         JournalSumSkipped
         | JournalNotFlushed
         | AnchorNotFlushed
+        | AnchorSumSkipped
+        | RunHeaderSumSkipped
+        | RunPlaceUnchecked
         | RecoveredNotFlushed
         | RecoveredNotRewritten
         | LastRedoSkipped
