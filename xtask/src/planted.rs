@@ -44,6 +44,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         | JournalNotFlushed
         | AnchorNotFlushed
         | DurableOverAHole
+        | AnchorSumSkipped
+        | RunHeaderSumSkipped
+        | RunPlaceUnchecked
         | RecoveredNotFlushed
         | RecoveredNotRewritten
         | LastRedoSkipped

@@ -3,7 +3,7 @@
 
 mod common;
 
-/// workers on two mounts, servers and mounts |SIGKILL, power cut, SIGSTOP| | nothing synced is lost, nothing acknowledged by a
+/// workers on mounts of each level, servers and mounts |SIGKILL, power cut, SIGSTOP| | nothing synced is lost, nothing acknowledged by a
 /// mount that lived
 #[test]
 fn what_was_acknowledged_and_synced_is_there_after_kills_and_power_cuts() {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{CliError, CliResult, Doing},
-    mounts, posix,
+    mounts, posix, recovery_window,
 };
 
 /// Name of the file.
@@ -57,6 +57,9 @@ pub struct Description {
     /// Other machines may ask there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub metrics_public: bool,
+    /// How long its servers wait for clients after a crash, as `5s`. `None` = their default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_window: Option<String>,
     /// All targets.
     #[serde(rename = "target")]
     pub targets: Vec<TargetEntry>,
@@ -120,6 +123,8 @@ impl Cluster {
 
     fn check(&self) -> Result<(), String> {
         self.description.cluster.parse::<Uuid>().map_err(|error| format!("cluster = ...: {error}"))?;
+        let window = self.description.recovery_window.as_deref().map(recovery_window::parse).transpose();
+        window.map_err(|error| format!("recovery_window: {error}"))?;
         let mut seen = BTreeSet::new();
         for target in &self.description.targets {
             let id: TargetId = target.name.parse().map_err(|error| format!("target {}: {error}", target.name))?;
@@ -304,6 +309,7 @@ mod tests {
             commit: None,
             metrics: Some("127.0.0.1:9870".into()),
             metrics_public: false,
+            recovery_window: Some("5s".into()),
             targets: vec![target("OST0000", "tcp:127.0.0.1:7000"), target("MDT0000", "unix:run/MDT0000.sock")],
         };
         Cluster { dir: dir.into(), description }
@@ -332,10 +338,16 @@ mod tests {
         headless.description.targets.pop();
         let mut strange = cluster("/x");
         strange.description.targets[0].name = "OSTX".into();
+        let mut hasty = cluster("/x");
+        hasty.description.recovery_window = Some("0s".into());
         let long = cluster(&format!("/{}", "x".repeat(120)));
-        for (cluster, words) in
-            [(twice, "twice"), (headless, "no MDT0000"), (strange, "hexadecimal"), (long, "too long")]
-        {
+        for (cluster, words) in [
+            (twice, "twice"),
+            (headless, "no MDT0000"),
+            (strange, "hexadecimal"),
+            (hasty, "1s to 1h"),
+            (long, "too long"),
+        ] {
             let said = cluster.check().expect_err(words);
             assert!(said.contains(words), "{said}");
         }

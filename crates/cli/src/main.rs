@@ -24,6 +24,7 @@ mod pool;
 mod posix;
 mod processes;
 mod progress;
+mod recovery_window;
 mod refused;
 mod remount;
 mod serve;

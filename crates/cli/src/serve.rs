@@ -13,9 +13,9 @@ use crate::{
     error::{CliError, CliResult, Doing},
     metrics,
     processes::say_ready,
+    recovery_window,
     server::{self, Ready, Serving},
     stop,
-    units::parse_duration,
 };
 
 /// What to serve, where.
@@ -30,8 +30,8 @@ pub struct ServeArgs {
     /// The cluster's description (cluster.toml): an mdt hands it to clients; addresses not given are taken from it
     #[arg(long, value_name = "FILE")]
     pub map: Option<PathBuf>,
-    /// After a restart, how long to wait for the clients of before
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    /// After a crash, how long to wait for the clients of before, 1s to 1h (an MDT waits 2s at least) [default: 2s]
+    #[arg(long, value_parser = recovery_window::parse, value_name = "TIME")]
     pub recovery_window: Option<Duration>,
     #[command(flatten)]
     pub metrics: MetricsArgs,

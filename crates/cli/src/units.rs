@@ -51,6 +51,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(ms_per_unit).map(Duration::from_millis).ok_or_else(wrong)
 }
 
+/// As [`parse_duration`] reads it, in the largest unit in which it is a whole number.
+pub fn write_duration(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    let units = [("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+    let fits = units.into_iter().find(|(_, ms_per_unit)| ms > 0 && ms.is_multiple_of(*ms_per_unit));
+    fits.map_or(format!("{ms}ms"), |(unit, ms_per_unit)| format!("{}{unit}", ms / ms_per_unit))
+}
+
 fn split_number(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
@@ -130,6 +138,9 @@ mod tests {
     fn times_have_units_and_a_bare_number_is_seconds() {
         for (text, ms) in [("5s", 5000), ("5", 5000), ("200ms", 200), ("2m", 120_000), ("1h", 3_600_000)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["5s", "200ms", "90s", "2m", "1h", "0ms"] {
+            assert_eq!(parse_duration(text).map(write_duration).as_deref(), Ok(text));
         }
         for text in ["", "s", "5x", "5MiB", "1.5s"] {
             assert!(parse_duration(text).expect_err(text).contains("5s"), "{text}");

@@ -25,8 +25,9 @@ use crate::{
     metrics, mount, mounts, posix,
     processes::{self, Background, PidFile, Starting},
     progress::{self, Counts},
+    recovery_window,
     serve::{self, DisksArgs},
-    units::{parse_positive_size, show_bytes},
+    units::{parse_positive_size, show_bytes, write_duration},
 };
 
 /// Name of the process that serves all targets.
@@ -96,6 +97,10 @@ pub struct UpArgs {
     /// Other machines may ask for metrics: --metrics takes addresses beyond loopback
     #[arg(long, requires = "metrics")]
     pub metrics_public: bool,
+    /// After a crash, how long its servers wait for the clients of before, 1s to 1h (the MDT 2s at least) [default: as last
+    /// time, else 2s]
+    #[arg(long, value_parser = recovery_window::parse, value_name = "TIME")]
+    pub recovery_window: Option<Duration>,
     /// As `forebay serve` has it; of the servers that are started now, and not remembered.
     #[command(flatten)]
     pub disks: DisksArgs,
@@ -113,6 +118,7 @@ pub fn run(args: &UpArgs) -> CliResult {
     refuse_other_level(args, &cluster)?;
     let described = cluster.description.clone();
     metrics.iter().try_for_each(|wanted| wanted.set(&mut cluster))?;
+    args.recovery_window.into_iter().try_for_each(|window| recovery_window::set(window, &mut cluster))?;
     start_servers(&cluster, args.disks)?;
     if cluster.description != described {
         // Remembered only once it worked: else every later start would fail as this one did.
@@ -226,6 +232,7 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
         commit: args.commit.map(Level::name),
         metrics: None,
         metrics_public: false,
+        recovery_window: None,
         targets: ids.iter().zip(listen).map(entry).collect(),
     };
     let cluster = Cluster { dir, description };
@@ -463,6 +470,9 @@ pub fn start_server(
     let map = cluster.dir.join(cluster::FILE);
     let mut args = vec!["serve".to_owned(), "--map".to_owned(), format::utf8(&map)?];
     args.extend(disks.forgetful_disks.then(|| "--forgetful-disks".to_owned()));
+    if let Some(window) = recovery_window::of(cluster) {
+        args.extend(["--recovery-window".to_owned(), write_duration(window)]);
+    }
     if let Some(address) = metrics::of_cluster::address(cluster, name)? {
         args.extend(["--metrics".to_owned(), metrics::plain(&address)]);
         args.extend(cluster.description.metrics_public.then(|| "--metrics-public".to_owned()));

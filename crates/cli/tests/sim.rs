@@ -102,6 +102,36 @@ fn a_described_machine_is_predicted() {
 }
 
 #[test]
+fn an_ost_that_is_too_small_is_refused_and_what_the_refusal_says_would_do_does() {
+    let scratch = Scratch::new("sim-room");
+    let machine = small(&scratch);
+    let with = |gib: &str, window: &str| sim(&[&machine, "--set", &format!("tier.gib={gib}"), "--window", window]);
+    let refused = with("1", "2s");
+    let said = words(&refused);
+    assert!(refused.status.code() == Some(1) && said.contains("tier.gib = 1: "), "{said}");
+    let least = said.split_once("use ").and_then(|(_, rest)| rest.split_once(" or more, or a shorter --window"));
+    let (least, _) = least.unwrap_or_else(|| panic!("it says what would do: {said}"));
+    let enough = with(least, "2s");
+    assert!(enough.status.success(), "tier.gib={least}: {}", words(&enough));
+    let less = (least.parse::<u64>().expect("a whole number") - 1).to_string();
+    assert!(words(&with(&less, "2s")).contains(&format!("tier.gib = {less}: ")));
+    let long = with("7450", "1h");
+    assert!(words(&long).contains("256 GiB at most: a shorter --window"), "{}", words(&long));
+}
+
+#[test]
+fn a_window_in_which_nothing_is_transferred_is_too_short() {
+    let scratch = Scratch::new("sim-short");
+    let machine = small(&scratch);
+    let output = sim(&[&machine, "--set", "tier.mb_s=1", "--window", "1ms"]);
+    let said = words(&output);
+    assert!(
+        output.status.code() == Some(1) && said.contains("was written within 1ms: give a longer --window"),
+        "{said}"
+    );
+}
+
+#[test]
 fn nonsense_is_refused_in_words() {
     let scratch = Scratch::new("sim-nonsense");
     let cases = [
@@ -112,13 +142,15 @@ fn nonsense_is_refused_in_words() {
         ),
         ("nodes = { value = 4,", "nodes = { value = 0,", "servers.nodes = 0"),
         ("[cpu]", "[gpu]", "unknown field `gpu`"),
-        ("name = \"spider\"", "name = spider", "TOML"),
+        ("name = \"spider\"", "name = spider", "string values must be quoted"),
+        ("depth = { value = 2,", "depth = { value = 1.5,", "tier.depth = 1.5: it has to be a whole number"),
+        ("nodes = { value = 4,", "nodes = { value = 2000,", "14000 OSTs: 2000 at most"),
     ];
     for (from, to, expected) in cases {
         let path = file(&scratch, "bad.toml", &SPIDER.replacen(from, to, 1));
         let output = sim(&[&path]);
         assert!(output.status.code() == Some(1) && words(&output).contains("bad.toml"), "{}", words(&output));
-        assert!(words(&output).contains(expected) || expected == "TOML", "{}", words(&output));
+        assert!(words(&output).contains(expected), "{expected}: {}", words(&output));
     }
     for (args, code, expected) in [
         (&["no-such-machine.toml"][..], 1, "no-such-machine.toml"),

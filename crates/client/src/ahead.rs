@@ -147,7 +147,10 @@ impl Client {
         let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, 0)?;
         let fid = self.fid_at_once()?;
         let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
-        let written = if open.write { attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER } else { 0 };
+        let written = match open.write {
+            true => attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER | attr_flags::MTIME_SET,
+            false => 0,
+        };
         let flags = written | level_flags(dir.level());
         let attr = new_inode(caller, fid, mode::S_IFREG | permissions, flags, now_ns);
         (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);

@@ -89,8 +89,12 @@ fn merge(mut attr: Attr, objects: &[ObjectReply]) -> Attr {
     attr.size = there.map(|object| object.file_bytes).fold(attr.size, u64::max);
     if let Some(mtime_ns) = written {
         let is_given = attr.flags & attr_flags::MTIME_SET != 0;
-        attr.mtime_ns = if is_given { mtime_ns } else { attr.mtime_ns.max(mtime_ns) };
-        attr.ctime_ns = attr.ctime_ns.max(mtime_ns);
+        let told = if is_given { mtime_ns } else { attr.mtime_ns.max(mtime_ns) };
+        if told != attr.mtime_ns {
+            // As the MDT has it when the writer closes.
+            attr.ctime_ns = mtime_ns.max(attr.ctime_ns.saturating_add(1));
+        }
+        attr.mtime_ns = told;
     }
     attr
 }

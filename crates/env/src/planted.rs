@@ -42,6 +42,12 @@ bugs! {
     RecoveredNotFlushed = "recovered-not-flushed",
     /// What recovery accepted, and nobody knows to be durable, is flushed and not written again.
     RecoveredNotRewritten = "recovered-not-rewritten",
+    /// An anchor of the journal counts whatever its sum.
+    AnchorSumSkipped = "anchor-sum-skipped",
+    /// The header of a run counts whatever its sum.
+    RunHeaderSumSkipped = "run-header-sum-skipped",
+    /// A run counts for whichever slab, and opening of it, it is found in: also one that was written elsewhere, or before.
+    RunPlaceUnchecked = "run-place-unchecked",
     /// The last transaction of the journal is not redone.
     LastRedoSkipped = "last-redo-skipped",
     /// Commits do not flush the data device before the record.

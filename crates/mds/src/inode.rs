@@ -86,7 +86,8 @@ pub struct Inode {
     pub transno: Transno,
     /// It was opened for writing at least once: it may have objects.
     pub written: bool,
-    /// The modification time was given by somebody; the next write's time replaces it, be it earlier or later.
+    /// The modification time was given by somebody, or when the file was made; the next write's time replaces it, be it
+    /// earlier or later.
     pub mtime_set: bool,
     /// It has extended attributes.
     pub xattrs: bool,

@@ -447,15 +447,25 @@ fn a_directory_that_others_fill_without_pause_can_still_be_listed() {
     assert!(opened.is_ok());
 }
 
-/// mkdir, create, write, close, rename, link, unlink, truncate |power at every moment| replay
+/// mkdir, create, write, close, chmod, rename, link, unlink, truncate |power at every moment| replay
 #[test]
 fn a_crash_at_any_moment_of_a_short_history_is_survived() {
-    for step in 0..80 {
-        let what = format!("crash after {step} steps of 67 us");
+    // Until the power goes when the history is over.
+    let mut is_over = false;
+    let mut step = 0;
+    while !is_over {
+        let what = format!("crash after {step} steps of 29 us");
         let world = World::new(77, Setup { commit_interval: millis(2), ..Setup::default() });
         let client = world.client("a");
-        let task = client.env.spawn(short_history(client.clone()));
-        world.sim.run_for(Duration::from_micros(67) * step);
+        let (history, ended) = (short_history(client.clone()), Rc::new(Cell::new(false)));
+        let tell = ended.clone();
+        let task = client.env.spawn(async move {
+            history.await;
+            tell.set(true);
+        });
+        world.sim.run_for(Duration::from_micros(29) * step);
+        is_over = ended.get();
+        step += 1;
         world.power_cut_mds();
         world.start_mds();
         world.finish(vec![task], &what);
@@ -463,6 +473,7 @@ fn a_crash_at_any_moment_of_a_short_history_is_survived() {
         let rows = [INODE, ORPHAN, HANDLE, DESTROY, TRUNCATE].map(|kind| world.rows(kind));
         assert_eq!((rows, world.objects().len(), client.lost.get()), ([1, 0, 0, 0, 0], 0, 0), "{what}");
     }
+    assert!((60..400).contains(&step), "{step} crashes");
 }
 
 async fn short_history(client: Rc<Client>) {
@@ -470,13 +481,16 @@ async fn short_history(client: Rc<Client>) {
     let (fid, handle, ost) = client.create(dir, "f").await.unwrap();
     client.write(fid, ost, 100).await.unwrap();
     client.close(fid, handle, 100).await.unwrap();
+    let chmod = SetAttr { mask: set_attr::MODE, mode: 0o601, ..cut(fid, 0) };
+    assert_eq!(client.ask(&chmod).await.unwrap().attr.mode & 0o777, 0o601);
     client.rename((dir, "f"), (Fid::ROOT, "g")).await.unwrap();
     client.link(fid, dir, "h").await.unwrap();
     assert_eq!(client.ask(&cut(fid, 10)).await.unwrap().attr.size, 10);
     client.unlink(Fid::ROOT, "g").await.unwrap();
     let handle = client.open(fid, open_flags::READ).await.unwrap();
     client.unlink(dir, "h").await.unwrap();
-    assert_eq!(client.getattr(fid).await.unwrap().nlink, 0);
+    let attr = client.getattr(fid).await.unwrap();
+    assert_eq!((attr.nlink, attr.mode & 0o777), (0, 0o601));
     client.close(fid, handle, 0).await.unwrap();
     client.rmdir(Fid::ROOT, "d").await.unwrap();
 }

@@ -89,11 +89,14 @@ impl ObjectRow {
     }
 
     /// Counts a change's time: one of an older attribute epoch does not count, one of a newer epoch sets it.
+    ///
+    /// Within an epoch each change moves the time, forward: also while a clock that was set back catches up, or whoever goes
+    /// by it (`make`, `rsync`) would miss the change, and the latest of several objects is the file's.
     pub fn touch(&mut self, attr_epoch: u64, now_ns: i64) {
         if attr_epoch > self.attr_epoch {
             (self.attr_epoch, self.mtime_ns) = (attr_epoch, now_ns);
         } else if attr_epoch == self.attr_epoch {
-            self.mtime_ns = self.mtime_ns.max(now_ns);
+            self.mtime_ns = now_ns.max(self.mtime_ns.saturating_add(1));
         }
     }
 }
@@ -101,6 +104,7 @@ impl ObjectRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_proto::message::NEVER;
 
     #[test]
     fn row_bytes_are_golden() {
@@ -138,9 +142,20 @@ mod tests {
         row.touch(1, 500);
         assert_eq!(row.mtime_ns, 100);
         row.touch(2, 200);
-        row.touch(2, 150);
-        assert_eq!(row.mtime_ns, 200);
         row.touch(3, 50);
         assert_eq!((row.attr_epoch, row.mtime_ns), (3, 50));
+    }
+
+    #[test]
+    fn each_change_of_an_epoch_moves_the_time_also_where_the_clock_was_set_back() {
+        let mut row = ObjectRow { attr_epoch: 2, mtime_ns: 200, ..ObjectRow::default() };
+        for (now_ns, told) in [(150, 201), (150, 202), (202, 203), (500, 500)] {
+            row.touch(2, now_ns);
+            assert_eq!(row.mtime_ns, told);
+        }
+        // A truncate's or somebody's own time is in the inode: the first write after it takes the clock's.
+        row.mtime_ns = NEVER;
+        row.touch(2, 50);
+        assert_eq!(row.mtime_ns, 50);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use forebay_env::{AlignedBuf, EnvError, EnvErrorKind, EnvResult};
+use forebay_env::{AlignedBuf, Bug, EnvError, EnvErrorKind, EnvResult, planted};
 use forebay_proto::Uuid;
 
 use crate::{
@@ -130,7 +130,7 @@ async fn scan_seen(
     let mut at = limits::SECTOR;
     while at < source.geometry.slab_bytes {
         let run = read_run(source, slab, at, seen).await?;
-        let Some(mut run) = run.filter(|run| run.epoch == epoch) else {
+        let Some(mut run) = run.filter(|run| run.epoch == epoch || planted(Bug::RunPlaceUnchecked)) else {
             at += limits::SECTOR;
             continue;
         };
@@ -160,5 +160,54 @@ async fn read_run(
     let sectors = if bytes == sector.len() { Some(sector) } else { read(bytes).await? };
     let Some((run, _)) = sectors.and_then(|sectors| RunHeader::decode(&sectors, target).ok()) else { return Ok(None) };
     // What looks like a run may be anything: file data of an earlier opening is looked at, too.
-    Ok((run.slab == slab && run.total_bytes <= geometry.slab_bytes - at).then_some(run))
+    let is_here = run.slab == slab || planted(Bug::RunPlaceUnchecked);
+    Ok((is_here && run.total_bytes <= geometry.slab_bytes - at).then_some(run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_env::{OpenDisk, sim::Sim};
+    use forebay_proto::Incarnation;
+
+    const TARGET: Uuid = Uuid([7; 16]);
+    const SLAB: u32 = 1;
+    const EPOCH: u64 = 8;
+
+    /// A run of nothing but its header.
+    fn run(slab: u32, epoch: u64, number: u32) -> Bytes {
+        let header = RunHeader {
+            total_bytes: limits::SECTOR,
+            slab,
+            epoch,
+            number,
+            prev_sum: 0,
+            incarnation: Incarnation(1),
+            generation: 1,
+            durable_lsn: 0,
+            moved_lsn: 0,
+            fragments: Vec::new(),
+        };
+        header.encode(TARGET).0.freeze()
+    }
+
+    /// Each intact: a write that went to the wrong slab, and what a lost write left of the opening before.
+    #[test]
+    fn runs_of_another_slab_or_of_an_earlier_opening_are_stepped_over() {
+        let sim = Sim::new(1);
+        let env = sim.env(sim.add_node("a"));
+        sim.block_on(async {
+            let slab_bytes = 16 * limits::SECTOR;
+            let geometry =
+                Geometry { slab_bytes, slab_count: 2, first_slab: limits::SECTOR, stripe_bytes: limits::SECTOR };
+            let create_bytes = Some(limits::SECTOR + 2 * slab_bytes);
+            let disk = env.open_disk("/data", OpenDisk { create_bytes, ..OpenDisk::default() }).await.expect("a disk");
+            let device = Device::from(disk);
+            let runs = [(SLAB, EPOCH, 0), (SLAB - 1, EPOCH, 1), (SLAB, EPOCH - 1, 2), (SLAB, EPOCH, 3)];
+            let parts = runs.map(|(slab, epoch, number)| run(slab, epoch, number)).to_vec();
+            device.write(geometry.device_offset(SLAB, limits::SECTOR), parts).await.expect("written");
+            let found = scan_runs(&device, &geometry, TARGET, SLAB, EPOCH).await.expect("read");
+            assert_eq!(found.iter().map(|run| run.number).collect::<Vec<_>>(), [0, 3]);
+        });
+    }
 }

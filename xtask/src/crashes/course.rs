@@ -69,6 +69,7 @@ impl Course {
             for number in (0..self.workers).map(|worker| mount as u64 * self.workers + worker) {
                 let dir = self.site.point(mount).join("work").join(format!("w{number}"));
                 let (notes, seed) = (self.site.notes(number), self.dice.roll() >> 1);
+                let death = Death { level: self.site.levels[mount], ..death };
                 self.crew.push(Hand::start(mount, number, &dir, &notes, seed, death)?);
             }
         }
@@ -120,7 +121,10 @@ impl Course {
             }
         }
         let alone = matches!(fault, Fault::Mount { .. });
-        self.bring_back(fault.killed_mounts(), Death { alone, sent_before_ms: died_ms.saturating_sub(SENT_MS) })?;
+        self.bring_back(
+            fault.killed_mounts(),
+            Death { alone, sent_before_ms: died_ms.saturating_sub(SENT_MS), ..Death::default() },
+        )?;
         self.check(is_calm, fault.excuses_eio())
     }
 
@@ -178,7 +182,7 @@ impl Course {
         for &mount in mounts {
             self.site.mounts[mount].kill()?;
             self.probes.forget(mount);
-            self.figures.mounts_killed += 1;
+            *self.figures.mounts_killed.entry(self.site.levels[mount]).or_default() += 1;
         }
         self.haunted.fill(Some(Instant::now()));
         let (lost, crew) = std::mem::take(&mut self.crew).into_iter().partition(|hand| mounts.contains(&hand.mount));
@@ -196,8 +200,9 @@ impl Course {
         self.man(mounts, if death.alone { death } else { Death::default() })?;
         let new: Vec<usize> = (0..self.crew.len()).filter(|at| mounts.contains(&self.crew[*at].mount)).collect();
         for at in new {
+            let level = self.site.levels[self.crew[at].mount];
             match self.crew[at].hear()? {
-                Said::Fine(tally) => self.figures.work.add(tally),
+                Said::Fine(tally) => self.figures.add(level, tally),
                 Said::Told(words) => return Err(format!("a new mount was told {words}")),
             }
         }
@@ -229,7 +234,7 @@ impl Course {
             match hand.hear()? {
                 Said::Fine(tally) => {
                     longest = longest.max(tally.longest);
-                    self.figures.work.add(tally);
+                    self.figures.add(self.site.levels[hand.mount], tally);
                 }
                 Said::Told(words) => told.push((hand.mount, words)),
             }

@@ -47,6 +47,8 @@ pub struct Tally {
     pub names: u64,
     /// Files of which stat told less than could be read, after the MDT and their mount died.
     pub sizes: u64,
+    /// Writes and changes of names that were not synced, and had to be there after the mount's death.
+    pub unsynced: u64,
 }
 
 impl Hand {
@@ -54,7 +56,7 @@ impl Hand {
     pub fn start(mount: usize, number: u64, dir: &Path, notes: &Path, seed: u64, death: Death) -> Outcome<Self> {
         let own = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
         let mut command = Command::new(own);
-        command.arg("crashes-worker").arg(number.to_string()).arg(dir).arg(notes);
+        command.arg("crashes-worker").arg(number.to_string()).arg(dir).arg(notes).arg(death.level.name());
         command.args([seed, u64::from(death.alone), death.sent_before_ms].map(|number| number.to_string()));
         die_with_parent(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut child = command.spawn().map_err(|error| format!("a worker: {error}"))?;
@@ -103,8 +105,8 @@ fn is_gone(line: &str) -> bool {
 impl Tally {
     fn parse(text: &str) -> Option<Self> {
         let numbers: Vec<u64> = text.split(' ').filter_map(|number| number.parse().ok()).collect();
-        let [longest, calls, blocks, names, sizes] = numbers[..] else { return None };
-        Some(Self { longest: Duration::from_micros(longest), calls, blocks, names, sizes })
+        let [longest, calls, blocks, names, sizes, unsynced] = numbers[..] else { return None };
+        Some(Self { longest: Duration::from_micros(longest), calls, blocks, names, sizes, unsynced })
     }
 
     /// Both together.
@@ -114,5 +116,6 @@ impl Tally {
         self.blocks += other.blocks;
         self.names += other.names;
         self.sizes += other.sizes;
+        self.unsynced += other.unsynced;
     }
 }

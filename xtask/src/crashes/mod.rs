@@ -1,6 +1,6 @@
 //! `xtask crashes`: a cluster of real processes under load whose servers and mounts are killed, paused and lose power, again
 //! and again; after each fault everything is compared with what was acknowledged and what was synced (docs/promises.md, P1
-//! to P3).
+//! to P3). Mounts have commit levels of their own.
 //!
 //! Needs root and /dev/fuse. The first faults come to servers with ordinary disks, where a kill leaves what the kernel has
 //! (`--kills`), the others to servers with disks that forget what was not flushed (`--power-cuts`).
@@ -11,6 +11,7 @@ mod faults;
 mod file;
 mod hands;
 mod image;
+mod level;
 mod model;
 mod notes;
 mod probe;
@@ -32,6 +33,7 @@ use forebay_history::Dice;
 use crate::figures::{Outcome, forebay};
 use course::Course;
 use faults::Fault;
+use level::Level;
 pub use probe::run as run_probe;
 use site::{Disks, Site};
 pub use worker::run as run_worker;
@@ -50,7 +52,8 @@ pub struct Plan {
     /// SIGSTOPs among them
     #[arg(long, default_value_t = 50)]
     pauses: u64,
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    /// Two of level data, then one of level commit, one of level memory, and so on
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     mounts: u16,
     /// Processes on each mount
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=4))]
@@ -100,10 +103,13 @@ pub fn run(plan: &Plan) -> Outcome {
         Some(path) => forebay::Forebay::at(path),
         None => forebay::build()?,
     };
-    let mounts = if plan.recovery.is_some() { recovery::MOUNTS } else { plan.mounts.into() };
+    let levels = match plan.recovery {
+        Some(_) => vec![Level::Data; recovery::MOUNTS],
+        None => (0..plan.mounts.into()).map(Level::of_mount).collect(),
+    };
     // Rounds of replay leave 256 MiB each.
     let ost_size = if plan.recovery.is_some() { "2GiB" } else { "512MiB" };
-    let site = Site::make(&forebay, &plan.dir, mounts, ost_size)?;
+    let site = Site::make(&forebay, &plan.dir, levels, ost_size)?;
     let done = match plan.recovery {
         Some(rounds) => measure_recovery(site, rounds),
         None => crash(plan, site),

@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::file::{FileModel, Write};
+use super::{
+    file::{FileModel, Write},
+    level::Level,
+};
 use crate::figures::Outcome;
 
 /// Directories of a worker: name `n` lies in directory `n % DIRS`.
@@ -38,6 +41,9 @@ pub struct Death {
     pub alone: bool,
     /// Then this was sent, if it was acknowledged before (CLOCK_MONOTONIC, ms).
     pub sent_before_ms: u64,
+    /// The mount's level. What was acknowledged at `commit` is certain, whoever died; at `memory` as at `data`: the servers
+    /// have it as long as they live, and a mount that lives has it when they die.
+    pub level: Level,
 }
 
 /// What one worker knows.
@@ -118,16 +124,23 @@ impl Model {
         self.files.retain(|file, _| named.contains(file));
     }
 
-    /// The mount has died.
-    pub fn died(&mut self, death: Death) {
-        if death.alone {
+    /// The mount has died. How much of what was not synced is certain all the same.
+    pub fn died(&mut self, death: Death) -> u64 {
+        let synced = self.certain;
+        if death.level == Level::Commit {
+            let acked = self.changes.iter().take_while(|(_, acked)| acked.is_some()).count();
+            self.certain = self.certain.max(acked);
+        } else if death.alone {
             let made = |acked: Option<u64>| acked.is_some_and(|at| at < death.sent_before_ms + NAMES_SOONER_MS);
             let acked = self.changes.iter().take_while(|(_, acked)| made(*acked)).count();
             self.certain = self.certain.max(acked);
         }
+        let mut unsynced = (self.certain - synced) as u64;
         for write in self.files.values_mut().flat_map(|file| &mut file.writes) {
-            write.certain = write.acked_ms.is_some_and(|at| write.synced || is_sent(write, at, death));
+            write.certain = write.acked_ms.is_some_and(|at| write.synced || is_kept(write, at, death));
+            unsynced += u64::from(write.certain && !write.synced);
         }
+        unsynced
     }
 
     /// Checks the names that were found, by the numbers of their files in the file system; the names they are.
@@ -163,7 +176,10 @@ impl Model {
     }
 }
 
-fn is_sent(write: &Write, acked_ms: u64, death: Death) -> bool {
+fn is_kept(write: &Write, acked_ms: u64, death: Death) -> bool {
+    if death.level == Level::Commit {
+        return true;
+    }
     let is_kept_back = write.range.end - write.range.start <= KEPT_BACK;
     death.alone && (!is_kept_back || acked_ms < death.sent_before_ms)
 }
@@ -213,14 +229,24 @@ mod tests {
         let mut late = alone.clone();
         late.changes.iter_mut().filter_map(|(_, acked)| acked.as_mut()).for_each(|at| *at += NAMES_SOONER_MS);
         std::mem::swap(&mut alone, &mut late);
-        alone.died(Death { alone: true, sent_before_ms: 3 });
+        alone.died(Death { alone: true, sent_before_ms: 3, level: Level::Data });
         assert_eq!(alone.certain, 3, "the last may have been answered before the MDT was asked");
-        alone.died(Death { alone: true, sent_before_ms: 4 });
+        alone.died(Death { alone: true, sent_before_ms: 4, level: Level::Data });
         assert_eq!(alone.certain, 4, "all that were acknowledged");
         let all = (alone.names.clone(), alone.changes.len());
         alone.dir_synced(1);
         assert_eq!((all.1, alone.changes.len(), &alone.base), (5, 0, &all.0));
         assert!(!alone.files.contains_key(&2), "nothing leads to it any more");
+    }
+
+    #[test]
+    fn names_that_were_acknowledged_at_level_commit_are_there_whoever_died() {
+        let mut model = model();
+        assert_eq!(model.died(Death { level: Level::Commit, ..Death::default() }), 4);
+        for right in [&[(1, 12), (2, 77), (3, 11)][..], &[(2, 77), (3, 11)]] {
+            model.check_names(&found(right)).expect("the unlink was not acknowledged");
+        }
+        model.check_names(&found(&[(0, 11), (1, 12), (2, 77)])).expect_err("the rename was");
     }
 
     #[test]
@@ -233,11 +259,16 @@ mod tests {
         }
         file.begin(Write { seq: 5, range: 0..1 << 20, synced: true, certain: false, acked_ms: None });
         let mut model = Model { files: BTreeMap::from([(1, file)]), ..Model::default() };
-        let mut certain = |death| {
-            model.died(death);
+        let mut certain = |death: Death, unsynced| {
+            assert_eq!(model.died(death), unsynced);
             model.files[&1].writes.iter().map(|write| write.certain).collect::<Vec<_>>()
         };
-        assert_eq!(certain(Death { alone: true, sent_before_ms: 50 }), [true, false, true, true, false]);
-        assert_eq!(certain(Death::default()), [false, false, false, true, false]);
+        for level in [Level::Data, Level::Memory] {
+            let alone = Death { alone: true, sent_before_ms: 50, level };
+            assert_eq!(certain(alone, 2), [true, false, true, true, false]);
+            assert_eq!(certain(Death { level, ..Death::default() }, 0), [false, false, false, true, false]);
+        }
+        let together = Death { level: Level::Commit, ..Death::default() };
+        assert_eq!(certain(together, 3), [true, true, true, true, false], "all that was acknowledged");
     }
 }

@@ -24,7 +24,7 @@ pub fn settle(dir: &Path, path: &Path, death: Death, tally: &mut Tally) -> Resul
         let model = Model { next_file: 1, next_write: 1, ..Model::default() };
         return Notes::begin(path, model).map_err(Trouble::Broken);
     };
-    before.model.died(death);
+    tally.unsynced += before.model.died(death);
     let found = synced_names(dir, tally)?;
     let names = before.model.check_names(&found).map_err(Trouble::Broken)?;
     tally.names += found.len() as u64;

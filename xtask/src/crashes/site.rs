@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::hands::now_us;
+use super::{hands::now_us, level::Level};
 use crate::figures::{Outcome, forebay::Forebay, process::output};
 
 /// Object storage targets.
@@ -48,6 +48,8 @@ pub struct Site {
     pub servers: Vec<Process>,
     /// Mounts.
     pub mounts: Vec<Process>,
+    /// Their commit levels.
+    pub levels: Vec<Level>,
 }
 
 impl Process {
@@ -125,7 +127,7 @@ pub fn die_with_parent(command: &mut Command) {
 
 impl Site {
     /// Formats; nothing runs yet.
-    pub fn make(forebay: &Forebay, dir: &Path, mounts: usize, ost_size: &str) -> Outcome<Self> {
+    pub fn make(forebay: &Forebay, dir: &Path, levels: Vec<Level>, ost_size: &str) -> Outcome<Self> {
         if dir.join("cluster").exists() {
             return Err(format!("{} is of an earlier run; look at it, then remove it", dir.display()));
         }
@@ -138,8 +140,8 @@ impl Site {
         output(&mut forebay.command(&["down", &text]))?;
         let osts = (0..OSTS).map(|ost| format!("OST{ost:04x}"));
         let servers = ["MDT0000".to_owned()].into_iter().chain(osts).map(Process::new).collect();
-        let mounts = (1..=mounts).map(|number| Process::new(format!("m{number}"))).collect();
-        Ok(Self { forebay: forebay.clone(), dir, cluster, disks: Disks::Keep, servers, mounts })
+        let mounts = (1..=levels.len()).map(|number| Process::new(format!("m{number}"))).collect();
+        Ok(Self { forebay: forebay.clone(), dir, cluster, disks: Disks::Keep, servers, mounts, levels })
     }
 
     /// Where a mount is.
@@ -187,8 +189,8 @@ impl Site {
         let (point, logs) = (self.point(mount), self.logs());
         self.detach(mount);
         fs::create_dir_all(&point).map_err(|error| format!("cannot make {}: {error}", point.display()))?;
-        let mut command = self.forebay.command(&["mount", "-f", "--"]);
-        command.arg(&self.cluster).arg(&point);
+        let mut command = self.forebay.command(&["mount", "-f", "-o"]);
+        command.arg(format!("commit={}", self.levels[mount].name())).arg("--").arg(&self.cluster).arg(&point);
         self.mounts[mount].start(&mut command, &logs)?;
         self.mounts[mount].ready()
     }

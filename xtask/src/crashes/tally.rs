@@ -1,8 +1,8 @@
 //! What a run has counted and timed.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::crew;
+use super::{crew, level::Level};
 
 /// Times.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub struct Figures {
     /// Servers whose power was cut.
     pub servers_cut: u64,
     /// Mounts that got SIGKILL.
-    pub mounts_killed: u64,
+    pub mounts_killed: BTreeMap<Level, u64>,
     /// Processes that were stopped and went on.
     pub paused: u64,
     /// Times that a mount was told of a loss, and was mounted anew.
@@ -59,19 +59,43 @@ pub struct Figures {
     pub stalls: Samples,
     /// The same where a mount died too, had died, or something was stopped.
     pub other_stalls: Samples,
-    /// Of all workers.
-    pub work: crew::Tally,
+    /// Of all workers, by the level of their mount.
+    pub work: BTreeMap<Level, crew::Tally>,
     /// Runs of fsck that found nothing.
     pub fscks: u64,
 }
 
+impl Figures {
+    /// What a worker on a mount of this level counted.
+    pub fn add(&mut self, level: Level, tally: crew::Tally) {
+        self.work.entry(level).or_default().add(tally);
+    }
+
+    /// What was done and compared on mounts of one level.
+    fn level(&self, f: &mut fmt::Formatter<'_>, level: Level, work: &crew::Tally) -> fmt::Result {
+        let killed = self.mounts_killed.get(&level).copied().unwrap_or(0);
+        writeln!(
+            f,
+            "level {}: {} calls, {} blocks and {} names compared, {killed} mounts killed; {} writes and changes of names that \
+             were acknowledged, not synced, and had to be there after that",
+            level.name(),
+            work.calls,
+            work.blocks,
+            work.names,
+            work.unsynced,
+        )
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let work = &self.work;
+        let mut work = crew::Tally::default();
+        self.work.values().for_each(|tally| work.add(*tally));
+        let mounts_killed: u64 = self.mounts_killed.values().sum();
         writeln!(
             f,
             "{} faults: {} servers killed, {} servers lost power, {} mounts killed, {} processes stopped and continued",
-            self.faults, self.servers_killed, self.servers_cut, self.mounts_killed, self.paused
+            self.faults, self.servers_killed, self.servers_cut, mounts_killed, self.paused
         )?;
         writeln!(
             f,
@@ -79,6 +103,7 @@ impl fmt::Display for Figures {
              were told of losses",
             work.calls, work.blocks, work.names, self.fscks, self.told
         )?;
+        self.work.iter().try_for_each(|(level, work)| self.level(f, *level, work))?;
         writeln!(f, "files left by a dead mount of which stat told less than could be read: {}", work.sizes)?;
         writeln!(f, "a server's start to its first new reply, all clients alive: {}", self.first)?;
         writeln!(f, "... to the reply to its last client: {}", self.last)?;

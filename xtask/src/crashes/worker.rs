@@ -16,6 +16,7 @@ use forebay_history::Dice;
 
 use super::{
     hands::{self, Trouble},
+    level::Level,
     model::{Change, Death, Model},
     notes::{Notes, Step},
     settle, stamp,
@@ -40,6 +41,8 @@ pub(super) struct Tally {
     pub(super) names: u64,
     /// Files of which stat told less than could be read.
     pub(super) sizes: u64,
+    /// Writes and changes of names that were not synced, and had to be there after the mount's death.
+    pub(super) unsynced: u64,
 }
 
 /// A worker at work.
@@ -54,12 +57,15 @@ pub(super) struct Worker {
     dice: Dice,
 }
 
-/// `crashes-worker NUMBER DIR NOTES SEED ALONE SENT_BEFORE_MS`: as `crashes` starts it.
+/// `crashes-worker NUMBER DIR NOTES LEVEL SEED ALONE SENT_BEFORE_MS`: as `crashes` starts it.
 pub fn run(args: &[String]) -> Outcome {
-    let [number, dir, notes, numbers @ ..] = args else { return Err("crashes starts its workers itself".into()) };
+    let [number, dir, notes, level, numbers @ ..] = args else {
+        return Err("crashes starts its workers itself".into());
+    };
     let numbers: Vec<u64> = [number].into_iter().chain(numbers).filter_map(|number| number.parse().ok()).collect();
     let [number, seed, alone, sent_before_ms] = numbers[..] else { return Err("four numbers are missing".into()) };
-    let death = Death { alone: alone == 1, sent_before_ms };
+    let level = Level::parse(level).ok_or_else(|| format!("there is no level {level}"))?;
+    let death = Death { alone: alone == 1, sent_before_ms, level };
     let done = work(number, Path::new(dir), Path::new(notes), seed, death);
     // Whoever started us tells people.
     match done {
@@ -111,7 +117,8 @@ impl Tally {
     /// In words for whoever started us; begins anew.
     fn take(&mut self) -> String {
         let all = std::mem::take(self);
-        format!("{} {} {} {} {}", all.longest.as_micros(), all.calls, all.blocks, all.names, all.sizes)
+        let counts = [all.calls, all.blocks, all.names, all.sizes, all.unsynced].map(|count| count.to_string());
+        format!("{} {}", all.longest.as_micros(), counts.join(" "))
     }
 
     /// Runs a call of a program, and counts it.

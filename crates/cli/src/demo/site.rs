@@ -80,6 +80,7 @@ impl Site {
             separate: true,
             metrics: None,
             metrics_public: false,
+            recovery_window: None,
             disks: DisksArgs::default(),
         };
         let mut cluster = up::open(&args)?;

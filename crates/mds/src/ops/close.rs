@@ -43,15 +43,18 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
 }
 
 /// Takes in what the OSTs told of a file: sizes of the same truncate epoch and times of the same attribute epoch only
-/// grow, but a write's time replaces one that somebody gave.
+/// grow, but a write's time replaces one that somebody gave, or that the file got when it was made: by another clock. A
+/// modification time that moves takes the change time along, which never goes back.
 pub fn learn(inode: &mut Inode, size: Option<u64>, mtime_ns: Option<i64>) {
     if let Some(size) = size {
         inode.size = inode.size.max(size);
     }
     if let Some(mtime_ns) = mtime_ns.filter(|ns| *ns != NEVER) {
-        inode.mtime_ns = if inode.mtime_set { mtime_ns } else { inode.mtime_ns.max(mtime_ns) };
-        inode.mtime_set = false;
-        inode.ctime_ns = inode.ctime_ns.max(mtime_ns);
+        let told = if inode.mtime_set { mtime_ns } else { inode.mtime_ns.max(mtime_ns) };
+        if told != inode.mtime_ns {
+            inode.ctime_ns = mtime_ns.max(inode.ctime_ns.saturating_add(1));
+        }
+        (inode.mtime_ns, inode.mtime_set) = (told, false);
     }
 }
 
@@ -156,6 +159,24 @@ mod tests {
         (inode.mtime_ns, inode.mtime_set) = (i64::MAX, true);
         learn(&mut inode, None, Some(5));
         assert_eq!(inode.mtime_ns, 5);
+    }
+
+    #[test]
+    fn a_write_moves_both_times_of_a_file_that_was_made_by_a_clock_that_is_ahead() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        let made = world.run(|tx| tx.inode(fid));
+        let mut before = made.clone();
+        for mtime_ns in [made.mtime_ns - 1_000_000, made.mtime_ns - 999_999] {
+            let mut after = before.clone();
+            learn(&mut after, None, Some(mtime_ns));
+            assert_eq!((after.mtime_ns, after.ctime_ns), (mtime_ns, before.ctime_ns + 1));
+            before = after;
+        }
+        // Who closes later and wrote earlier.
+        let mut after = before.clone();
+        learn(&mut after, None, Some(made.mtime_ns - 1_000_000));
+        assert_eq!(after, before);
     }
 
     #[test]

@@ -143,7 +143,7 @@ mod tests {
         assert!(reply.created);
         assert_eq!(
             (reply.attr.uid, reply.attr.nlink, reply.attr.flags),
-            (7, 1, attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER)
+            (7, 1, attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER | attr_flags::MTIME_SET)
         );
         assert_eq!(reply.layout.unwrap().generation, 1);
         assert_eq!(world.memory.opens.count(request.fid).writers, 1);

@@ -143,7 +143,8 @@ impl Tx<'_> {
             attr_epoch: 0,
             transno: self.origin.transno,
             written: new.written,
-            mtime_set: false,
+            // The first write's time is another clock's, which may be behind.
+            mtime_set: is_file,
             xattrs: false,
             sparse: false,
             has_acl: false,

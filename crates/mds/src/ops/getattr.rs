@@ -31,10 +31,10 @@ mod tests {
         let request = world.create(&root(), Fid::ROOT, "a", 5);
         world.run(|tx| crate::ops::create::apply(tx, &request));
         let reply = world.run(|tx| apply(tx, &GetAttr { fid: request.fid }));
-        assert_eq!(reply.attr.flags, attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER);
+        assert_eq!(reply.attr.flags, attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER | attr_flags::MTIME_SET);
         world.session = SessionId(2);
         let reply = world.run(|tx| apply(tx, &GetAttr { fid: request.fid }));
-        assert_eq!(reply.attr.flags, attr_flags::SIZE_ON_OST);
+        assert_eq!(reply.attr.flags, attr_flags::SIZE_ON_OST | attr_flags::MTIME_SET);
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub mod attr_flags {
     pub const SPARSE: u32 = 4;
     /// It has extended attributes.
     pub const XATTRS: u32 = 8;
-    /// With [`SIZE_ON_OST`]: somebody gave it its modification time; that of a write of the same attribute epoch replaces it.
+    /// With [`SIZE_ON_OST`]: it has its modification time from being made, or somebody gave it; that of a write of the same
+    /// attribute epoch replaces it.
     pub const MTIME_SET: u32 = 16;
     /// Two bits: its own commit level ([`super::level_flags`]).
     pub const LEVEL: u32 = 96;

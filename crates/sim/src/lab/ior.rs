@@ -11,6 +11,7 @@ use forebay_proto::{Fid, message::Caller};
 use super::{
     Machine, Mode, Outcome, Window,
     payload::{TRANSFER_BYTES, Zeros},
+    room,
     site::{Load, MdtPlace, Meter, Site},
 };
 
@@ -35,6 +36,7 @@ pub fn ior(
     read: bool,
     seed: u64,
 ) -> Result<Ior, String> {
+    room::check(machine, room::of_window(machine, window), "a shorter --window")?;
     let sim = Sim::new(seed);
     sim.block_on(async {
         let site = Site::build(&sim, machine, mode, costs, MdtPlace::Aside).await?;
@@ -98,6 +100,12 @@ pub fn ior(
             None
         };
         loads.iter().try_for_each(Load::check)?;
+        let phases = [("written", Some(&write), window.length), ("read", read.as_ref(), window.length / 2)];
+        for (phase, outcome, length) in phases {
+            if outcome.is_some_and(|outcome| outcome.writes == 0) {
+                return Err(format!("no transfer of 1 MiB was {phase} within {length:?}: give a longer --window"));
+            }
+        }
         Ok(Ior { write, read })
     })
 }

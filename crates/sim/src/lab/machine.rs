@@ -13,6 +13,25 @@ use super::{
     },
 };
 
+/// Parameters, of any section, that count something.
+const COUNTS: [&str; 11] = [
+    "nodes",
+    "osts_per_node",
+    "osts_per_tier",
+    "cores",
+    "rpcs_in_flight",
+    "changes_in_flight",
+    "depth",
+    "elevator",
+    "programs",
+    "tiers",
+    "ports",
+];
+/// Most OSTs of a machine: as many as a file may have stripes.
+const OSTS: u32 = forebay_proto::limits::STRIPES as u32;
+/// Most transfers that all clients have under way.
+const TRANSFERS: u32 = 65_536;
+
 /// Journals on tiers of their own.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -165,17 +184,13 @@ impl Machine {
                 return Err(format!("{name} says no source: a measurement, a data sheet, or \"assumption: ...\""));
             }
         }
-        for (name, param) in [
-            ("servers.nodes", &self.servers.nodes),
-            ("servers.osts_per_node", &self.servers.osts_per_node),
-            ("servers.osts_per_tier", &self.servers.osts_per_tier),
-            ("clients.nodes", &self.clients.nodes),
-            ("clients.rpcs_in_flight", &self.clients.rpcs_in_flight),
-        ] {
-            if param.value.fract() != 0.0 {
+        for (name, param, _) in self.checked() {
+            let field = name.rsplit('.').next().unwrap_or_default();
+            if COUNTS.contains(&field) && param.value.fract() != 0.0 {
                 return Err(format!("{name} = {}: it has to be a whole number", param.value));
             }
         }
+        self.check_size()?;
         let apart = [self.sas.as_ref().map(|s| &s.tier), self.ssd.as_ref().map(|s| &s.tier)];
         for tier in std::iter::once(&self.tier).chain(apart.into_iter().flatten()).chain(self.mdt.values()) {
             tier.check()?;
@@ -191,6 +206,27 @@ impl Machine {
         let (journal_gib, ost_gib) = (self.journal.mib.value / 1024.0, self.tier.gib() / shared);
         if journal_gib > ost_gib / 2.0 {
             return Err(format!("journal.mib = {}: an OST has {ost_gib} GiB", self.journal.mib.value));
+        }
+        Ok(())
+    }
+
+    /// A simulation holds every OST and client in memory.
+    fn check_size(&self) -> Result<(), String> {
+        if self.osts() > OSTS {
+            return Err(format!(
+                "servers.nodes = {} with servers.osts_per_node = {} are {} OSTs: {OSTS} at most can be simulated",
+                self.servers.nodes.value,
+                self.servers.osts_per_node.value,
+                self.osts()
+            ));
+        }
+        let transfers = self.clients.nodes.count() * self.clients.rpcs_in_flight.count();
+        if transfers > TRANSFERS {
+            return Err(format!(
+                "clients.nodes = {} with clients.rpcs_in_flight = {} are {transfers} transfers at a time: {TRANSFERS} at most can \
+                 be simulated",
+                self.clients.nodes.value, self.clients.rpcs_in_flight.value
+            ));
         }
         Ok(())
     }
@@ -238,6 +274,15 @@ mod tests {
         let cases = [
             ("{ value = 7450,", "{ value = -1,", "tier.gib = -1: use 1 to"),
             ("nodes = { value = 4,", "nodes = { value = 4.5,", "whole number"),
+            ("cores = { value = 8,", "cores = { value = 7.5,", "servers.cores = 7.5: it has to be a whole number"),
+            ("depth = { value = 2,", "depth = { value = 2.5,", "tier.depth = 2.5: it has to be a whole number"),
+            (
+                "elevator = { value = 0,",
+                "elevator = { value = 0.5,",
+                "tier.elevator = 0.5: it has to be a whole number",
+            ),
+            ("nodes = { value = 4,", "nodes = { value = 2000,", "are 14000 OSTs: 2000 at most"),
+            ("nodes = { value = 28,", "nodes = { value = 10000,", "transfers at a time: 65536 at most"),
             ("seek_average_ms = { value = 8.5,", "seek_average_ms = { value = 80,", "have to grow"),
             ("\"3.2: 4 OSSs each with 7 OSTs\"", "\" \"", "says no source"),
             ("mib = { value = 400,", "mib = { value = nan,", "journal.mib = NaN"),

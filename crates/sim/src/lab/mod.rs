@@ -16,6 +16,7 @@ mod mode;
 mod mounted;
 mod payload;
 mod plot;
+mod room;
 mod rwsem;
 mod sections;
 mod site;

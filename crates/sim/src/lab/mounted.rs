@@ -19,7 +19,7 @@ use forebay_env::{
 use forebay_proto::{Errno, Fid, message::Caller};
 
 use super::{
-    Machine, Mode, Param,
+    Machine, Mode, Param, room,
     rwsem::RwSem,
     sections::Mount,
     site::{MdtPlace, Site},
@@ -48,6 +48,12 @@ pub const PATTERNS: [Pattern; 2] = [
 ];
 
 impl Pattern {
+    /// Most bytes that come to one OST.
+    fn of_ost(&self, programs: u32, osts: u32) -> u64 {
+        let writers = if self.shared { programs } else { programs.div_ceil(osts) };
+        u64::from(writers) * self.transfers * self.transfer_bytes
+    }
+
     /// Where transfer `number` of program `rank` lies in its file.
     fn offset(&self, programs: u64, rank: u64, number: u64) -> u64 {
         let place = if self.shared { number * programs + rank } else { number };
@@ -76,6 +82,7 @@ pub fn mounted(
 ) -> Result<Predicted, String> {
     let mount = machine.mount.as_ref().ok_or("the machine has no section [mount]")?;
     let bytes = (u64::from(mount.programs.count()) * pattern.transfers * pattern.transfer_bytes) as f64;
+    room::check(machine, pattern.of_ost(mount.programs.count(), machine.osts()), "")?;
     let sim = Sim::new(seed);
     sim.block_on(async {
         let site = Site::build(&sim, machine, mode, costs, MdtPlace::Aside).await?;

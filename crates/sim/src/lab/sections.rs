@@ -45,7 +45,7 @@ sections! {
     /// The servers.
     Servers {
         /// Machines.
-        nodes: (1.0, 10_000.0);
+        nodes: (1.0, 2000.0);
         /// OSTs of each.
         osts_per_node: (1.0, 100.0);
         /// OSTs of a node that lie on the same tier.
@@ -56,7 +56,7 @@ sections! {
     /// The clients.
     Clients {
         /// Machines.
-        nodes: (1.0, 100_000.0);
+        nodes: (1.0, 10_000.0);
         /// Cores of each.
         cores: (1.0, 1024.0);
         /// Data requests of a client to one OST at any time.
@@ -268,6 +268,22 @@ impl TierSection {
         match self {
             Self::Heads(heads) => heads.gib.value,
             Self::Solid(solid) => solid.gib.value,
+        }
+    }
+
+    /// Rate of writes.
+    pub(super) fn write_mb_s(&self) -> f64 {
+        match self {
+            Self::Heads(heads) => heads.mb_s.value,
+            Self::Solid(solid) => solid.write_mb_s.value,
+        }
+    }
+
+    /// Of a cache that takes writes at once.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        match self {
+            Self::Heads(heads) => heads.cache_mib.mib(),
+            Self::Solid(_) => 0,
         }
     }
 

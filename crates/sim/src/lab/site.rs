@@ -24,11 +24,10 @@ use forebay_target::TargetOptions;
 use super::{
     JournalPlace, Machine, Mode,
     payload::TRANSFER_BYTES,
+    room::Room,
     sections::{Mds, Mount, TierSection},
 };
 
-/// Most bytes of an OST's data: what a run writes is a part of it.
-const OST_BYTES: u64 = 256 << 30;
 /// Rows an OST keeps in memory.
 const OST_CACHE_BYTES: u64 = 256 << 20;
 /// Bytes of the MDT, which lies on a device of its own.
@@ -142,8 +141,7 @@ impl Site {
             for number in 0..u64::from(tiers) {
                 site.tiers.push(Tier::new(sim, machine.tier.model(), first_tier as u64 + number));
             }
-            let tier_bytes =
-                machine.tier.model().bytes / u64::from(machine.osts_per_tier()) / TRANSFER_BYTES * TRANSFER_BYTES;
+            let room = Room::of(machine);
             for number in 0..machine.servers.osts_per_node.count() {
                 let index = site.osts.len() as u32;
                 if site.processors.is_some() && number > 0 {
@@ -151,19 +149,14 @@ impl Site {
                     node = site.add_node(machine, &format!("ost{index}"), 1);
                 }
                 let tier = site.tiers[first_tier + (number % tiers) as usize].clone();
-                let part = u64::from(number / tiers) * tier_bytes;
+                let part = u64::from(number / tiers) * room.part;
                 let dir = dir(index);
-                let distance = (machine.journal.distance.value * tier_bytes as f64) as u64;
-                // Data begin at a full stripe, as whoever sets up a RAID device sees to.
-                let base = distance
-                    .next_multiple_of(TRANSFER_BYTES)
-                    .max(machine.journal.mib.mib().next_multiple_of(TRANSFER_BYTES));
                 let journal_bytes = machine.journal.mib.mib();
                 let bulk_journal = mode.data_too.then(|| BulkJournal::new(journal_bytes / 2, journal_bytes / 2));
                 let data = Placement {
                     tier: tier.clone(),
                     port: Some(port.clone()),
-                    base: part + base,
+                    base: part + room.base,
                     shape: None,
                     bulk_journal,
                 };
@@ -171,8 +164,7 @@ impl Site {
                 if let Some(journal) = journals.of(index, (&tier, part), &port) {
                     sim.place_disk(node, &format!("{dir}/journal"), &journal);
                 }
-                let bytes = (tier_bytes.saturating_sub(base) / TRANSFER_BYTES * TRANSFER_BYTES).min(OST_BYTES);
-                let ost = serve_ost(&site, machine, mode, node, index, bytes).await?;
+                let ost = serve_ost(&site, machine, mode, node, index, room.bytes).await?;
                 site.osts.push(ost);
             }
         }

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod appends;
+mod clocks;
 mod closing;
 mod fsync;
 mod full;

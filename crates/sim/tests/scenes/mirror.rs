@@ -8,6 +8,32 @@ use forebay_sim::{DisasterOptions, run_seed};
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
 const SEEDS: std::ops::Range<u64> = 0..60;
 
+/// What has to come over and over in all of them together: about 400 times each, and twice or three times that in some.
+const KINDS: [&str; 21] = [
+    "AllPower",
+    "ClientAndServers",
+    "ClientKilled",
+    "ClockJump",
+    "CopyDies",
+    "CopyDiesWithMdt",
+    "CopyLags",
+    "CopyReadEio",
+    "CopyRots",
+    "CopySyncFails",
+    "Cut",
+    "LinkFar",
+    "LinkLossy",
+    "LinkNarrow",
+    "MdtKilled",
+    "MdtPower",
+    "OstKilled",
+    "OstPower",
+    "Paused",
+    "Reset",
+    "SlowDisk",
+];
+const LEAST: u64 = 150;
+
 fn wanted() -> std::ops::Range<u64> {
     let parse = |text: String| {
         let (from, to) = text.split_once("..")?;
@@ -31,4 +57,10 @@ fn seeds_of_disasters_with_a_mirrored_mdt_lose_nothing_and_complete() {
         }
     }
     println!("{} seeds, {operations} operations, faults {faults:?}", wanted().count());
+    if wanted().count() >= SEEDS.count() {
+        for kind in KINDS {
+            let count = faults.get(kind).copied().unwrap_or(0);
+            assert!(count >= LEAST, "{kind} came {count} times: {faults:?}");
+        }
+    }
 }

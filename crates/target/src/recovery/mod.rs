@@ -74,14 +74,26 @@ struct Member {
     waiting: Option<FrameHeader>,
 }
 
+impl Member {
+    /// The others wait for it: it is not here, or has not said what comes next. Not one whose replays wait for another's.
+    fn holds_up(&self, phase: Phase) -> bool {
+        match phase {
+            Phase::Replaying => !self.replay_done && self.queue.is_empty() && self.running.is_empty(),
+            Phase::Reclaiming => !self.reclaim_done,
+            Phase::Over => false,
+        }
+    }
+}
+
 impl Recovery {
     /// (state for `status`, sessions still awaited)
     pub fn describe(&self) -> (&'static str, usize) {
-        match self.phase {
-            Phase::Replaying => ("replaying", self.members.values().filter(|m| !m.replay_done).count()),
-            Phase::Reclaiming => ("reclaiming", self.members.values().filter(|m| !m.reclaim_done).count()),
-            Phase::Over => ("complete", 0),
-        }
+        let state = match self.phase {
+            Phase::Replaying => "replaying",
+            Phase::Reclaiming => "reclaiming",
+            Phase::Over => "complete",
+        };
+        (state, self.members.values().filter(|member| member.holds_up(self.phase)).count())
     }
 
     /// How much longer it waits, unless somebody it waits for gets on.
@@ -391,11 +403,7 @@ impl Core {
             self.recovery.borrow_mut().progress = progress;
             let idle = self.env.now().since(progress);
             if idle >= window && self.recovery.borrow().is_idle() {
-                let holds_up = |member: &Member, phase| match phase {
-                    Phase::Replaying => !member.replay_done && member.queue.is_empty(),
-                    _ => !member.reclaim_done,
-                };
-                self.evict_missing(holds_up, "it held up the recovery").await;
+                self.evict_missing(Member::holds_up, "it held up the recovery").await;
                 self.recovery.borrow_mut().progress = self.env.now();
             }
         }
