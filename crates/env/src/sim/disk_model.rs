@@ -81,9 +81,11 @@ pub enum Fault {
     Slow(f64),
 }
 
+type IsWanted = dyn Fn(&[u8]) -> bool;
+
 /// Chooses a write by its bytes; it is asked about one after another until it wants one.
 #[derive(Clone)]
-pub struct Wanted(Rc<dyn Fn(&[u8]) -> bool>);
+pub struct Wanted(Rc<IsWanted>);
 
 impl Wanted {
     /// Whatever comes next.
