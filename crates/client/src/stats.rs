@@ -25,6 +25,8 @@ pub struct ClientStats {
     pub replayed: u64,
     /// Times a target ended this client's session.
     pub evictions: u64,
+    /// Of these, times that it was the MDT.
+    pub mdt_evictions: u64,
     /// Targets that were reached before, with which it has no session just now: it connects, or recovers.
     pub reconnecting: u64,
     /// The longest a request waited for its reply.
@@ -107,6 +109,7 @@ impl Client {
             stats.replayed += session.replays;
             stats.evictions += session.evictions;
         }
+        stats.mdt_evictions = self.inner.peers.mdt().session.stats().evictions;
         stats
     }
 }

@@ -179,11 +179,13 @@ impl Cluster {
 
     /// True if every server runs and has recovered: what clients were acknowledged is with them.
     pub fn is_serving(&self) -> bool {
-        let targets = self.targets.borrow();
-        self.servers.iter().enumerate().all(|(number, server)| {
-            let state = targets.get(&number).map(Target::state);
-            self.sim.is_running(server.node) && state == Some(TargetState::Serving)
-        })
+        (0..self.servers.len()).all(|number| self.serves(number))
+    }
+
+    /// True if a server runs and has recovered.
+    pub fn serves(&self, number: usize) -> bool {
+        let state = self.targets.borrow().get(&number).map(Target::state);
+        self.sim.is_running(self.servers[number].node) && state == Some(TargetState::Serving)
     }
 
     /// Starts all servers that do not run.

@@ -1,26 +1,37 @@
 //! One run: a cluster, workers, faults; then everything is healed, must complete, and is compared with the model.
 
-use std::{cell::RefCell, collections::BTreeSet, future::poll_fn, pin::pin, rc::Rc, task::Poll, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    future::poll_fn,
+    ops::Range,
+    pin::pin,
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
 
 use forebay_client::{Client, CommitLevel};
 use forebay_env::{
     Env,
-    sim::{Fault, NodeId, Sim},
+    sim::{NodeId, Sim},
 };
 use forebay_fsck::{CheckOptions, ClusterOptions, Quiet, Severity};
 use forebay_proto::Errno;
 
 use crate::{
     Cluster,
-    cluster::{self, STORE_DIR},
+    cluster::{self, STORE_DIR, Targets},
+    damage::{Damage, DamageCounts},
     disks,
     faults::{self, Befalls, Counts, Kind},
     links::{self, Worse},
     mirror::{self, Copies},
     moments::{self, Hits, Moment, RARE},
     setup::{Setup, draw_level, slow_down},
-    stop::{Excuses, Stop},
+    stop::{Excuses, Stop, judge},
     verify::verify,
+    victims::Victims,
     workload::{LATER, Runner, Shared, Worker},
 };
 
@@ -60,6 +71,10 @@ pub struct Report {
     pub refused: u64,
     /// Of these, answered with EIO.
     pub failed: u64,
+    /// What was damaged on disks, and told.
+    pub damage: DamageCounts,
+    /// How often a target gave up a client that lives, and how often a program was told so.
+    pub evictions: (u64, u64),
     /// Faults by kind.
     pub faults: Counts,
     /// What each of them met.
@@ -76,23 +91,21 @@ const HEALED_TIME: Duration = Duration::from_secs(600);
 const QUIESCE_TIME: Duration = Duration::from_secs(300);
 /// Longest wait between two faults, in virtual milliseconds.
 const FAULT_GAP_MS: u64 = 900;
+/// The same while programs are busy.
+const BUSY_GAP_MS: u64 = 40;
+/// How long a fault waits at most until all servers have recovered: longer than these wait for a client that is gone.
+const SERVING_TERM: Duration = Duration::from_secs(25);
 
 /// One fault in so many waits for a state that faults at random seldom meet; and of those of devices, which come in few runs.
 const AIMED: [u64; 2] = [8, 2];
 /// How long a target is left stopped at most before another fault comes.
 const STOPPED_MS: u64 = 400;
+/// A request waits no longer for what a dead client holds.
+const LAST_REQUESTS_TERM: Duration = Duration::from_secs(60);
 /// How long it waits, in virtual time, before it comes whatever it meets.
 const AIM_TERM: Duration = Duration::from_secs(1);
 /// How often it looks; and where nobody serves, so that nothing changes soon.
 const AIM_LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(2)];
-
-/// Whom a fault befalls, as far as its kind leaves a choice.
-#[derive(Clone, Copy)]
-struct Victims<'a> {
-    ost: usize,
-    any: usize,
-    station: &'a Station,
-}
 
 /// One client's machine and what runs on it.
 struct Station {
@@ -102,6 +115,10 @@ struct Station {
     /// Raised at each crash of the client, so that tasks of an earlier life do not count.
     failure: Rc<RefCell<Option<String>>>,
     done: Rc<RefCell<usize>>,
+    /// It died before the answer to something that changes files.
+    in_execution: Cell<bool>,
+    /// It was evicted, and a call of its workers was told so: it needs a new client.
+    evicted: Rc<Cell<bool>>,
     /// Stays mounted when its workers are done: what it was acknowledged must survive.
     client: Rc<RefCell<Option<Client>>>,
 }
@@ -125,27 +142,45 @@ struct Run {
     hits: RefCell<Hits>,
     setup: Setup,
     copies: Copies,
+    damage: Damage,
+    evictions: Cell<u64>,
+    told_evictions: Cell<u64>,
 }
 
 impl Run {
     fn new(sim: &Sim, options: &DisasterOptions) -> Self {
+        let damage = Damage::default();
         let stations = (0..options.clients)
             .map(|number| Station {
                 node: sim.add_node(&format!("client{number}")),
                 workers: (0..options.workers)
-                    .map(|w| Worker::new(format!("w{number}_{w}"), sim.random_u64()))
+                    .map(|w| Worker::new(format!("w{number}_{w}"), sim.random_u64(), &damage))
                     .collect(),
                 level: draw_level(sim),
                 failure: Rc::default(),
                 done: Rc::default(),
+                evicted: Rc::default(),
+                in_execution: Cell::default(),
                 client: Rc::default(),
             })
             .collect();
         let setup = Setup::draw(sim, options.small_metadata);
         // Of a mirrored MDT nobody may hear of a disk that fails.
-        let setup = Setup { failing: setup.failing && !options.mirror, ..setup };
-        let (counts, hits, copies) = Default::default();
-        Self { sim: sim.clone(), options: options.clone(), stations, counts, hits, setup, copies }
+        let (failing, rotting) = (setup.failing && !options.mirror, setup.rotting && !options.mirror);
+        let setup = Setup { failing, rotting, evicting: setup.evicting && !options.mirror, ..setup };
+        let (counts, hits, copies, evictions, told_evictions) = Default::default();
+        Self {
+            sim: sim.clone(),
+            options: options.clone(),
+            stations,
+            counts,
+            hits,
+            setup,
+            copies,
+            damage,
+            evictions,
+            told_evictions,
+        }
     }
 
     async fn whole(&self) -> Result<Report, String> {
@@ -177,26 +212,35 @@ impl Run {
         let share = self.options.operations / everybody.len() as u64 + 1;
         let (sim, node, level, setup) = (self.sim.clone(), station.node, station.level, self.setup);
         let (workers, failure, done) = (station.workers.clone(), station.failure.clone(), station.done.clone());
+        let (failed, targets, in_execution) = (failure.clone(), cluster.targets.clone(), station.in_execution.take());
         *done.borrow_mut() = 0;
-        let mounted = station.client.clone();
+        let (mounted, evicted) = (station.client.clone(), station.evicted.clone());
         let (env, deaths) = (sim.env(node), cluster.deaths.clone());
         let options = cluster.mount_options(node, level);
+        let stop_at = move |client: &Client, stop: Stop| match setup.evicting && stop.tells_eviction(client) {
+            true => evicted.set(true),
+            false => note(&failure, stop.to_string()),
+        };
         env.clone().spawn(async move {
             let client = loop {
                 match Client::mount(&env, options.clone()).await {
                     Ok(client) => break client,
-                    Err(e) if setup.failing && e.errno == Errno::EIO => env.sleep(LATER).await,
-                    Err(e) => return note(&failure, format!("mount: {e}")),
+                    Err(e) if (setup.failing || setup.evicting) && e.errno == Errno::EIO => env.sleep(LATER).await,
+                    Err(e) => return note(&failed, format!("mount: {e}")),
                 }
             };
             *mounted.borrow_mut() = Some(client.clone());
             if let Some(died) = died {
+                if in_execution {
+                    wait_for_last_requests(&env, &targets).await;
+                }
                 for worker in &workers {
                     while let Err(stop) = verify(&client, worker, true, setup.excuses()).await {
                         match stop {
                             Stop::Excused => env.sleep(LATER).await,
-                            Stop::Wrong(_) if deaths.get() > died && worker.borrow_mut().look_loosely() => {}
-                            Stop::Wrong(e) => return note(&failure, format!("after the client's crash: {e}")),
+                            Stop::Wrong(_) | Stop::Names(_)
+                                if deaths.get() > died && worker.borrow_mut().look_loosely() => {}
+                            stop => return stop_at(&client, stop.at("after the client's crash")),
                         }
                     }
                     worker.borrow_mut().seen();
@@ -204,12 +248,12 @@ impl Run {
             }
             for worker in &workers {
                 let (client, me, others) = (client.clone(), worker.clone(), everybody.clone());
-                let (failure, done) = (failure.clone(), done.clone());
+                let (stop_at, done) = (stop_at.clone(), done.clone());
                 let shard = env.clone();
                 env.spawn(async move {
-                    match work(&shard, client, me, others, share, setup).await {
+                    match work(&shard, client.clone(), me, others, share, setup).await {
                         Ok(()) => *done.borrow_mut() += 1,
-                        Err(e) => note(&failure, e),
+                        Err(stop) => stop_at(&client, stop),
                     }
                 });
             }
@@ -219,18 +263,23 @@ impl Run {
     async fn disasters(&self, cluster: &Cluster) -> Result<(), String> {
         let mut faults = 0;
         while faults < self.options.faults || !self.all_done() {
-            let kind = faults::draw(cluster, self.setup.failing);
+            let kind = faults::draw(cluster, &self.setup);
             let is_aimed = self.sim.random_below(AIMED[usize::from(kind.is_of_devices())]) == 0;
             if !is_aimed {
-                self.sim.sleep(faults::random_ms(cluster, FAULT_GAP_MS)).await;
+                self.let_go_on(cluster).await;
             }
+            self.replace_evicted(cluster);
             self.check_failures(cluster)?;
             if faults >= self.options.faults * 40 {
                 return Ok(());
             }
             let mut victims = self.draw_victims(cluster);
             if is_aimed {
-                let states = &RARE[..RARE.len() - usize::from(kind.befalls() == Befalls::Mdt)];
+                let states = match kind.befalls() {
+                    Befalls::Mdt => &RARE[..RARE.len() - 1],
+                    Befalls::Client => &[Moment::Answered],
+                    _ => &RARE[..],
+                };
                 let state = states[self.sim.random_below(states.len() as u64) as usize];
                 self.aim(cluster, kind, state, &mut victims).await;
             }
@@ -240,39 +289,40 @@ impl Run {
         Ok(())
     }
 
-    fn draw_victims(&self, cluster: &Cluster) -> Victims<'_> {
-        Victims {
-            ost: faults::random_ost(cluster),
-            any: faults::random_server(cluster),
-            station: &self.stations[self.sim.random_below(self.stations.len() as u64) as usize],
+    /// Some time before the next fault: every second one comes when all servers have recovered, and programs are busy again.
+    async fn let_go_on(&self, cluster: &Cluster) {
+        if self.sim.chance(0.5) {
+            return self.sim.sleep(faults::random_ms(cluster, FAULT_GAP_MS)).await;
         }
+        let end = self.sim.now() + SERVING_TERM;
+        while self.sim.now() < end && !cluster.is_serving() && !self.all_done() {
+            self.sim.sleep(AIM_LOOKS[1]).await;
+        }
+        self.sim.sleep(faults::random_ms(cluster, BUSY_GAP_MS)).await;
+    }
+
+    fn draw_victims(&self, cluster: &Cluster) -> Victims {
+        Victims::draw(cluster, self.stations.len())
     }
 
     /// Waits until somebody whom the fault may befall is in that state, and picks it.
-    async fn aim<'a>(&'a self, cluster: &Cluster, kind: Kind, moment: Moment, victims: &mut Victims<'a>) {
+    async fn aim(&self, cluster: &Cluster, kind: Kind, moment: Moment, victims: &mut Victims) {
         let end = self.sim.now() + AIM_TERM;
         while self.sim.now() < end && !self.all_done() {
-            let servers = match kind.befalls() {
-                Befalls::Ost => 1..cluster.servers.len(),
-                Befalls::Mdt => 0..1,
-                Befalls::Any | Befalls::All => 0..cluster.servers.len(),
-            };
             if moment == Moment::Answered {
-                let answered = |station: &&Station| {
+                let answered = |station: &Station| {
                     station.client.borrow().as_ref().is_some_and(|client| client.stats().names_under_way > 0)
                 };
-                if let Some(station) = self.stations.iter().find(answered) {
-                    victims.station = station;
+                if let Some(client) = self.stations.iter().position(answered) {
+                    victims.client = client;
                     return;
                 }
             }
             let mut looks = AIM_LOOKS[1];
-            for server in servers {
+            for server in Victims::candidates(kind, cluster) {
                 let states = moments::of_server(cluster, server);
                 if states.contains(&moment) {
-                    victims.any = server;
-                    victims.ost = if server > 0 { server } else { victims.ost };
-                    return;
+                    return victims.include(server);
                 }
                 if !states.contains(&Moment::Replaying) {
                     looks = AIM_LOOKS[0];
@@ -282,8 +332,9 @@ impl Run {
         }
     }
 
-    async fn cause(&self, cluster: &Cluster, kind: Kind, victims: &Victims<'_>) {
-        let (sim, Victims { ost, any, station }) = (&self.sim, *victims);
+    async fn cause(&self, cluster: &Cluster, kind: Kind, victims: &Victims) {
+        let (sim, ost, any, station) = (&self.sim, victims.ost, victims.any, &self.stations[victims.client]);
+        let link = victims.link.nodes(cluster, station.node);
         sim.env(self.stations[0].node).log(&format!("fault {kind:?}"));
         self.note_moments(cluster, kind, victims);
         *self.counts.borrow_mut().entry(kind).or_default() += 1;
@@ -310,11 +361,14 @@ impl Run {
                 sim.sleep(faults::random_ms(cluster, 3000)).await;
                 sim.heal(a, b);
             }
-            Kind::LinkFar => self.worsen_link(cluster, station, Worse::Far).await,
-            Kind::LinkLossy => self.worsen_link(cluster, station, Worse::Lossy).await,
-            Kind::LinkNarrow => self.worsen_link(cluster, station, Worse::Narrow).await,
+            Kind::LinkFar => links::worsen(cluster, link, Worse::Far).await,
+            Kind::LinkLossy => links::worsen(cluster, link, Worse::Lossy).await,
+            Kind::LinkNarrow => links::worsen(cluster, link, Worse::Narrow).await,
             Kind::ClientKilled => self.kill_client(cluster, station, None).await,
-            Kind::ClientAndServers => self.kill_client(cluster, station, Some(sim.random_below(3))).await,
+            Kind::ClientAndServers => self.kill_client(cluster, station, Some(victims.with_client.clone())).await,
+            Kind::MissedRecovery => {
+                faults::miss_recovery(cluster, station.node, victims.with_client.clone()).await;
+            }
             Kind::OstSyncFails => self.stop(cluster, ost, &disks::data_path()).await,
             Kind::MdtSyncFails => self.stop(cluster, 0, &disks::data_path()).await,
             Kind::OstJournalFails => self.stop(cluster, ost, &disks::journal_path()).await,
@@ -335,16 +389,13 @@ impl Run {
             Kind::CopyReadEio => self.copies.unreadable(cluster).await,
             Kind::CopySyncFails => self.copies.sync_fails(cluster).await,
             Kind::CopyLags => self.copies.lag(cluster).await,
-            Kind::SlowDisk => {
-                let node = cluster.servers[any].node;
-                sim.disk_fault(node, &disks::data_path(), Fault::Slow(20.0));
-                sim.sleep(faults::random_ms(cluster, 500)).await;
-                sim.disk_fault(node, &disks::data_path(), Fault::Slow(1.0));
-            }
-            Kind::ClockJump => {
-                let seconds = sim.random_below(7200) as i64 - 3600;
-                sim.clock_jump(cluster.servers[any].node, seconds * 1_000_000_000);
-            }
+            Kind::OstRots => self.damage.rot(cluster, ost),
+            Kind::OstLosesWrite => self.damage.lose_write(cluster, ost),
+            Kind::OstMisdirects => self.damage.misdirect_write(cluster, ost),
+            Kind::SlowDisk => disks::slow(cluster, any).await,
+            Kind::StuckDisk => disks::stuck(cluster, any).await,
+            Kind::ClockJump => faults::clock_jump(cluster, cluster.servers[any].node),
+            Kind::ClientClockJump => faults::clock_jump(cluster, station.node),
         }
     }
 
@@ -357,71 +408,112 @@ impl Run {
         let more = async {
             self.sim.sleep(faults::random_ms(cluster, STOPPED_MS)).await;
             let mut victims = self.draw_victims(cluster);
-            victims.any = server;
-            victims.ost = if server > 0 { server } else { victims.ost };
+            victims.include(server);
             // None of its own: such a one is not met while the target has stopped.
-            Box::pin(self.cause(cluster, faults::draw(cluster, false), &victims)).await;
+            Box::pin(self.cause(cluster, faults::draw_usual(cluster), &victims)).await;
         };
         both(fails, more).await;
     }
 
     /// What the fault meets: in the servers it befalls, and in the clients that may notice.
-    fn note_moments(&self, cluster: &Cluster, kind: Kind, victims: &Victims<'_>) {
-        let servers = match kind.befalls() {
-            Befalls::Ost => victims.ost..victims.ost + 1,
-            Befalls::Mdt => 0..1,
-            Befalls::Any => victims.any..victims.any + 1,
-            Befalls::All => 0..cluster.servers.len(),
-        };
-        let is_meant = |other: &&Station| !kind.is_of_one_client() || other.node == victims.station.node;
-        let clients = self.stations.iter().filter(is_meant);
-        let clients: Vec<Client> = clients.filter_map(|station| station.client.borrow().clone()).collect();
-        let met = servers.flat_map(|number| moments::of_server(cluster, number));
+    fn note_moments(&self, cluster: &Cluster, kind: Kind, victims: &Victims) {
+        let concerned = self.stations.iter().enumerate().filter(|(number, _)| victims.concern_client(kind, *number));
+        let clients: Vec<Client> = concerned.filter_map(|(_, station)| station.client.borrow().clone()).collect();
+        let servers = victims.servers(kind, cluster);
+        let met = servers.into_iter().flat_map(|number| moments::of_server(cluster, number));
         let met: BTreeSet<Moment> = met.chain(clients.iter().flat_map(moments::of_client)).collect();
         met.into_iter().for_each(|moment| *self.hits.borrow_mut().entry((kind, moment)).or_default() += 1);
     }
 
-    async fn worsen_link(&self, cluster: &Cluster, station: &Station, how: Worse) {
-        links::worsen(cluster, links::random_pair(cluster, station.node), how).await;
+    /// Kills a client; with `servers` also these at the same moment.
+    async fn kill_client(&self, cluster: &Cluster, station: &Station, servers: Option<Range<usize>>) {
+        let deaths = cluster.deaths.get();
+        self.end_client(cluster, station, servers.is_none());
+        match servers {
+            None => self.sim.sleep(faults::random_ms(cluster, 200)).await,
+            Some(servers) => faults::kill_and_boot(cluster, servers, true).await,
+        }
+        self.start(cluster, station, Some(deaths));
     }
 
-    /// Kills a client; with `servers` also servers at the same moment: the MDT, an OST, or all.
-    async fn kill_client(&self, cluster: &Cluster, station: &Station, servers: Option<u64>) {
-        // A server that still recovers may wait for this client's replays: then both are lost.
-        let deaths = cluster.deaths.get();
-        let servers_have_all = servers.is_none() && cluster.is_serving();
-        let answered = station.client.borrow().as_ref().map_or(0, |client| client.stats().names_under_way) as usize;
+    fn end_client(&self, cluster: &Cluster, station: &Station, servers_live: bool) {
+        // A server that still recovers may wait for this client's replays: then both are lost. As may what it replayed to
+        // nobody, as it came too late, and has not heard of yet.
+        let servers_have_all = servers_live && !self.setup.evicting && cluster.is_serving();
+        station.in_execution.set(station.workers.iter().any(|worker| worker.borrow().pending.is_some()));
+        let client = station.client.take();
+        let answered = client.as_ref().map_or(0, |client| client.stats().names_under_way) as usize;
+        self.evictions.set(self.evictions.get() + client.map_or(0, |client| client.stats().evictions));
         self.sim.crash(station.node);
-        drop(station.client.take());
         for worker in &station.workers {
             worker.borrow_mut().client_died(servers_have_all, self.setup.writes_through(&self.sim), answered);
         }
-        match servers {
-            None => self.sim.sleep(faults::random_ms(cluster, 200)).await,
-            Some(0) => faults::kill_and_boot(cluster, 0..1, true).await,
-            Some(1) => {
-                let ost = faults::random_ost(cluster);
-                faults::kill_and_boot(cluster, ost..ost + 1, true).await;
-            }
-            Some(_) => faults::kill_and_boot(cluster, 0..cluster.servers.len(), true).await,
+    }
+
+    /// Who was evicted and told so begins anew, with what is left.
+    fn replace_evicted(&self, cluster: &Cluster) {
+        for station in self.stations.iter().filter(|station| station.evicted.take()) {
+            self.told_evictions.set(self.told_evictions.get() + 1);
+            self.end_client(cluster, station, true);
+            self.start(cluster, station, Some(cluster.deaths.get()));
         }
-        self.start(cluster, station, Some(deaths));
     }
 
     /// Ends all faults; everything must complete.
     async fn heal(&self, cluster: &Cluster) -> Result<(), String> {
         self.sim.heal_all();
+        if self.setup.rotting {
+            self.damage.end(cluster);
+        }
         cluster.boot_all();
         let deadline = self.sim.now() + HEALED_TIME;
-        while !self.all_done() {
+        loop {
+            self.replace_evicted(cluster);
             self.check_failures(cluster)?;
+            if self.all_done() && (!self.setup.evicting || self.all_told().await?) {
+                break;
+            }
             if self.sim.now() > deadline {
                 let stuck: Vec<String> = self.stations.iter().flat_map(|s| &s.workers).map(describe).collect();
                 return Err(format!("healed for {HEALED_TIME:?}, and still not complete: {stuck:?}"));
             }
             self.sim.sleep(Duration::from_millis(100)).await;
         }
+        self.check_evictions()?;
         self.check_failures(cluster)
+    }
+
+    /// Asks every client whether it has lost anything. False if one has: it begins anew. What others saw to be lost must
+    /// have been told.
+    async fn all_told(&self) -> Result<bool, String> {
+        for station in &self.stations {
+            let client = station.client.borrow().clone();
+            let Some(client) = client else { return Ok(false) };
+            match client.sync_all().await {
+                Ok(()) => {}
+                Err(e) if judge("sync", &e, Excuses::default()).tells_eviction(&client) => station.evicted.set(true),
+                Err(e) => return Err(format!("sync: {e}")),
+            }
+        }
+        if self.stations.iter().any(|station| station.evicted.get()) {
+            return Ok(false);
+        }
+        let mut suspicions = self.stations.iter().flat_map(|s| &s.workers).filter_map(|w| w.borrow().suspicion.clone());
+        suspicions.next().map_or(Ok(true), |words| Err(format!("lost, and its client was never told: {words}")))
+    }
+
+    /// No fault here lasts as long as a server waits for a client.
+    fn check_evictions(&self) -> Result<(), String> {
+        if self.setup.evicting {
+            return Ok(());
+        }
+        for (number, station) in self.stations.iter().enumerate() {
+            let evictions = station.client.borrow().as_ref().map_or(0, |client| client.stats().evictions);
+            if evictions > 0 {
+                return Err(format!("client {number} was evicted {evictions} times"));
+            }
+        }
+        Ok(())
     }
 
     /// A new client sees everything; so does one after all servers lost power, once everything was synced.
@@ -467,6 +559,9 @@ impl Run {
         }
         reports.push(forebay_fsck::check_cluster(&reports, ClusterOptions { quiet: Quiet::All }));
         let unclean = reports.iter().find(|report| !report.is_clean());
+        if self.setup.rotting {
+            return self.damage.explains(&reports);
+        }
         unclean.map_or(Ok(()), |report| Err(format!("fsck: {}", report.to_text(Severity::Warning))))
     }
 
@@ -475,10 +570,9 @@ impl Run {
         let mounted = self.sim.env(node).timeout(HEALED_TIME, mount).await;
         let mounted = mounted.map_err(|_| format!("no mount: {:?}", cluster.troubles.borrow()))?;
         let client = mounted.map_err(|e| format!("mount: {e}"))?;
+        self.damage.begin_audit();
         for worker in self.stations.iter().flat_map(|s| &s.workers) {
-            if let Err(Stop::Wrong(e)) = verify(&client, worker, false, Excuses::default()).await {
-                return Err(e);
-            }
+            verify(&client, worker, false, Excuses::default()).await.map_err(|stop| stop.to_string())?;
         }
         client.sync_all().await.map_err(|e| format!("sync: {e}"))?;
         client.unmount().await.map_err(|e| format!("unmount: {e}"))
@@ -505,6 +599,8 @@ impl Run {
             operations: workers().map(|w| w.borrow().completed).sum(),
             refused: workers().map(|w| w.borrow().refused).sum(),
             failed: workers().map(|w| w.borrow().failed).sum(),
+            damage: self.damage.counts(),
+            evictions: (self.evictions.get(), self.told_evictions.get()),
             faults: self.counts.borrow().clone(),
             hits: self.hits.borrow().clone(),
             trace_hash: self.sim.trace_hash(),
@@ -520,12 +616,23 @@ async fn work(
     others: Vec<Shared>,
     share: u64,
     setup: Setup,
-) -> Result<(), String> {
+) -> Result<(), Stop> {
     let mut runner = Runner::start(env, client, me.clone(), (setup.excuses(), setup.small_mdt)).await?;
     while me.borrow().completed < share {
         runner.step(&others).await?;
     }
     runner.finish().await
+}
+
+/// What a dead client had sent last may wait at a server for what an earlier one holds, and is executed when that is given up.
+/// What is there is settled once every server had a moment without any request.
+async fn wait_for_last_requests(env: &Env, targets: &Targets) {
+    let mut busy: Vec<usize> = targets.borrow().keys().copied().collect();
+    let end = env.now() + LAST_REQUESTS_TERM;
+    while !busy.is_empty() && env.now() < end {
+        busy.retain(|number| targets.borrow().get(number).is_some_and(|target| target.under_way() > 0));
+        env.sleep(AIM_LOOKS[1]).await;
+    }
 }
 
 /// Both of them, at the same time.

@@ -1,7 +1,9 @@
-//! Disks that fail: a sync that is refused, stretches that cannot be written or read any more.
+//! Disks that fail: a sync that is refused, stretches that cannot be written or read any more; or take their time.
 //!
 //! A stopped target is started again by an operator once its disk works; so is one that refused to start on a disk that
 //! does not.
+
+use std::time::Duration;
 
 use forebay_env::sim::Fault;
 use forebay_target::{Target, TargetState};
@@ -14,6 +16,9 @@ use crate::{
 
 /// Where slabs begin on a data device.
 const FIRST_SLAB: u64 = 4096;
+/// How long a disk is stuck: less than a mirrored MDT waits for a copy.
+const STUCK_AT_LEAST: Duration = Duration::from_secs(1);
+const STUCK_MORE_MS: u64 = 4000;
 
 /// The data disk of a server.
 pub fn data_path() -> String {
@@ -60,6 +65,22 @@ pub async fn cannot_read(cluster: &Cluster, server: usize) {
     if matches!(state, None | Some(TargetState::Stopped)) {
         kill_and_boot(cluster, server..server + 1, false).await;
     }
+}
+
+/// Everything on a server's data disk takes longer for a while.
+pub async fn slow(cluster: &Cluster, server: usize) {
+    let node = cluster.servers[server].node;
+    cluster.sim.disk_fault(node, &data_path(), Fault::Slow(20.0));
+    cluster.sim.sleep(random_ms(cluster, 500)).await;
+    cluster.sim.disk_fault(node, &data_path(), Fault::Slow(1.0));
+}
+
+/// Nothing that is asked of one of a server's disks comes to its end for seconds; what happens next may meet that.
+pub async fn stuck(cluster: &Cluster, server: usize) {
+    let path = if cluster.sim.chance(0.5) { data_path() } else { journal_path() };
+    let time = STUCK_AT_LEAST + random_ms(cluster, STUCK_MORE_MS);
+    cluster.sim.disk_fault(cluster.servers[server].node, &path, Fault::Stuck(time));
+    cluster.sim.sleep(random_ms(cluster, STUCK_MORE_MS / 2)).await;
 }
 
 /// Half as many slabs as asked for; most begin within a slab that was written to.

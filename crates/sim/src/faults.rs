@@ -1,8 +1,17 @@
 //! What goes wrong in a run, drawn from the seed.
 
-use std::{collections::BTreeMap, ops::Range, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    time::Duration,
+};
 
-use crate::cluster::Cluster;
+use forebay_env::sim::NodeId;
+
+use crate::{cluster::Cluster, setup::Setup};
+
+/// A client misses a recovery that lasts longer than this only by chance.
+const MISSED: Duration = Duration::from_secs(10);
 
 /// One kind of fault; the names stand in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +42,8 @@ pub enum Kind {
     ClientKilled,
     /// A client and servers die together.
     ClientAndServers,
+    /// Servers die and come back while a client hears nothing of them: it misses their recovery.
+    MissedRecovery,
     /// A sync of an OST's data fails: the target stops; an operator restarts it.
     OstSyncFails,
     /// The same of the MDT.
@@ -49,10 +60,20 @@ pub enum Kind {
     OstReadEio,
     /// The same of the MDT.
     MdtReadEio,
-    /// Disks are slow for a while.
+    /// Bytes of files rot on an OST.
+    OstRots,
+    /// An OST's device acknowledges a write of such and forgets it.
+    OstLosesWrite,
+    /// It stores one where others lie.
+    OstMisdirects,
+    /// A disk is slow for a while.
     SlowDisk,
-    /// Clocks jump.
+    /// A disk completes nothing for seconds.
+    StuckDisk,
+    /// A server's clock jumps.
     ClockJump,
+    /// A client's clock jumps.
+    ClientClockJump,
     /// One copy of a mirrored MDT dies; or the operator replaces the dead one.
     CopyDies,
     /// The same, and the MDT loses power at that moment.
@@ -76,8 +97,14 @@ pub enum Befalls {
     Mdt,
     /// Any server.
     Any,
-    /// All servers, or a client and whatever it talks to.
+    /// All servers; or a client, which all of them notice.
     All,
+    /// The ends of a link.
+    Link,
+    /// A client, and servers that die with it, or without it.
+    ClientAndServers,
+    /// A client, and no server notices.
+    Client,
 }
 
 impl Kind {
@@ -89,26 +116,35 @@ impl Kind {
             | Kind::OstSyncFails
             | Kind::OstJournalFails
             | Kind::OstWriteEio
-            | Kind::OstReadEio => Befalls::Ost,
-            Kind::Paused | Kind::Reset | Kind::Cut | Kind::SlowDisk | Kind::ClockJump => Befalls::Any,
-            Kind::AllPower
-            | Kind::LinkFar
-            | Kind::LinkLossy
-            | Kind::LinkNarrow
-            | Kind::ClientKilled
-            | Kind::ClientAndServers => Befalls::All,
+            | Kind::OstReadEio
+            | Kind::OstRots
+            | Kind::OstLosesWrite
+            | Kind::OstMisdirects => Befalls::Ost,
+            Kind::Paused | Kind::Reset | Kind::Cut | Kind::SlowDisk | Kind::StuckDisk | Kind::ClockJump => Befalls::Any,
+            Kind::AllPower | Kind::ClientKilled => Befalls::All,
+            Kind::LinkFar | Kind::LinkLossy | Kind::LinkNarrow => Befalls::Link,
+            Kind::ClientAndServers | Kind::MissedRecovery => Befalls::ClientAndServers,
+            Kind::ClientClockJump => Befalls::Client,
             _ => Befalls::Mdt,
         }
     }
 
     /// A device fails.
     pub fn is_of_devices(self) -> bool {
-        MEDIUM.contains(&self)
+        MEDIUM.contains(&self) || ROT.contains(&self)
     }
 
     /// It befalls one client, and not all.
     pub fn is_of_one_client(self) -> bool {
-        matches!(self, Kind::Reset | Kind::Cut | Kind::ClientKilled | Kind::ClientAndServers)
+        matches!(
+            self,
+            Kind::Reset
+                | Kind::Cut
+                | Kind::ClientKilled
+                | Kind::MissedRecovery
+                | Kind::ClientAndServers
+                | Kind::ClientClockJump
+        )
     }
 }
 
@@ -133,7 +169,9 @@ const USUAL: &[Kind] = &[
     Kind::ClientKilled,
     Kind::ClientAndServers,
     Kind::SlowDisk,
+    Kind::StuckDisk,
     Kind::ClockJump,
+    Kind::ClientClockJump,
 ];
 
 /// Kinds of runs on devices that fail, besides.
@@ -147,6 +185,12 @@ const MEDIUM: &[Kind] = &[
     Kind::OstReadEio,
     Kind::MdtReadEio,
 ];
+
+/// Kinds of runs on devices that lie, besides.
+const ROT: &[Kind] = &[Kind::OstRots, Kind::OstLosesWrite, Kind::OstMisdirects];
+
+/// Kinds of runs with a short recovery window, besides.
+const EVICTIONS: &[Kind] = &[Kind::MissedRecovery; 3];
 
 /// Kinds of runs with an MDT on two devices, besides.
 const MIRROR: &[Kind] = &[
@@ -163,12 +207,24 @@ const MIRROR: &[Kind] = &[
     Kind::MdtPower,
 ];
 
+/// All kinds of runs whose MDT is kept once.
+pub fn kinds() -> BTreeSet<Kind> {
+    [USUAL, MEDIUM, ROT, EVICTIONS].concat().into_iter().collect()
+}
+
+/// Draws a fault that comes in every run.
+pub fn draw_usual(cluster: &Cluster) -> Kind {
+    USUAL[cluster.sim.random_below(USUAL.len() as u64) as usize]
+}
+
 /// Draws a fault.
-pub fn draw(cluster: &Cluster, medium: bool) -> Kind {
-    let more = match (medium, cluster.options.mdt_mirror) {
-        (_, true) => MIRROR,
-        (true, false) => MEDIUM,
-        (false, false) => &[],
+pub fn draw(cluster: &Cluster, setup: &Setup) -> Kind {
+    let more = match cluster.options.mdt_mirror {
+        true => MIRROR,
+        false if setup.failing => MEDIUM,
+        false if setup.rotting => ROT,
+        false if setup.evicting => EVICTIONS,
+        false => &[],
     };
     let which = cluster.sim.random_below((USUAL.len() + more.len()) as u64) as usize;
     USUAL.get(which).copied().unwrap_or_else(|| more[which - USUAL.len()])
@@ -200,6 +256,27 @@ pub async fn kill_and_boot(cluster: &Cluster, servers: Range<usize>, power: bool
             cluster.boot(server);
         }
     }
+}
+
+/// Kills servers and starts them again; until they serve, and a little longer, a client hears nothing of them.
+pub async fn miss_recovery(cluster: &Cluster, client: NodeId, servers: Range<usize>) {
+    let sim = &cluster.sim;
+    let nodes = || cluster.servers[servers.clone()].iter().map(|server| server.node);
+    nodes().for_each(|node| sim.cut_both(client, node));
+    kill_and_boot(cluster, servers.clone(), sim.chance(0.5)).await;
+    let end = sim.now() + MISSED;
+    while sim.now() < end && !servers.clone().all(|server| cluster.serves(server)) {
+        sim.sleep(Duration::from_millis(10)).await;
+    }
+    sim.sleep(random_ms(cluster, 500)).await;
+    nodes().for_each(|node| sim.heal(client, node));
+}
+
+/// A machine's clock is up to an hour earlier or later from now on; in every fourth case up to ten years.
+pub fn clock_jump(cluster: &Cluster, node: NodeId) {
+    let hours = if cluster.sim.chance(0.25) { 20 * 365 * 24 } else { 2 };
+    let seconds = cluster.sim.random_below(hours * 3600) as i64 - hours as i64 * 1800;
+    cluster.sim.clock_jump(node, seconds * 1_000_000_000);
 }
 
 /// Up to this many milliseconds.

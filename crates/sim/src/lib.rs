@@ -5,6 +5,7 @@
 //! Invariant: every run has an oracle; what a program would have seen is compared, at once and after the end.
 
 pub mod cluster;
+pub mod damage;
 pub mod disaster;
 mod disks;
 pub mod faults;
@@ -14,9 +15,11 @@ mod links;
 mod mirror;
 pub mod model;
 pub mod moments;
+mod runs;
 mod setup;
 mod stop;
 mod verify;
+mod victims;
 mod workload;
 
 pub use cluster::{Cluster, ClusterOptions};

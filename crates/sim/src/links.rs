@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use forebay_env::sim::{Link, NodeId};
 
-use crate::{Cluster, faults::random_ms};
+use crate::{
+    Cluster,
+    faults::{random_ms, random_ost, random_server},
+};
 
 /// How a link is worse.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +37,43 @@ pub async fn worsen(cluster: &Cluster, (a, b): (NodeId, NodeId), how: Worse) {
     sim.set_link(a, b, Link::default());
 }
 
-/// A client's link to a server, or one between two servers.
-pub fn random_pair(cluster: &Cluster, client: NodeId) -> (NodeId, NodeId) {
-    let servers = &cluster.servers;
-    if cluster.sim.chance(0.3) {
-        // Servers speak to each other only where one is the MDT.
-        let ost = 1 + cluster.sim.random_below(servers.len() as u64 - 1) as usize;
-        return (servers[0].node, servers[ost].node);
+/// Which link: a server's to a client, or one between two servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// The client at hand, and a server.
+    Client(usize),
+    /// The MDT and an OST: servers speak to each other only there.
+    Servers(usize),
+}
+
+impl Ends {
+    /// Draws a link.
+    pub fn draw(cluster: &Cluster) -> Self {
+        if cluster.sim.chance(0.3) { Self::Servers(random_ost(cluster)) } else { Self::Client(random_server(cluster)) }
     }
-    (client, servers[cluster.sim.random_below(servers.len() as u64) as usize].node)
+
+    /// A link of the same kind that ends at `server`.
+    pub fn at(self, server: usize) -> Self {
+        match self {
+            Self::Client(_) => Self::Client(server),
+            // One of the MDT's is at hand anyway.
+            Self::Servers(ost) => Self::Servers(if server > 0 { server } else { ost }),
+        }
+    }
+
+    /// The servers at its ends.
+    pub fn servers(self) -> Vec<usize> {
+        match self {
+            Self::Client(server) => vec![server],
+            Self::Servers(ost) => vec![0, ost],
+        }
+    }
+
+    /// The machines at its ends.
+    pub fn nodes(self, cluster: &Cluster, client: NodeId) -> (NodeId, NodeId) {
+        match self {
+            Self::Client(server) => (client, cluster.servers[server].node),
+            Self::Servers(ost) => (cluster.servers[0].node, cluster.servers[ost].node),
+        }
+    }
 }

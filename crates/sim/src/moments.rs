@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use forebay_client::Client;
 use forebay_target::{Target, TargetState};
 
-use crate::{Cluster, faults::Kind};
+use crate::{
+    Cluster,
+    faults::{Befalls, Kind},
+};
 
 /// A state of the protocol. Several can be true at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +71,27 @@ pub const RARE: [Moment; 7] = [
     // The MDT has none.
     Moment::Held,
 ];
+
+impl Moment {
+    /// True for states of clients.
+    pub fn is_of_clients(self) -> bool {
+        matches!(self, Moment::Pinned | Moment::Answered | Moment::Reconnecting)
+    }
+}
+
+/// True if a fault never comes at such a moment, and why.
+pub fn cannot_meet(kind: Kind, moment: Moment) -> bool {
+    match moment {
+        // No server has a part in it.
+        _ if kind.befalls() == Befalls::Client => !moment.is_of_clients(),
+        // The MDT has none.
+        Moment::Held => kind.befalls() == Befalls::Mdt,
+        // Devices that fail stop their target. While it has stopped only the usual faults come; and in runs on devices that
+        // lie, or with evictions, none fails.
+        Moment::Stopped => kind.is_of_devices() || kind == Kind::MissedRecovery,
+        _ => false,
+    }
+}
 
 /// How often each fault met each state.
 pub type Hits = BTreeMap<(Kind, Moment), u64>;

@@ -15,11 +15,18 @@ use crate::{
 /// See [`slow_down`].
 const SLOW_WRITE: Duration = Duration::from_millis(15);
 
+/// As `forebay up` has it, for all clients are there at once or never.
+const SHORT_WINDOW: Duration = Duration::from_secs(2);
+
 /// Drawn from the seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
     /// Disks fail.
     pub failing: bool,
+    /// Bytes of files rot where they lie on OSTs, writes are lost, or go elsewhere.
+    pub rotting: bool,
+    /// Targets wait so short after a restart that a client may miss it.
+    pub evicting: bool,
     /// OSTs are too small for their files.
     pub small_osts: bool,
     /// The MDT is too small for its attributes.
@@ -38,12 +45,14 @@ impl Setup {
         let part = || small && sim.chance(0.5);
         let (small_osts, small_mdt, small_journals) = (part(), part(), part() || failing && sim.chance(0.3));
         let (small_mdt, small_journals) = (small_mdt && small_metadata, small_journals && small_metadata);
-        Self { failing, small_osts, small_mdt, small_journals, slow_osts: sim.chance(0.3) }
+        let rotting = !failing && !small && sim.chance(0.4);
+        let evicting = !failing && !small && !rotting && sim.chance(0.4);
+        Self { failing, rotting, evicting, small_osts, small_mdt, small_journals, slow_osts: sim.chance(0.3) }
     }
 
     /// What servers may answer.
     pub fn excuses(&self) -> Excuses {
-        Excuses { eio: self.failing, full: self.small_osts || self.small_mdt }
+        Excuses { eio: self.failing, evicted: self.evicting, full: self.small_osts || self.small_mdt }
     }
 
     /// Clients keep nothing back: what was acknowledged is with the servers, whoever dies.
@@ -56,6 +65,9 @@ impl Setup {
         let mut options = ClusterOptions::default();
         if self.writes_through(sim) {
             options.write_back_bytes = 0;
+        }
+        if self.evicting {
+            options.recovery_window = SHORT_WINDOW;
         }
         if self.small_osts {
             options.ost_bytes = 13 << 20;

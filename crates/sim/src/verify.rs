@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use forebay_client::{Client, OpenMode, SetAttributes};
+use bytes::Bytes;
+use forebay_client::{Client, OpenFile, OpenMode, SetAttributes};
 use forebay_proto::{Errno, Fid};
 
 use crate::{
@@ -14,6 +15,8 @@ use crate::{
 const TYPE: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
+/// How closely the bytes that cannot be read are looked for.
+const PIECE: u64 = 4096;
 
 /// Walks a worker's directory. `loose`: client and server died together, so anything since the last sync will do.
 /// Who met an EIO that is excused may look again.
@@ -24,7 +27,7 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool, excuses: Excu
         Ok(attr) => attr,
         Err(e) if e.errno == Errno::ENOENT => {
             let gone = worker.borrow_mut().names.check(&BTreeMap::new(), loose);
-            return gone.map_err(|e| format!("{home} is gone: {e}").into());
+            return gone.map_err(|e| Stop::Names(format!("{home} is gone: {e}")));
         }
         Err(e) => return Err(judge(&home, &e, excuses)),
     };
@@ -71,12 +74,10 @@ pub async fn verify(client: &Client, worker: &Shared, loose: bool, excuses: Excu
         let value = attribute_of(client, fid, excuses).await?;
         seen.extend(value.map(|node| (attribute_key(id), node)));
     }
-    worker.borrow_mut().names.check(&seen, loose).map_err(|e| format!("{home}: {e}"))?;
+    worker.borrow_mut().names.check(&seen, loose).map_err(|e| Stop::Names(format!("{home}: {e}")))?;
     for (path, fid, id) in files {
-        check_file(client, worker, (&path, fid, id), loose, excuses).await.map_err(|stop| match stop {
-            Stop::Excused => Stop::Excused,
-            Stop::Wrong(e) => Stop::Wrong(format!("{home}/{path} ({fid}): {e}")),
-        })?;
+        let checked = check_file(client, worker, (&path, fid, id), loose, excuses).await;
+        checked.map_err(|stop| stop.at(&format!("{home}/{path} ({fid})")))?;
     }
     Ok(())
 }
@@ -90,10 +91,12 @@ async fn check_file(
 ) -> Result<(), Stop> {
     let attr = client.getattr(fid, None).await.map_err(|e| judge("getattr", &e, excuses))?;
     let file = client.open(&caller(), fid, OpenMode::READ).await.map_err(|e| judge("open", &e, excuses))?;
-    let bytes = client.read(&file, 0, attr.size as usize).await.map_err(|e| judge("read", &e, excuses))?;
+    let read = read_what_is_there(client, worker, &file, attr.size, excuses).await;
     client.close(file).await.map_err(|e| judge("close", &e, excuses))?;
-    if bytes.len() as u64 != attr.size {
-        return Err(format!("{path}: stat says {} bytes, read gives {}", attr.size, bytes.len()).into());
+    let parts = read?;
+    let bytes: u64 = parts.iter().map(Part::len).sum();
+    if bytes != attr.size {
+        return Err(format!("{path}: stat says {} bytes, read gives {bytes}", attr.size).into());
     }
     let (links, size_was_lost) = {
         let mut worker = worker.borrow_mut();
@@ -101,7 +104,15 @@ async fn check_file(
         let model = worker.files.entry(id).or_default();
         let size_was_lost = loose && model.longest() > attr.size;
         model.check_size(attr.size, loose)?;
-        model.check(0, &bytes, loose)?;
+        let mut at = 0;
+        for part in &parts {
+            match part {
+                Part::There(bytes) => model.check(at, bytes, loose)?,
+                Part::Damaged(length) if loose => model.forget(at, *length),
+                Part::Damaged(_) => {}
+            }
+            at += part.len();
+        }
         (links, size_was_lost)
     };
     if size_was_lost {
@@ -110,7 +121,56 @@ async fn check_file(
         client.setattr(&caller(), fid, changes, None).await.map_err(|e| judge("truncate", &e, excuses))?;
         worker.borrow_mut().files.entry(id).or_default().truncate(attr.size);
     }
-    if attr.nlink as usize == links { Ok(()) } else { Err(format!("{} links, expected {links}", attr.nlink).into()) }
+    match attr.nlink as usize {
+        seen if seen == links => Ok(()),
+        seen => Err(Stop::Names(format!("{seen} links, expected {links}"))),
+    }
+}
+
+/// A part of a file.
+enum Part {
+    There(Bytes),
+    /// So many bytes that were damaged cannot be read.
+    Damaged(u64),
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Self::There(bytes) => bytes.len() as u64,
+            Self::Damaged(length) => *length,
+        }
+    }
+}
+
+/// All of a file but what is damaged, as close to that as [`PIECE`].
+async fn read_what_is_there(
+    client: &Client,
+    worker: &Shared,
+    file: &OpenFile,
+    size: u64,
+    excuses: Excuses,
+) -> Result<Vec<Part>, Stop> {
+    let damage = worker.borrow().damage.clone();
+    let mut parts = Vec::new();
+    let mut wanted = vec![(0, size)];
+    while let Some((from, to)) = wanted.pop() {
+        match client.read(file, from, (to - from) as usize).await {
+            Ok(bytes) => parts.push(Part::There(bytes)),
+            Err(e) if e.errno == Errno::EIO && damage.touches(&file.layout(), file.fid(), from..to) => {
+                damage.told();
+                damage.is_unreadable(file.layout().objects_of(file.fid()));
+                if to - from > PIECE {
+                    let middle = (from + (to - from) / 2).next_multiple_of(PIECE);
+                    wanted.extend([(middle, to), (from, middle)]);
+                } else {
+                    parts.push(Part::Damaged(to - from));
+                }
+            }
+            Err(e) => return Err(judge(&format!("read of {from}..{to}"), &e, excuses)),
+        }
+    }
+    Ok(parts)
 }
 
 /// The model's number of an inode. One that nobody was told of was made by a create that was never answered.

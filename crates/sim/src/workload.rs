@@ -7,7 +7,7 @@ mod data;
 mod layouts;
 mod names;
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, ops::Range, rc::Rc, time::Duration};
 
 use forebay_client::{Caller, Client, ClientError, OpenFile, OpenMode};
 use forebay_env::Env;
@@ -15,6 +15,7 @@ use forebay_history::Dice;
 use forebay_proto::{Errno, Fid};
 
 use crate::{
+    damage::Damage,
     model::{FileModel, Names, Node, NodeId},
     stop::{Excuses, Stop, judge},
 };
@@ -59,6 +60,10 @@ pub struct Worker {
     loose: Option<(Names, BTreeMap<NodeId, FileModel>)>,
     /// The change that was sent and not yet answered.
     pub pending: Option<Pending>,
+    /// What another has seen that is not as it should be, in a run in which clients are evicted: its own client must be told.
+    pub suspicion: Option<String>,
+    /// What was damaged on the disks, of all files.
+    pub damage: Damage,
     dice: Dice,
     next: u64,
 }
@@ -81,7 +86,7 @@ pub type Shared = Rc<RefCell<Worker>>;
 
 impl Worker {
     /// A worker with an empty directory to be made.
-    pub fn new(home: String, seed: u64) -> Shared {
+    pub fn new(home: String, seed: u64, damage: &Damage) -> Shared {
         let files = BTreeMap::new();
         Rc::new(RefCell::new(Self {
             home,
@@ -95,6 +100,8 @@ impl Worker {
             in_doubt: false,
             loose: None,
             pending: None,
+            suspicion: None,
+            damage: damage.clone(),
             dice: Dice::new(seed),
             next: 1,
         }))
@@ -106,6 +113,7 @@ impl Worker {
     /// were `answered` by it before the MDT was asked may not have been made.
     pub fn client_died(&mut self, servers_have_all: bool, writes_through: bool, answered: usize) {
         self.version += 1;
+        self.suspicion = None;
         let strict = !std::mem::replace(&mut self.in_doubt, true) && servers_have_all;
         // It died again before anybody had looked: whatever happened in between counts too.
         self.look_loosely();
@@ -151,6 +159,10 @@ impl Worker {
         }
     }
 
+    fn suspect(&mut self, words: String) {
+        self.suspicion.get_or_insert(words);
+    }
+
     fn file(&mut self, file: NodeId) -> &mut FileModel {
         self.files.entry(file).or_default()
     }
@@ -174,7 +186,7 @@ async fn find_or_make(client: &Client, name: &str, excuses: Excuses) -> Result<F
     match made {
         Ok(attr) => Ok(attr.fid),
         Err(e) if excuses.cover(&e) => Err(Stop::Excused),
-        Err(e) => Err(Stop::Wrong(format!("home: {e}"))),
+        Err(e) => Err(Stop::Failed(e.errno, format!("home: {e}"))),
     }
 }
 
@@ -202,13 +214,13 @@ impl Runner {
         client: Client,
         me: Shared,
         (excuses, fills_mdt): (Excuses, bool),
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Stop> {
         let name = me.borrow().home.clone();
         let home = loop {
             match find_or_make(&client, &name, excuses).await {
                 Ok(home) => break home,
                 Err(Stop::Excused) => env.sleep(LATER).await,
-                Err(Stop::Wrong(e)) => return Err(e),
+                Err(stop) => return Err(stop),
             }
         };
         let seed = me.borrow_mut().dice.roll();
@@ -216,7 +228,7 @@ impl Runner {
     }
 
     /// One random operation. Errors: what differs from the model.
-    pub async fn step(&mut self, others: &[Shared]) -> Result<(), String> {
+    pub async fn step(&mut self, others: &[Shared]) -> Outcome {
         self.env.sleep(Duration::from_micros(self.dice.below(THINK_US))).await;
         let what = self.dice.below(100);
         let outcome = match what {
@@ -244,16 +256,15 @@ impl Runner {
             _ => self.peek(others).await,
         };
         let mut me = self.me.borrow_mut();
+        match outcome {
+            Ok(()) => {}
+            Err(Stop::Excused) => me.failed += 1,
+            // What was under way stays so: it may have happened.
+            Err(stop) => return Err(stop.at(&format!("{} operation {} (kind {what})", me.home, me.completed))),
+        }
         me.pending = None;
         me.completed += 1;
-        match outcome {
-            Ok(()) => Ok(()),
-            Err(Stop::Excused) => {
-                me.failed += 1;
-                Ok(())
-            }
-            Err(Stop::Wrong(e)) => Err(format!("{} operation {} (kind {what}): {e}", me.home, me.completed)),
-        }
+        Ok(())
     }
 
     /// A line of the trace: what is about to be done.
@@ -263,7 +274,7 @@ impl Runner {
     }
 
     /// Closes what is open.
-    pub async fn finish(mut self) -> Result<(), String> {
+    pub async fn finish(mut self) -> Outcome {
         for (file, _) in std::mem::take(&mut self.open) {
             let closed = self.client.close(file).await;
             self.allow(closed)?;
@@ -272,7 +283,7 @@ impl Runner {
     }
 
     /// Turns errors that an honest file system may give here into "nothing happened".
-    fn allow<T>(&self, result: Result<T, ClientError>) -> Result<Option<T>, String> {
+    fn allow<T>(&self, result: Result<T, ClientError>) -> Result<Option<T>, Stop> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(e) if e.errno == Errno::ENOSPC && self.excuses.full => {
@@ -283,7 +294,25 @@ impl Runner {
                 self.me.borrow_mut().failed += 1;
                 Ok(None)
             }
-            Err(e) => Err(format!("unexpected error {e}")),
+            Err(e) => Err(Stop::Failed(e.errno, format!("unexpected error {e}"))),
+        }
+    }
+
+    /// As [`Runner::allow`], of a read of these bytes of a file: of damaged ones EIO is the right answer.
+    fn allow_read<T>(
+        &self,
+        result: Result<T, ClientError>,
+        file: &OpenFile,
+        range: Range<u64>,
+    ) -> Result<Option<T>, Stop> {
+        let damage = self.me.borrow().damage.clone();
+        match result {
+            Err(e) if e.errno == Errno::EIO && damage.touches(&file.layout(), file.fid(), range) => {
+                damage.told();
+                self.me.borrow_mut().failed += 1;
+                Ok(None)
+            }
+            result => self.allow(result),
         }
     }
 
@@ -292,7 +321,7 @@ impl Runner {
         &mut self,
         change: impl Fn(&mut BTreeMap<String, Node>),
         request: impl Future<Output = Result<T, ClientError>>,
-    ) -> Result<Option<T>, String> {
+    ) -> Result<Option<T>, Stop> {
         {
             let mut me = self.me.borrow_mut();
             let after = me.names.after(&change);
@@ -314,7 +343,7 @@ impl Runner {
         &mut self,
         change: impl Fn(&mut BTreeMap<String, Node>),
         request: impl Future<Output = Result<T, ClientError>>,
-    ) -> Result<Option<T>, String> {
+    ) -> Result<Option<T>, Stop> {
         let excuses = self.excuses;
         self.excuses.full = false;
         let answer = self.change_names(change, request).await;
@@ -397,7 +426,7 @@ impl Runner {
         me.file(id).check_size(attr.size, false).map_err(|e| format!("stat {path}: {e}"))?;
         let links = me.names.links(id);
         if attr.nlink as usize != links {
-            return Err(format!("{path} has {} links, expected {links}", attr.nlink).into());
+            return Err(Stop::Names(format!("{path} has {} links, expected {links}", attr.nlink)));
         }
         Ok(())
     }
@@ -437,15 +466,42 @@ impl Runner {
         };
         let full = format!("/{home}/{path}");
         let read = self.client.read_file(&caller(), &full).await;
+        let damaged = matches!(&read, Err(e) if e.errno == Errno::EIO) && self.is_damaged(&full).await?;
         if other.borrow().version != version || other.borrow().pending.is_some() {
             return Ok(());
         }
-        let Some(bytes) = self.allow(read).map_err(|e| format!("peek at {full}: {e}"))? else { return Ok(()) };
+        if damaged {
+            self.me.borrow().damage.told();
+            return Err(Stop::Excused);
+        }
+        let bytes = match self.allow(read) {
+            Err(stop) if self.excuses.evicted && !stop.tells_eviction(&self.client) => {
+                other.borrow_mut().suspect(format!("peek at {full}: {stop}"));
+                return Ok(());
+            }
+            read => read.map_err(|stop| stop.at(&format!("peek at {full}")))?,
+        };
+        let Some(bytes) = bytes else { return Ok(()) };
         let mut other = other.borrow_mut();
         let model = other.file(id);
-        if bytes.len() as u64 != model.size() {
-            return Err(format!("peek at {full}: {} bytes, expected {}", bytes.len(), model.size()).into());
+        let checked = if bytes.len() as u64 == model.size() {
+            model.check(0, &bytes, false)
+        } else {
+            Err(format!("{} bytes, expected {}", bytes.len(), model.size()))
+        };
+        match checked.map_err(|words| format!("peek at {full}: {words}")) {
+            Err(words) if self.excuses.evicted => other.suspect(words),
+            checked => checked?,
         }
-        model.check(0, &bytes, false).map_err(|e| format!("peek at {full}: {e}").into())
+        Ok(())
+    }
+
+    /// True if a part of a file may be damaged.
+    async fn is_damaged(&self, path: &str) -> Result<bool, Stop> {
+        let Ok(file) = self.client.open_path(&caller(), path, OpenMode::READ).await else { return Ok(false) };
+        let is_damaged = self.me.borrow().damage.touches(&file.layout(), file.fid(), 0..u64::MAX);
+        let closed = self.client.close(file).await;
+        self.allow(closed)?;
+        Ok(is_damaged)
     }
 }

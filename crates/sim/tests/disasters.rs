@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, env};
 
 use forebay_sim::{
     DisasterOptions, Report,
-    moments::{self, Hits},
+    damage::DamageCounts,
+    faults,
+    moments::{self, Hits, Moment},
     run_seed,
 };
 
@@ -16,6 +18,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
 const SEEDS: std::ops::Range<u64> = 0..2000;
+
+/// In so many seeds every fault meets every state that it can meet at all so often.
+const MANY_SEEDS: usize = 20_000;
+const MANY_HITS: u64 = 50;
 
 fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let parse = |text: String| {
@@ -57,11 +63,27 @@ fn seeds_of_disasters_lose_nothing_and_complete() {
         "{} seeds, {operations} operations, {refused} refused for want of space, {failed} answered with EIO, faults {faults:?}",
         reports.len()
     );
+    let mut damage = DamageCounts::default();
+    reports.iter().for_each(|report| damage.add(&report.damage));
+    let evictions = reports.iter().fold((0, 0), |sum, r| (sum.0 + r.evictions.0, sum.1 + r.evictions.1));
+    println!("{damage:?}; {} evictions of clients that lived, {} told", evictions.0, evictions.1);
     let mut hits = Hits::new();
     for (met, count) in reports.iter().flat_map(|report| &report.hits) {
         *hits.entry(*met).or_default() += count;
     }
     println!("faults, and what they met:\n{}", moments::table(&hits));
+    if reports.len() >= SEEDS.count() {
+        let DamageCounts { rotten, lost, misdirected, told, unreadable } = damage;
+        let least = [rotten, lost, misdirected, told, unreadable, evictions.0, evictions.1].into_iter().min();
+        assert!(least >= Some(MANY_HITS), "too little of something: {damage:?}, {evictions:?}");
+    }
+    if reports.len() >= MANY_SEEDS {
+        let met = |kind, moment| hits.get(&(kind, moment)).copied().unwrap_or(0);
+        let all = faults::kinds().into_iter().flat_map(|kind| Moment::ALL.map(|moment| (kind, moment)));
+        let possible = all.filter(|(kind, moment)| !moments::cannot_meet(*kind, *moment));
+        let seldom: Vec<_> = possible.filter(|(kind, moment)| met(*kind, *moment) < MANY_HITS).collect();
+        assert!(seldom.is_empty(), "fewer than {MANY_HITS} times in {} seeds: {seldom:?}", reports.len());
+    }
     for report in &reports {
         assert!(report.operations >= 2000, "seed {} did only {} operations", report.seed, report.operations);
         assert!(report.faults.values().sum::<u64>() >= 5, "seed {} met too few faults", report.seed);

@@ -6,7 +6,7 @@ use std::{cell::RefCell, ops::Range, rc::Rc};
 
 use super::{
     NodeId,
-    disk_model::{DiskModel, Fault, Latency, Timing},
+    disk_model::{DiskModel, Fault, Latency, Timing, Wanted},
     executor::{Event, nanos},
     image::{DiskImage, PAGE_BYTES, StoredWrite},
     medium::Command,
@@ -43,8 +43,15 @@ struct Faults {
     write_eio: Vec<Range<u64>>,
     no_room: bool,
     flush_fails: bool,
-    lose_next_write: bool,
-    misdirect_next_write: Option<u64>,
+    lose: Option<Wanted>,
+    misdirect: Option<(Wanted, u64)>,
+}
+
+impl Faults {
+    fn misdirect(&mut self, wanted: Wanted, to: u64) {
+        assert!(to.is_multiple_of(PAGE_BYTES as u64), "writes go to multiples of the sector");
+        self.misdirect = Some((wanted, to));
+    }
 }
 
 impl Device {
@@ -112,11 +119,10 @@ impl Device {
             Fault::WriteEio { range } => state.faults.write_eio.push(range),
             Fault::NoRoom => state.faults.no_room = true,
             Fault::FlushFails => state.faults.flush_fails = true,
-            Fault::LoseNextWrite => state.faults.lose_next_write = true,
-            Fault::MisdirectNextWrite { to } => {
-                assert!(to.is_multiple_of(PAGE_BYTES as u64), "writes go to multiples of the sector");
-                state.faults.misdirect_next_write = Some(to);
-            }
+            Fault::LoseNextWrite => state.faults.lose = Some(Wanted::any()),
+            Fault::LoseWrite { wanted } => state.faults.lose = Some(wanted),
+            Fault::MisdirectNextWrite { to } => state.faults.misdirect(Wanted::any(), to),
+            Fault::MisdirectWrite { wanted, to } => state.faults.misdirect(wanted, to),
             Fault::Rot { offset, bits } => {
                 let byte = state.visible.read(offset, 1)[0] ^ bits;
                 state.visible.write(offset, &[byte]);
@@ -170,14 +176,14 @@ impl Device {
         durable: bool,
         done: impl FnOnce(EnvResult<()>) + 'static,
     ) {
-        let mut state = self.state.borrow_mut();
         world.note(Kind::DiskSubmit, self.node, write.offset, write.len() as u64);
         let latency = if durable { Latency::DurableWrite } else { Latency::Write };
         let request = Request { latency, offset: write.offset, len: write.len() };
-        if let Some(to) = state.faults.misdirect_next_write.take() {
+        let (elsewhere, lost) = self.fate(&write);
+        let mut state = self.state.borrow_mut();
+        if let Some(to) = elsewhere {
             write.offset = to.min(state.visible.bytes().saturating_sub(write.len() as u64));
         }
-        let lost = std::mem::take(&mut state.faults.lose_next_write);
         let bad = touches(&state.faults.write_eio, write.offset, write.len());
         let no_room = state.faults.no_room && state.visible.has_hole(write.offset, write.len());
         let key = if lost || bad || no_room { None } else { Some(state.submit(world, write.clone())) };
@@ -201,6 +207,19 @@ impl Device {
             drop(state);
             done(if flushed { Ok(()) } else { Err(device.flush_error()) });
         });
+    }
+
+    /// Where a write goes instead of its own place, and whether it is lost. Who chooses it may look at the device.
+    fn fate(&self, write: &StoredWrite) -> (Option<u64>, bool) {
+        let (mut misdirect, mut lose) = {
+            let faults = &mut self.state.borrow_mut().faults;
+            (faults.misdirect.take(), faults.lose.take())
+        };
+        let to = misdirect.take_if(|(wanted, _)| wanted.wants(&write.bytes())).map(|(_, to)| to);
+        let lost = lose.take_if(|wanted| wanted.wants(&write.bytes())).is_some();
+        let faults = &mut self.state.borrow_mut().faults;
+        (faults.misdirect, faults.lose) = (misdirect, lose);
+        (to, lost)
     }
 
     pub(crate) fn read(

@@ -1,6 +1,6 @@
 //! How long a simulated disk takes, and what goes wrong with it.
 
-use std::{ops::Range, time::Duration};
+use std::{fmt, ops::Range, rc::Rc, time::Duration};
 
 use super::{chance::Chance, executor::nanos, link::transfer_ns};
 
@@ -56,6 +56,18 @@ pub enum Fault {
         /// Offset, a multiple of the sector.
         to: u64,
     },
+    /// The next write that is wanted is acknowledged and stored nowhere.
+    LoseWrite {
+        /// Which.
+        wanted: Wanted,
+    },
+    /// The next write that is wanted is acknowledged and stored at `to`.
+    MisdirectWrite {
+        /// Which.
+        wanted: Wanted,
+        /// Offset, a multiple of the sector.
+        to: u64,
+    },
     /// The stored byte at `offset` is now XORed with `bits`.
     Rot {
         /// Offset of the byte.
@@ -67,6 +79,34 @@ pub enum Fault {
     Stuck(Duration),
     /// Everything takes this many times as long, until told otherwise.
     Slow(f64),
+}
+
+type IsWanted = dyn Fn(&[u8]) -> bool;
+
+/// Chooses a write by its bytes; it is asked about one after another until it wants one.
+#[derive(Clone)]
+pub struct Wanted(Rc<IsWanted>);
+
+impl Wanted {
+    /// Whatever comes next.
+    pub fn any() -> Self {
+        Self::when(|_| true)
+    }
+
+    /// The first of which this is true.
+    pub fn when(is_wanted: impl Fn(&[u8]) -> bool + 'static) -> Self {
+        Self(Rc::new(is_wanted))
+    }
+
+    pub(crate) fn wants(&self, bytes: &[u8]) -> bool {
+        (self.0)(bytes)
+    }
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wanted")
+    }
 }
 
 /// Which latency a request has.

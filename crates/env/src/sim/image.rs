@@ -134,6 +134,11 @@ impl StoredWrite {
         self.pages.len() * PAGE_BYTES
     }
 
+    /// All of it, copied.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.pages.concat()
+    }
+
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.len() as u64
     }

@@ -47,7 +47,7 @@ mod write_cache;
 pub(crate) use chance::Chance;
 pub use control::Sim;
 pub use cpu::{CpuCosts, MessageCost};
-pub use disk_model::{DiskModel, Fault};
+pub use disk_model::{DiskModel, Fault, Wanted};
 pub use image::DiskImage;
 pub use link::Link;
 pub use medium::{ControllerCache, Heads, Medium, QueueOrder, Solid, TierModel, TierStats};

@@ -1,11 +1,10 @@
 //! What goes wrong while a history is made: nothing that loses what was acknowledged.
 
-use forebay_env::sim::{Fault, NodeId, Sim};
+use forebay_env::sim::{NodeId, Sim};
 
 use crate::{
-    Cluster,
-    cluster::STORE_DIR,
-    faults::{kill_and_boot, random_ms, random_ost, random_server},
+    Cluster, disks,
+    faults::{clock_jump, kill_and_boot, random_ms, random_ost, random_server},
 };
 
 /// One kind of it; the names stand in the report.
@@ -33,13 +32,17 @@ pub enum Trouble {
     ClientEvicted,
     /// A disk is slow for a while.
     SlowDisk,
+    /// A disk completes nothing for seconds.
+    StuckDisk,
     /// A server's clock jumps.
     ClockJump,
+    /// A client's clock jumps.
+    ClientClockJump,
 }
 
 use Trouble::{
-    AllPower, ClientEvicted, ClientKilled, ClockJump, Cut, MdtKilled, MdtPower, OstKilled, OstPower, Paused, Reset,
-    SlowDisk,
+    AllPower, ClientClockJump, ClientEvicted, ClientKilled, ClockJump, Cut, MdtKilled, MdtPower, OstKilled, OstPower,
+    Paused, Reset, SlowDisk, StuckDisk,
 };
 
 /// How often each comes.
@@ -60,7 +63,9 @@ const LOT: &[Trouble] = &[
     ClientKilled,
     ClientEvicted,
     SlowDisk,
+    StuckDisk,
     ClockJump,
+    ClientClockJump,
 ];
 
 impl Trouble {
@@ -73,7 +78,8 @@ impl Trouble {
     pub async fn happen(self, cluster: &Cluster, client: NodeId) {
         let sim = &cluster.sim;
         let (ost, all) = (random_ost(cluster), 0..cluster.servers.len());
-        let any = cluster.servers[random_server(cluster)].node;
+        let server = random_server(cluster);
+        let any = cluster.servers[server].node;
         match self {
             OstKilled => kill_and_boot(cluster, ost..ost + 1, false).await,
             OstPower => kill_and_boot(cluster, ost..ost + 1, true).await,
@@ -95,13 +101,10 @@ impl Trouble {
                 sim.sleep(random_ms(cluster, 3000)).await;
                 sim.heal(client, any);
             }
-            SlowDisk => {
-                let disk = format!("{STORE_DIR}/data");
-                sim.disk_fault(any, &disk, Fault::Slow(20.0));
-                sim.sleep(random_ms(cluster, 500)).await;
-                sim.disk_fault(any, &disk, Fault::Slow(1.0));
-            }
-            ClockJump => sim.clock_jump(any, (sim.random_below(7200) as i64 - 3600) * 1_000_000_000),
+            SlowDisk => disks::slow(cluster, server).await,
+            StuckDisk => disks::stuck(cluster, server).await,
+            ClockJump => clock_jump(cluster, any),
+            ClientClockJump => clock_jump(cluster, client),
             ClientKilled | ClientEvicted => {}
         }
     }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 /// Names one write; 0 = nobody: zeros.
 pub type WriteTag = u64;
 
+/// Nobody knows what is there, as it cannot be read: anything will do.
+const UNKNOWN: WriteTag = WriteTag::MAX;
+
 /// The eight bytes that write `tag` puts at file offset `8 * number`.
 fn word(tag: WriteTag, number: u64) -> [u8; 8] {
     if tag == 0 {
@@ -90,6 +93,15 @@ impl FileModel {
     pub fn truncate(&mut self, size: u64) {
         self.replace(size, u64::MAX, |history| history.push(0));
         self.set_size(size);
+    }
+
+    /// It cannot be read, so nobody knows which of what may be there is.
+    pub fn forget(&mut self, offset: u64, length: u64) {
+        self.replace(offset, offset + length, |history| {
+            if history.len() > 1 {
+                *history = vec![UNKNOWN];
+            }
+        });
     }
 
     /// Everything current is durable: nothing else can come back.
@@ -196,6 +208,9 @@ impl FileModel {
 }
 
 fn first_difference(tag: WriteTag, start: u64, bytes: &[u8]) -> Option<usize> {
+    if tag == UNKNOWN {
+        return None;
+    }
     let differs = |from: usize, bytes: &[u8]| {
         let byte = bytes.iter().enumerate().position(|(i, byte)| *byte != tag_byte(tag, start + (from + i) as u64));
         byte.map(|at| from + at)
@@ -277,6 +292,21 @@ mod tests {
         file.write(0, 8, 1);
         file.sync();
         assert!(file.check(0, &[0; 8], true).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_read_after_a_double_crash_may_be_anything_unless_it_was_synced() {
+        let mut file = FileModel::default();
+        file.write(0, 8, 1);
+        file.sync();
+        file.forget(0, 8);
+        assert!(file.check(0, &[0; 8], true).is_err(), "there is but one possibility");
+        file.write(0, 4, 2);
+        file.forget(0, 8);
+        assert_eq!(file.check(0, &[7, 7, 7, 7], false), Ok(()));
+        assert!(file.check(4, &[7, 7, 7, 7], false).is_err());
+        file.write(0, 4, 3);
+        assert!(file.check(0, &[7; 4], false).is_err(), "what is written is known again");
     }
 
     #[test]

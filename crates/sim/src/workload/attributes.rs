@@ -36,7 +36,7 @@ pub async fn attribute_of(client: &Client, fid: Fid, excuses: Excuses) -> Result
     match client.getxattr(&caller(), fid, NAME).await {
         Ok(seen) => Ok(Some(decode(&seen)?)),
         Err(e) if e.errno == Errno::ENODATA => Ok(None),
-        Err(e) => Err(judge("getxattr", &e, excuses)),
+        Err(e) => Err(judge(&format!("getxattr of {fid}"), &e, excuses)),
     }
 }
 
@@ -48,7 +48,7 @@ impl Runner {
         let seen = attribute_of(&self.client, fid, self.excuses).await?;
         let expected = self.me.borrow().names.attribute(id).cloned();
         if seen != expected {
-            return Err(format!("the attribute of {path} is {seen:?}, expected {expected:?}").into());
+            return Err(Stop::Names(format!("the attribute of {path} is {seen:?}, expected {expected:?}")));
         }
         let (client, key) = (self.client.clone(), attribute_key(id));
         if seen.is_some() && self.dice.below(3) == 0 {

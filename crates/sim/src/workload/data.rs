@@ -49,7 +49,7 @@ impl Runner {
         let attr = self.client.getattr(file.fid(), Some(file)).await;
         let Some(attr) = self.allow(attr)? else { return Ok(()) };
         let bytes = self.client.read(file, 0, attr.size as usize).await;
-        let Some(bytes) = self.allow(bytes)? else { return Ok(()) };
+        let Some(bytes) = self.allow_read(bytes, file, 0..attr.size)? else { return Ok(()) };
         let mut me = self.me.borrow_mut();
         me.version += 1;
         me.file(id).check_size(attr.size, true)?;
@@ -136,7 +136,7 @@ impl Runner {
         let offset = self.dice.below(size + 1000);
         let length = 1 + self.dice.below(200_000);
         let bytes = self.client.read(&file, offset, length as usize).await;
-        if let Some(bytes) = self.allow(bytes)? {
+        if let Some(bytes) = self.allow_read(bytes, &file, offset..offset + length)? {
             let expected = size.saturating_sub(offset).min(length);
             if bytes.len() as u64 != expected {
                 return Err(

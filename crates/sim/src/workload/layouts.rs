@@ -1,7 +1,7 @@
 //! Layouts of all kinds: plain, composite, and what directories hand down.
 
 use forebay_client::{ClientResult, LayoutSpec, OpenMode};
-use forebay_proto::{Errno, FOR_EVER, Fid, message::ComponentSpec};
+use forebay_proto::{Errno, FOR_EVER, Fid, Layout, message::ComponentSpec};
 
 use super::{Dice, FILE_BYTES, Outcome, Runner, caller};
 
@@ -40,7 +40,7 @@ impl Runner {
         self.say(&format!("migrate {fid}"));
         match self.try_migrate(fid).await {
             Err(error) if matches!(error.errno, Errno::EBUSY | Errno::EAGAIN | Errno::ESTALE) => Ok(()),
-            done => self.allow(done).map(drop).map_err(Into::into),
+            done => self.allow(done).map(drop),
         }
     }
 
@@ -48,8 +48,12 @@ impl Runner {
         let version = self.client.migrate_start(fid).await?;
         let from = self.client.open(&caller(), fid, OpenMode::READ).await?;
         let bytes = self.client.read(&from, 0, 2 * FILE_BYTES as usize).await;
+        let layout = from.layout();
         self.client.close(from).await?;
-        let bytes = bytes?;
+        let bytes = match bytes {
+            Err(error) if error.errno == Errno::EIO && self.is_told_of_damage(&layout, fid) => return Ok(()),
+            bytes => bytes?,
+        };
         let (made, copy) = self.client.create_nameless(&caller(), self.home, 0o600, OpenMode::READ_WRITE).await?;
         let laid = self.client.set_layout(&caller(), made.fid, some_layout(&mut self.dice)).await;
         let copied = match self.client.write(&copy, 0, bytes.clone()).await {
@@ -67,6 +71,16 @@ impl Runner {
         };
         self.client.close(keeper).await?;
         moved
+    }
+
+    /// What is damaged cannot be copied.
+    fn is_told_of_damage(&self, layout: &Layout, file: Fid) -> bool {
+        let damage = self.me.borrow().damage.clone();
+        let touches = damage.touches(layout, file, 0..u64::MAX);
+        if touches {
+            damage.told();
+        }
+        touches
     }
 
     /// A directory hands down another layout from now on; the model does not care.

@@ -6,7 +6,10 @@ use forebay_client::OpenMode;
 use forebay_proto::Errno;
 
 use super::{NAMES, Outcome, Runner, caller, layouts};
-use crate::model::{FileModel, Node};
+use crate::{
+    model::{FileModel, Node},
+    stop::Stop,
+};
 
 impl Runner {
     pub(super) async fn create(&mut self) -> Outcome {
@@ -29,6 +32,7 @@ impl Runner {
             made.map(|(attr, file)| (attr, file.into()))
         };
         let key = path.clone();
+        self.say(&format!("create {path}, ahead: {ahead}"));
         let made = self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await?;
         let Some((attr, coming)) = made else { return Ok(()) };
         {
@@ -61,6 +65,7 @@ impl Runner {
         let client = self.client.clone();
         let request =
             async { client.rename(&caller(), (from_dir, from_name.as_bytes()), (to_dir, to_name.as_bytes()), 0).await };
+        self.say(&format!("rename {from} to {to}"));
         let (old, new) = (from.clone(), to.clone());
         let change = move |names: &mut BTreeMap<String, Node>| {
             if let Some(node) = names.remove(&old) {
@@ -80,6 +85,7 @@ impl Runner {
         let fid = self.fid(&from).await?;
         let (dir, name) = self.parent(&to).await?;
         let client = self.client.clone();
+        self.say(&format!("link {from} as {to}"));
         let request = async { client.link(&caller(), fid, dir, name.as_bytes()).await };
         let key = to.clone();
         self.change_names(move |names| drop(names.insert(key.clone(), Node::File(id))), request).await?;
@@ -91,6 +97,7 @@ impl Runner {
         let Some(path) = self.dice.pick(&paths).cloned() else { return Ok(()) };
         let (dir, name) = self.parent(&path).await?;
         let client = self.client.clone();
+        self.say(&format!("unlink {path}"));
         let request = async { client.unlink(&caller(), dir, name.as_bytes()).await };
         let key = path.clone();
         self.delete_names(move |names| drop(names.remove(&key)), request).await?;
@@ -117,8 +124,8 @@ impl Runner {
         if !self.me.borrow().names.children(&path).is_empty() {
             return match self.client.rmdir(&caller(), dir, name.as_bytes()).await {
                 Err(e) if e.errno == Errno::ENOTEMPTY => Ok(()),
-                Err(e) => Ok(self.allow::<()>(Err(e)).map(drop)?),
-                Ok(()) => Err(format!("rmdir of {path}, which is not empty, succeeded").into()),
+                Err(e) => self.allow::<()>(Err(e)).map(drop),
+                Ok(()) => Err(Stop::Names(format!("rmdir of {path}, which is not empty, succeeded"))),
             };
         }
         let client = self.client.clone();
@@ -165,7 +172,7 @@ impl Runner {
         if seen == expected {
             Ok(())
         } else {
-            Err(format!("listing of '{dir}' is {seen:?}, expected {expected:?}").into())
+            Err(Stop::Names(format!("listing of '{dir}' is {seen:?}, expected {expected:?}")))
         }
     }
 }

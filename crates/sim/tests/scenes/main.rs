@@ -14,6 +14,7 @@ mod levels;
 mod listings;
 mod locks;
 mod mirror;
+mod outage;
 mod pins;
 mod reading;
 mod returning;

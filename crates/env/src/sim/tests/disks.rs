@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{open, sector};
 use crate::{
     EnvErrorKind,
-    sim::{DiskModel, Fault, Sim},
+    sim::{DiskModel, Fault, Sim, Wanted},
 };
 
 fn world(seed: u64) -> (Sim, crate::sim::NodeId) {
@@ -105,6 +105,27 @@ fn a_failed_flush_sticks_until_the_disk_is_opened_anew() {
         }
         assert!(disk.write_durable(0, sector(1)).await.is_err());
         open(&env).await.flush().await.unwrap();
+    });
+}
+
+#[test]
+fn of_several_writes_the_wanted_one_is_lost_or_goes_elsewhere() {
+    let (sim, node) = world(1);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let disk = open(&env).await;
+        let first_byte = async |offset| disk.read(offset, 4096).await.unwrap()[0];
+        let wanted = Wanted::when(|bytes| bytes[0] == 7);
+        sim.disk_fault(node, "data", Fault::LoseWrite { wanted: wanted.clone() });
+        for (offset, value) in [(0, 5), (4096, 7), (8192, 7)] {
+            disk.write(offset, sector(value)).await.unwrap();
+        }
+        assert_eq!((first_byte(0).await, first_byte(4096).await, first_byte(8192).await), (5, 0, 7));
+        sim.disk_fault(node, "data", Fault::MisdirectWrite { wanted, to: 12288 });
+        for (offset, value) in [(0, 6), (4096, 7)] {
+            disk.write(offset, sector(value)).await.unwrap();
+        }
+        assert_eq!((first_byte(0).await, first_byte(4096).await, first_byte(12288).await), (6, 0, 7));
     });
 }
 

@@ -1,0 +1,107 @@
+//! Whom a fault befalls. Chosen before it comes, so that what it met can be noted of its victims alone.
+
+use std::ops::Range;
+
+use crate::{
+    Cluster,
+    faults::{Befalls, Kind, random_ost, random_server},
+    links::Ends,
+};
+
+/// Whom a fault befalls, as far as its kind leaves a choice. Servers by their number: the MDT is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victims {
+    /// An OST.
+    pub ost: usize,
+    /// Any server.
+    pub any: usize,
+    /// A client.
+    pub client: usize,
+    /// A link.
+    pub link: Ends,
+    /// Servers that die with the client: the MDT, an OST, or all.
+    pub with_client: Range<usize>,
+}
+
+impl Victims {
+    /// Draws them.
+    pub fn draw(cluster: &Cluster, clients: usize) -> Self {
+        let (ost, any) = (random_ost(cluster), random_server(cluster));
+        let client = cluster.sim.random_below(clients as u64) as usize;
+        let with_client = match cluster.sim.random_below(3) {
+            0 => 0..1,
+            1 => ost..ost + 1,
+            _ => 0..cluster.servers.len(),
+        };
+        Self { ost, any, client, link: Ends::draw(cluster), with_client }
+    }
+
+    /// Servers that a kind of fault could befall.
+    pub fn candidates(kind: Kind, cluster: &Cluster) -> Range<usize> {
+        match kind.befalls() {
+            Befalls::Ost => 1..cluster.servers.len(),
+            Befalls::Mdt => 0..1,
+            Befalls::Client => 0..0,
+            Befalls::Any | Befalls::All | Befalls::Link | Befalls::ClientAndServers => 0..cluster.servers.len(),
+        }
+    }
+
+    /// This server shall be among them.
+    pub fn include(&mut self, server: usize) {
+        self.any = server;
+        self.ost = if server > 0 { server } else { self.ost };
+        self.link = self.link.at(server);
+        if !self.with_client.contains(&server) {
+            self.with_client = server..server + 1;
+        }
+    }
+
+    /// The servers that a fault of this kind befalls.
+    pub fn servers(&self, kind: Kind, cluster: &Cluster) -> Vec<usize> {
+        match kind.befalls() {
+            Befalls::Ost => vec![self.ost],
+            Befalls::Mdt => vec![0],
+            Befalls::Any => vec![self.any],
+            Befalls::All => (0..cluster.servers.len()).collect(),
+            Befalls::Link => self.link.servers(),
+            Befalls::ClientAndServers => self.with_client.clone().collect(),
+            Befalls::Client => Vec::new(),
+        }
+    }
+
+    /// True if this client has a part in it, or may notice.
+    pub fn concern_client(&self, kind: Kind, client: usize) -> bool {
+        let of_one = kind.is_of_one_client() || kind.befalls() == Befalls::Link && matches!(self.link, Ends::Client(_));
+        !of_one || client == self.client
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn victims() -> Victims {
+        Victims { ost: 2, any: 3, client: 1, link: Ends::Client(0), with_client: 0..1 }
+    }
+
+    #[test]
+    fn who_is_included_is_a_victim_of_every_kind_that_can_befall_it() {
+        for link in [Ends::Client(1), Ends::Servers(2)] {
+            for server in 0..4 {
+                let mut victims = Victims { link, ..victims() };
+                victims.include(server);
+                assert!(victims.any == server && victims.link.servers().contains(&server));
+                assert!(victims.with_client.contains(&server) && (server == 0 || victims.ost == server));
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_between_servers_is_of_no_client_in_particular() {
+        let one = victims();
+        let between = Victims { link: Ends::Servers(3), ..victims() };
+        assert!(!one.concern_client(Kind::LinkFar, 0) && one.concern_client(Kind::LinkFar, 1));
+        assert!(between.concern_client(Kind::LinkFar, 0));
+        assert!(one.concern_client(Kind::MdtKilled, 0) && !one.concern_client(Kind::Cut, 0));
+    }
+}

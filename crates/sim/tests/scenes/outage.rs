@@ -1,0 +1,218 @@
+//! An OST, or the link of a client, is away for half an hour under load: programs wait or are told, nothing that was synced is lost,
+//! and seconds after its return everything goes on.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_env::{
+    Env,
+    sim::{NodeId, Sim},
+};
+use forebay_proto::{Errno, Fid};
+use forebay_sim::{Cluster, ClusterOptions};
+
+const OUTAGE: Duration = Duration::from_secs(30 * 60);
+/// How soon after it everything goes on.
+const SOON: Duration = Duration::from_secs(30);
+/// Between two records of a program.
+const PAUSE: Duration = Duration::from_secs(1);
+const RECORD: usize = 5000;
+/// A program syncs every so many records.
+const SYNCS: u64 = 4;
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// A program that writes records one after another until it is told an error.
+#[derive(Clone, Default)]
+struct Program {
+    /// Records that were acknowledged.
+    written: Rc<Cell<u64>>,
+    /// Records that a sync covered.
+    synced: Rc<Cell<u64>>,
+    error: Rc<Cell<Option<Errno>>>,
+    stops: Rc<Cell<bool>>,
+}
+
+fn record(number: u64) -> Vec<u8> {
+    vec![(number % 251) as u8 + 1; RECORD]
+}
+
+impl Program {
+    /// Starts one on the file `name`, whose stripes begin on OST0000, after the records that are there.
+    async fn start(env: &Env, client: &Client, name: &str, stripe_count: u32, from: u64) -> Self {
+        let program = Self::default();
+        let file = open(client, name, stripe_count).await;
+        program.written.set(from);
+        program.synced.set(from);
+        let (mine, client, shard) = (program.clone(), client.clone(), env.clone());
+        env.spawn(async move {
+            while !mine.stops.get() {
+                let number = mine.written.get();
+                if let Err(error) = mine.step(&client, &file, number).await {
+                    return mine.error.set(Some(error));
+                }
+                shard.sleep(PAUSE).await;
+            }
+        });
+        program
+    }
+
+    async fn step(&self, client: &Client, file: &OpenFile, number: u64) -> Result<(), Errno> {
+        let written = client.write(file, number * RECORD as u64, record(number)).await.map_err(|error| error.errno)?;
+        assert_eq!(written, RECORD);
+        self.written.set(number + 1);
+        if number % SYNCS == SYNCS - 1 {
+            client.fsync(file, false).await.map_err(|error| error.errno)?;
+            self.synced.set(number + 1);
+        }
+        Ok(())
+    }
+
+    /// The first `least` records are in the file.
+    async fn compare(&self, client: &Client, name: &str, least: u64) {
+        let bytes = client.read_file(&caller(), &format!("/{name}")).await.expect("it reads");
+        assert!(bytes.len() >= least as usize * RECORD, "{name}: {} bytes of {least} records", bytes.len());
+        for (number, found) in (0..least).zip(bytes.chunks(RECORD)) {
+            assert!(found == record(number), "{name}: record {number} is another one");
+        }
+    }
+}
+
+async fn open(client: &Client, name: &str, stripe_count: u32) -> OpenFile {
+    let layout = LayoutSpec { stripe_count, stripe_bytes: 64 << 10, stripe_index: 0, ..LayoutSpec::inherit() };
+    let opened = client.create(&caller(), Fid::ROOT, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await;
+    opened.expect("it opens").1
+}
+
+/// Two clients, each with a program on a file over all OSTs and one on a file of OST0000.
+struct Scene {
+    sim: Sim,
+    cluster: Cluster,
+    nodes: [NodeId; 2],
+    clients: [Client; 2],
+    programs: Vec<(String, Program)>,
+}
+
+impl Scene {
+    async fn new(sim: &Sim) -> Self {
+        let cluster = Cluster::format(sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        let nodes = [sim.add_node("first"), sim.add_node("second")];
+        let mount = async |node| cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+        let clients = [mount(nodes[0]).await, mount(nodes[1]).await];
+        let mut programs = Vec::new();
+        for (number, client) in clients.iter().enumerate() {
+            for (kind, stripe_count) in [("wide", 3), ("narrow", 1)] {
+                let name = format!("{kind}{number}");
+                let program = Program::start(&sim.env(nodes[number]), client, &name, stripe_count, 0).await;
+                programs.push((name, program));
+            }
+        }
+        sim.sleep(Duration::from_secs(60)).await;
+        Self { sim: sim.clone(), cluster, nodes, clients, programs }
+    }
+
+    fn written(&self) -> Vec<u64> {
+        self.programs.iter().map(|(_, program)| program.written.get()).collect()
+    }
+
+    fn errors(&self) -> Vec<Option<Errno>> {
+        self.programs.iter().map(|(_, program)| program.error.get()).collect()
+    }
+
+    /// What was synced is there for a client that comes anew, also after all servers lost power.
+    async fn compare(&self) {
+        for (_, program) in &self.programs {
+            program.stops.set(true);
+        }
+        self.sim.sleep(2 * PAUSE).await;
+        let auditor = self.sim.add_node("auditor");
+        for loses_power in [false, true] {
+            if loses_power {
+                self.nodes.iter().for_each(|node| self.sim.crash(*node));
+                self.cluster.servers.iter().for_each(|server| self.sim.power_cut(server.node));
+                self.cluster.boot_all();
+            }
+            let client = self.cluster.mount(auditor, CommitLevel::Data).await.expect("it mounts");
+            for (name, program) in &self.programs {
+                let told = program.error.get().is_some();
+                let least = if loses_power || told { program.synced.get() } else { program.written.get() };
+                program.compare(&client, name, least).await;
+            }
+            self.sim.crash(auditor);
+        }
+    }
+}
+
+/// load |an OST has no power for half an hour| who needs it waits, who does not goes on | it returns, and all go on
+#[test]
+fn programs_wait_half_an_hour_for_an_ost_and_go_on_within_seconds() {
+    for seed in [1, 2] {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let scene = Scene::new(&sim).await;
+            sim.power_cut(scene.cluster.servers[3].node);
+            sim.sleep(SOON).await;
+            let early = scene.written();
+            sim.sleep(OUTAGE - SOON).await;
+            let late = scene.written();
+            for (number, (early, late)) in early.iter().zip(&late).enumerate() {
+                let is_wide = number % 2 == 0;
+                // At most to the end of the stripes before the one that is away.
+                assert_eq!(late - early < 40, is_wide, "seed {seed}, program {number}: {early} to {late}");
+            }
+            scene.cluster.boot(3);
+            sim.sleep(SOON).await;
+            let after = scene.written();
+            assert!(late.iter().zip(&after).all(|(late, after)| after > late), "seed {seed}: {late:?}, then {after:?}");
+            assert_eq!(scene.errors(), [None; 4], "seed {seed}");
+            assert!(scene.clients.iter().all(|client| client.stats().evictions == 0), "seed {seed}");
+            scene.compare().await;
+        });
+    }
+}
+
+/// load |a client hears of no server for half an hour| others go on | it is back and evicted: its programs are told, mount anew and go on
+#[test]
+fn a_client_that_was_away_for_half_an_hour_is_told_and_goes_on_within_seconds() {
+    for seed in [1, 2] {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let mut scene = Scene::new(&sim).await;
+            let servers: Vec<NodeId> = scene.cluster.servers.iter().map(|server| server.node).collect();
+            servers.iter().for_each(|server| sim.cut_both(scene.nodes[0], *server));
+            let before = scene.written();
+            sim.sleep(OUTAGE).await;
+            let late = scene.written();
+            for number in [2, 3] {
+                let records = late[number] - before[number];
+                assert!(records > OUTAGE.as_secs() / 2, "seed {seed}, program {number}: {records} meanwhile");
+            }
+            servers.iter().for_each(|server| sim.heal(scene.nodes[0], *server));
+            sim.sleep(SOON).await;
+            let errors = scene.errors();
+            assert_eq!(errors, [Some(Errno::EIO), Some(Errno::EIO), None, None], "seed {seed}");
+            assert!(scene.clients[0].stats().evictions > 0 && scene.clients[1].stats().evictions == 0);
+            // It was fenced, which ends with a new mount.
+            sim.crash(scene.nodes[0]);
+            scene.clients[0] = scene.cluster.mount(scene.nodes[0], CommitLevel::Data).await.expect("it mounts");
+            for (number, stripe_count) in [(0, 3), (1, 1)] {
+                let (name, told) = scene.programs[number].clone();
+                told.compare(&scene.clients[0], &name, told.synced.get()).await;
+                let env = sim.env(scene.nodes[0]);
+                let again = Program::start(&env, &scene.clients[0], &name, stripe_count, told.synced.get()).await;
+                scene.programs[number].1 = again;
+            }
+            let begun = scene.written();
+            sim.sleep(SOON).await;
+            let after = scene.written();
+            assert!(
+                begun.iter().zip(&after).all(|(begun, after)| after > begun),
+                "seed {seed}: {begun:?}, then {after:?}"
+            );
+            scene.compare().await;
+        });
+    }
+}
