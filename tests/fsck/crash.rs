@@ -37,7 +37,7 @@ fn format_options() -> FormatOptions {
 /// Every other history commits seldom: then much dies, and slabs are emptied, by changes that are not committed.
 fn open_options(seed: u64) -> OpenOptions {
     let commit_interval = Duration::from_micros(if seed.is_multiple_of(2) { 700 } else { 100_000 });
-    OpenOptions { commit_interval, cache_bytes: Some(64 << 10) }
+    OpenOptions { commit_interval, cache_bytes: Some(64 << 10), ..OpenOptions::default() }
 }
 
 async fn operate(sim: &Sim, store: &Store) {
