@@ -96,8 +96,8 @@ const BUSY_GAP_MS: u64 = 40;
 /// How long a fault waits at most until all servers have recovered: longer than these wait for a client that is gone.
 const SERVING_TERM: Duration = Duration::from_secs(25);
 
-/// One fault in so many waits for a state that faults at random seldom meet; and of those of devices, which come in few runs.
-const AIMED: [u64; 2] = [8, 2];
+/// One fault in so many waits for a state that faults at random seldom meet; each of those of devices, which come in few runs.
+const AIMED: [u64; 2] = [8, 1];
 /// How long a target is left stopped at most before another fault comes.
 const STOPPED_MS: u64 = 400;
 /// A request waits no longer for what a dead client holds.
@@ -318,7 +318,7 @@ impl Run {
                     return;
                 }
             }
-            let mut looks = AIM_LOOKS[1];
+            let mut looks = if moment == Moment::Reclaiming { AIM_LOOKS[0] * 2 } else { AIM_LOOKS[1] };
             for server in Victims::candidates(kind, cluster) {
                 let states = moments::of_server(cluster, server);
                 if states.contains(&moment) {
@@ -399,10 +399,10 @@ impl Run {
         }
     }
 
-    /// A device fails, so that its target stops; in every second case another fault comes before the operator.
+    /// A device fails, so that its target stops; in most cases another fault comes before the operator.
     async fn stop(&self, cluster: &Cluster, server: usize, path: &str) {
         let fails = disks::sync_fails(cluster, server, path);
-        if self.sim.chance(0.5) {
+        if self.sim.chance(0.25) {
             return fails.await;
         }
         let more = async {

@@ -134,6 +134,11 @@ impl Kind {
         MEDIUM.contains(&self) || ROT.contains(&self)
     }
 
+    /// It comes only in runs of which there are few.
+    pub fn is_of_few_runs(self) -> bool {
+        ROT.contains(&self) || EVICTIONS.contains(&self)
+    }
+
     /// It befalls one client, and not all.
     pub fn is_of_one_client(self) -> bool {
         matches!(

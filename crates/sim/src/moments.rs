@@ -93,6 +93,15 @@ pub fn cannot_meet(kind: Kind, moment: Moment) -> bool {
     }
 }
 
+/// True if a fault meets such a moment too seldom to be counted on: it comes in a tenth of the runs, or the state lasts for less
+/// than a millisecond of a recovery.
+pub fn seldom_meets(kind: Kind, moment: Moment) -> bool {
+    use Moment::{Answered, Checkpointing, Held, Reclaiming, Starting};
+    let in_few_runs = kind.is_of_few_runs() && matches!(moment, Starting | Held | Checkpointing | Answered);
+    let is_device = kind.is_of_devices() || kind.is_of_few_runs();
+    in_few_runs || is_device && moment == Reclaiming
+}
+
 /// How often each fault met each state.
 pub type Hits = BTreeMap<(Kind, Moment), u64>;
 

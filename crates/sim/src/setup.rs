@@ -18,6 +18,9 @@ const SLOW_WRITE: Duration = Duration::from_millis(15);
 /// As `forebay up` has it, for all clients are there at once or never.
 const SHORT_WINDOW: Duration = Duration::from_secs(2);
 
+/// Slabs of an OST that is too small.
+const SMALL_OST_SLABS: u64 = 22;
+
 /// Drawn from the seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
@@ -70,7 +73,7 @@ impl Setup {
             options.recovery_window = SHORT_WINDOW;
         }
         if self.small_osts {
-            options.ost_bytes = 13 << 20;
+            (options.ost_bytes, options.slab_bytes) = (SMALL_OST_SLABS * (256 << 10), 256 << 10);
         }
         if self.small_mdt {
             (options.mdt_bytes, options.mdt_slab_bytes) = (17 * (256 << 10), 256 << 10);

@@ -1,6 +1,6 @@
 //! Bytes of one file: who wrote each range last, and what may be there instead after a crash of client and server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names one write; 0 = nobody: zeros.
 pub type WriteTag = u64;
@@ -44,11 +44,13 @@ pub struct FileModel {
     ranges: BTreeMap<u64, Vec<WriteTag>>,
     /// Sizes since the last sync, current last.
     sizes: Vec<u64>,
+    /// Writes that were refused for want of space, or failed: what of one lies beyond the end of the file shows when that moves on.
+    refused: BTreeSet<WriteTag>,
 }
 
 impl Default for FileModel {
     fn default() -> Self {
-        Self { ranges: [(0, vec![0])].into(), sizes: vec![0] }
+        Self { ranges: [(0, vec![0])].into(), sizes: vec![0], refused: BTreeSet::new() }
     }
 }
 
@@ -81,6 +83,11 @@ impl FileModel {
         self.sizes.insert(current, size.max(offset + length));
     }
 
+    /// A write, or a part of it, was refused for want of space, or failed: bytes of it may lie beyond the end of the file.
+    pub fn refuse(&mut self, tag: WriteTag) {
+        self.refused.insert(tag);
+    }
+
     /// A hole was punched.
     pub fn punch(&mut self, offset: u64, length: u64) {
         let end = (offset + length).min(self.size());
@@ -107,7 +114,13 @@ impl FileModel {
     /// Everything current is durable: nothing else can come back.
     pub fn sync(&mut self) {
         for history in self.ranges.values_mut() {
-            history.drain(..history.len() - 1);
+            let before = history.len() - 1;
+            let mut number = 0;
+            // What was refused may still lie beyond the end.
+            history.retain(|tag| {
+                number += 1;
+                number > before || self.refused.contains(tag)
+            });
         }
         self.sizes.drain(..self.sizes.len() - 1);
     }
@@ -123,19 +136,13 @@ impl FileModel {
             let stop = starts.get(number + 1).copied().unwrap_or(end);
             let part = &bytes[(start - offset) as usize..(stop - offset) as usize];
             let history = self.ranges.get_mut(start).expect("just listed");
-            let candidates = if loose { &history[..] } else { &history[history.len() - 1..] };
             // Blocks of a write are kept or lost one by one, so each 64 KiB of the file may be of another.
-            let mut chosen = None;
-            for candidate in candidates.iter().rev() {
-                if first_difference(*candidate, *start, part).is_none() {
-                    chosen = Some(*candidate);
-                    break;
-                }
-            }
+            let chosen = find(history, &self.refused, loose, *start, part);
+            let in_doubt = loose || history.iter().any(|tag| self.refused.contains(tag));
             match chosen {
                 Some(tag) if loose => *history = vec![tag],
                 Some(_) => {}
-                None if loose && stop - start > 1 => self.check_piecewise(*start, part)?,
+                None if in_doubt && stop - start > 1 => self.check_piecewise(*start, part, loose)?,
                 None => return Err(mismatch(&history.clone(), *start, part)),
             }
         }
@@ -143,7 +150,7 @@ impl FileModel {
     }
 
     /// A range whose blocks differ in what became of them: cut at every 4 KiB and looked at one by one.
-    fn check_piecewise(&mut self, start: u64, part: &[u8]) -> Result<(), String> {
+    fn check_piecewise(&mut self, start: u64, part: &[u8], loose: bool) -> Result<(), String> {
         const PIECE: u64 = 4096;
         let end = start + part.len() as u64;
         let mut at = start;
@@ -153,8 +160,9 @@ impl FileModel {
             self.split(stop);
             let piece = &part[(at - start) as usize..(stop - start) as usize];
             let history = self.ranges.get_mut(&at).expect("just split there");
-            match history.iter().rev().find(|tag| first_difference(**tag, at, piece).is_none()) {
-                Some(tag) => *history = vec![*tag],
+            match find(history, &self.refused, loose, at, piece) {
+                Some(tag) if loose => *history = vec![tag],
+                Some(_) => {}
                 None => return Err(mismatch(history, at, piece)),
             }
             at = stop;
@@ -205,6 +213,14 @@ impl FileModel {
         let history = self.ranges.range(..at).next_back().expect("the first range starts at 0").1.clone();
         self.ranges.insert(at, history);
     }
+}
+
+/// The last write of a history that these bytes can be of: the current one, a refused one, or, `loose`, any.
+fn find(history: &[WriteTag], refused: &BTreeSet<WriteTag>, loose: bool, start: u64, bytes: &[u8]) -> Option<WriteTag> {
+    let current = history.len() - 1;
+    let candidates =
+        history.iter().enumerate().rev().filter(|(number, tag)| loose || *number == current || refused.contains(tag));
+    candidates.map(|(_, tag)| *tag).find(|tag| first_difference(*tag, start, bytes).is_none())
 }
 
 fn first_difference(tag: WriteTag, start: u64, bytes: &[u8]) -> Option<usize> {
@@ -307,6 +323,23 @@ mod tests {
         assert!(file.check(4, &[7, 7, 7, 7], false).is_err());
         file.write(0, 4, 3);
         assert!(file.check(0, &[7; 4], false).is_err(), "what is written is known again");
+    }
+
+    #[test]
+    fn of_a_write_that_was_refused_any_block_may_show_and_of_others_none() {
+        let mut file = FileModel::default();
+        file.write(0, 100, 1);
+        file.maybe_write(100, 8092, 2);
+        file.write(0, 100, 3);
+        file.truncate(8192);
+        let mut bytes = fill(3, 0, 100);
+        bytes.extend(fill(2, 100, 3996));
+        bytes.extend([0; 4096]);
+        assert!(file.clone().check(0, &bytes, false).is_err(), "nobody said that it was refused");
+        file.refuse(2);
+        file.sync();
+        assert_eq!(file.check(0, &bytes, false), Ok(()));
+        assert!(file.check(0, &fill(1, 0, 100), false).is_err());
     }
 
     #[test]

@@ -35,6 +35,7 @@ impl Runner {
             }
             if written < length {
                 me.file(id).maybe_write(offset + written, length - written, tag);
+                me.file(id).refuse(tag);
             }
         }
         if written == length {
@@ -78,6 +79,7 @@ impl Runner {
                 Some(at) => return Err(format!("an append went to {at}, the file ended at {expected}").into()),
                 None => {
                     self.me.borrow_mut().file(id).maybe_write(expected, length, tag);
+                    self.me.borrow_mut().file(id).refuse(tag);
                     self.look(&file, id).await?;
                 }
             }
