@@ -2,7 +2,14 @@
 
 #![allow(clippy::disallowed_methods)] // two threads, one world each: the world itself knows no thread
 
-use std::{collections::BTreeMap, env};
+use std::{
+    collections::BTreeMap,
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use forebay_sim::{
     DisasterOptions, Report,
@@ -31,21 +38,43 @@ fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(default)
 }
 
-/// Runs seeds on two threads; the first failure ends both.
+/// Runs seeds on two threads, each the next one that nobody has begun; the first failure is told at once and ends both.
 fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<Report>, String> {
-    let half = |odd: u64| {
-        let seeds = seeds.clone();
-        std::thread::spawn(move || {
-            let mine = seeds.filter(|seed| seed % 2 == odd);
-            mine.map(|seed| run_seed(seed, &DisasterOptions::default())).collect::<Result<Vec<_>, _>>()
-        })
+    let (next, end) = (Arc::new(AtomicU64::new(seeds.start)), seeds.end);
+    let thread = || {
+        let next = next.clone();
+        let mine = move || {
+            let mut reports = Vec::new();
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= end {
+                    return Ok(reports);
+                }
+                let stop = Stop(&next, end);
+                let report = run_seed(seed, &DisasterOptions::default()).inspect_err(|error| eprintln!("{error}"))?;
+                std::mem::forget(stop);
+                reports.push(report);
+            }
+        };
+        std::thread::spawn(mine)
     };
-    let halves = [half(0), half(1)];
-    let mut reports = Vec::new();
-    for thread in halves {
-        reports.extend(thread.join().map_err(|_| "a seed panicked; its number stands above".to_string())??);
+    let mut reports: Vec<Report> = Vec::new();
+    for thread in [thread(), thread()] {
+        let mine: Result<Vec<Report>, String> =
+            thread.join().map_err(|_| "a seed panicked; its number stands above".to_string())?;
+        reports.extend(mine?);
     }
+    reports.sort_by_key(|report| report.seed);
     Ok(reports)
+}
+
+/// Where it goes, by a failure or a panic, no other seed is begun.
+struct Stop<'a>(&'a AtomicU64, u64);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(self.1, Ordering::Relaxed);
+    }
 }
 
 /// kill, cut, power off | everything acknowledged is there, everything completes
