@@ -122,7 +122,8 @@ async fn names(
     let open = |number: u64| {
         let (client, fid, opened) = (other.clone(), fids[number as usize], opened.clone());
         async move {
-            opened.borrow_mut().push(client.open(&caller(), fid, OpenMode::READ).await?);
+            let file = client.open(&caller(), fid, OpenMode::READ).await?;
+            opened.borrow_mut().push(file);
             Ok(())
         }
     };
