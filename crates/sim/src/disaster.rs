@@ -253,7 +253,7 @@ impl Run {
                 env.spawn(async move {
                     match work(&shard, client.clone(), me, others, share, setup).await {
                         Ok(()) => *done.borrow_mut() += 1,
-                        Err(stop) => stop_at(&client, stop),
+                        Err(stop) => stop_at(&client, told_of(&client, stop, setup).await),
                     }
                 });
             }
@@ -654,4 +654,16 @@ fn note(failure: &Rc<RefCell<Option<String>>>, what: String) {
 fn describe(worker: &Shared) -> String {
     let worker = worker.borrow();
     format!("{} did {} operations, pending {:?}", worker.home, worker.completed, worker.pending)
+}
+
+/// What a client that was evicted has lost shows in files that are opened afterwards: fsync tells of it, not open. So what is
+/// not as it should be must be told now, or it is wrong.
+async fn told_of(client: &Client, stop: Stop, setup: Setup) -> Stop {
+    if !setup.evicting || client.stats().evictions == 0 || !matches!(stop, Stop::Wrong(_)) {
+        return stop;
+    }
+    match client.sync_all().await.map_err(|error| judge("sync", &error, Excuses::default())) {
+        Err(told) if told.tells_eviction(client) => told,
+        _ => stop,
+    }
 }
