@@ -26,6 +26,8 @@ pub use self::attributes::attribute_of;
 const FILE_BYTES: u64 = 700 << 10;
 /// Whoever met an EIO while starting tries again after this long.
 pub const LATER: Duration = Duration::from_millis(200);
+/// Within this time clients that were told of a loss begin anew.
+const BEGIN_ANEW_TERM: Duration = Duration::from_secs(20);
 /// Longest pause of a program between two operations, in microseconds: so that they last as long as several faults.
 const THINK_US: u64 = 12_000;
 /// Most names of a worker.
@@ -201,6 +203,8 @@ pub struct Runner {
     open: Vec<(OpenFile, NodeId)>,
     /// What servers may answer.
     excuses: Excuses,
+    /// Sessions of its client that had ended when it last asked what was lost.
+    evictions: u64,
     /// Attributes are long: the MDT is small.
     fills_mdt: bool,
 }
@@ -224,12 +228,14 @@ impl Runner {
             }
         };
         let seed = me.borrow_mut().dice.roll();
-        Ok(Self { env: env.clone(), client, me, home, dice: Dice::new(seed), open: Vec::new(), excuses, fills_mdt })
+        let (env, dice, open) = (env.clone(), Dice::new(seed), Vec::new());
+        Ok(Self { env, client, me, home, dice, open, excuses, evictions: 0, fills_mdt })
     }
 
     /// One random operation. Errors: what differs from the model.
     pub async fn step(&mut self, others: &[Shared]) -> Outcome {
         self.env.sleep(Duration::from_micros(self.dice.below(THINK_US))).await;
+        self.ask_what_is_lost().await?;
         let what = self.dice.below(100);
         let outcome = match what {
             _ if self.fills_mdt && self.dice.below(6) == 0 => self.attribute().await,
@@ -264,6 +270,19 @@ impl Runner {
         }
         me.pending = None;
         me.completed += 1;
+        Ok(())
+    }
+
+    /// After an eviction, before anything is built upon what may be gone: fsync tells, other calls need not. Of two workers one
+    /// is told; the other waits until both begin anew.
+    async fn ask_what_is_lost(&mut self) -> Outcome {
+        let evictions = self.client.stats().evictions;
+        if !self.excuses.evicted || evictions == self.evictions {
+            return Ok(());
+        }
+        self.evictions = evictions;
+        self.client.sync_all().await.map_err(|error| judge("sync", &error, Excuses::default()))?;
+        self.env.sleep(BEGIN_ANEW_TERM).await;
         Ok(())
     }
 
