@@ -235,6 +235,9 @@ impl Run {
                     wait_for_last_requests(&env, &targets).await;
                 }
                 for worker in &workers {
+                    if setup.evicting {
+                        worker.borrow_mut().names.last_change_may_stand_alone();
+                    }
                     while let Err(stop) = verify(&client, worker, true, setup.excuses()).await {
                         match stop {
                             Stop::Excused => env.sleep(LATER).await,

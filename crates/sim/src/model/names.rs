@@ -8,7 +8,7 @@ use super::file::WriteTag;
 pub type NodeId = u64;
 
 /// What a path names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {
     /// A regular file; its bytes lie in the worker's table of files.
     File(NodeId),
@@ -87,6 +87,30 @@ impl Names {
         if let Some(last) = self.before.iter().rposition(|state| paths(state) != now) {
             self.before.drain(..=last);
         }
+    }
+
+    /// The client was evicted, maybe while its last change was under way: that one may have been made where changes before it were
+    /// lost. Each state is possible with it too.
+    pub fn last_change_may_stand_alone(&mut self) {
+        let states: Vec<_> = self.before.iter().chain([&self.current]).cloned().collect();
+        // The last two, or one of them and one that was sent: which comes first is not known here.
+        let last = &states[states.len().saturating_sub(3)..];
+        let mut alone = BTreeSet::new();
+        for (from, to) in last.iter().flat_map(|from| last.iter().map(move |to| (from, to))) {
+            let changed = |path: &&String| from.get(*path) != to.get(*path);
+            let paths: BTreeSet<&String> = from.keys().chain(to.keys()).filter(changed).collect();
+            for state in &states {
+                let mut state = state.clone();
+                for path in &paths {
+                    match to.get(*path) {
+                        Some(node) => drop(state.insert((*path).clone(), node.clone())),
+                        None => drop(state.remove(*path)),
+                    }
+                }
+                alone.insert(state);
+            }
+        }
+        self.before.splice(0..0, alone);
     }
 
     /// Compares a listing; `loose`: any state since the last sync will do and is current from now on.
@@ -209,5 +233,20 @@ mod tests {
         });
         assert_eq!(names.children(""), ["d", "dd", "e"]);
         assert_eq!(names.children("d"), ["x", "y"]);
+    }
+
+    #[test]
+    fn after_an_eviction_the_last_change_may_stand_without_those_before_it() {
+        let mut names = Names::default();
+        for (number, path) in (1..).zip(["a", "b", "c"]) {
+            names.change(|n| drop(n.insert(path.into(), Node::File(number))));
+        }
+        let seen = |paths: &[(&str, NodeId)]| -> BTreeMap<String, Node> {
+            paths.iter().map(|(path, number)| ((*path).to_owned(), Node::File(*number))).collect()
+        };
+        assert!(names.clone().check(&seen(&[("a", 1), ("c", 3)]), true).is_err(), "in their order");
+        names.last_change_may_stand_alone();
+        assert!(names.clone().check(&seen(&[("c", 3), ("x", 9)]), true).is_err(), "nothing of its own");
+        assert_eq!(names.check(&seen(&[("a", 1), ("c", 3)]), true), Ok(()));
     }
 }
