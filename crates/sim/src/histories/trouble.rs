@@ -32,8 +32,6 @@ pub enum Trouble {
     ClientEvicted,
     /// A disk is slow for a while.
     SlowDisk,
-    /// A disk completes nothing for seconds.
-    StuckDisk,
     /// A server's clock jumps.
     ClockJump,
     /// A client's clock jumps.
@@ -42,7 +40,7 @@ pub enum Trouble {
 
 use Trouble::{
     AllPower, ClientClockJump, ClientEvicted, ClientKilled, ClockJump, Cut, MdtKilled, MdtPower, OstKilled, OstPower,
-    Paused, Reset, SlowDisk, StuckDisk,
+    Paused, Reset, SlowDisk,
 };
 
 /// How often each comes.
@@ -63,7 +61,6 @@ const LOT: &[Trouble] = &[
     ClientKilled,
     ClientEvicted,
     SlowDisk,
-    StuckDisk,
     ClockJump,
     ClientClockJump,
 ];
@@ -102,7 +99,6 @@ impl Trouble {
                 sim.heal(client, any);
             }
             SlowDisk => disks::slow(cluster, server).await,
-            StuckDisk => disks::stuck(cluster, server).await,
             ClockJump => clock_jump(cluster, any),
             ClientClockJump => clock_jump(cluster, client),
             ClientKilled | ClientEvicted => {}
