@@ -32,7 +32,7 @@ const KINDS: [&str; 21] = [
     "Reset",
     "SlowDisk",
 ];
-const LEAST: u64 = 150;
+const LEAST: u64 = 20;
 
 fn wanted() -> std::ops::Range<u64> {
     let parse = |text: String| {
