@@ -3,6 +3,8 @@
 //! Invariant: what is remembered is what the MDT has granted, less what is being let go of.
 //! Invariant: a lock that is lost (the MDT ended the session) is never lost silently: every later use of the handle it was
 //! set through fails.
+//! Invariant: nobody is given a lock before what was written under it has arrived, or is lost and its writer is told; however
+//! long the OSTs take.
 
 use std::rc::Rc;
 
@@ -30,7 +32,7 @@ impl Client {
     pub fn try_lock<'a>(&'a self, file: &'a OpenFile, lock: LockSpec) -> Boxed<'a, ClientResult<LockOutcome>> {
         Box::pin(async move {
             file.check_lock()?;
-            let (client, fid) = (self.clone(), file.fid());
+            let (client, file, fid) = (self.clone(), file.clone(), file.fid());
             let lock = LockSpec { handle: file.handle(), ..lock };
             detached(self.env(), async move {
                 client.inner.unlocked(fid).await;
@@ -41,6 +43,10 @@ impl Client {
                     // Others may have had it since, and what was written under it need not be there.
                     let words = format!("a lock of {fid} was lost with the MDT's session before it was let go of");
                     return Err(ClientError::new(Errno::EIO, words));
+                }
+                if lets_go {
+                    // It is let go of all the same, but the next one does not see what was written under it.
+                    file.report()?;
                 }
                 Ok(outcome)
             })
@@ -117,7 +123,7 @@ impl Client {
         let lets_go = lock.mode == lock_mode::NONE;
         if lets_go {
             // What was written under a lock does not die with this client once the lock is gone. What is lost, handles report.
-            let _ = self.env().timeout(limits::FLUSH_TERM, self.send_own_of(fid)).await;
+            let _ = self.send_own_of(fid).await;
             // First: if the MDT restarts, what is let go of must not be brought back.
             self.inner.remember_lock(fid, &lock);
         }

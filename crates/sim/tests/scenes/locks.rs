@@ -13,7 +13,7 @@ use forebay_env::{
     Env,
     sim::{NodeId, Sim},
 };
-use forebay_proto::Fid;
+use forebay_proto::{Errno, Fid};
 use forebay_sim::{Cluster, ClusterOptions};
 
 const RANGES: usize = 3;
@@ -224,4 +224,45 @@ fn a_wait_may_be_given_up_and_leaves_nothing() {
         second.unlock_handle(&theirs).await.expect("its end");
         assert_eq!(first.try_lock(&mine, spec(1, EXCLUSIVE, 0)).await, Ok(LockOutcome::Granted));
     });
+}
+
+/// write under a lock, OSTs cut off from the client |10 s, or until it is given up|, let go | the next one counts on, or the
+/// first is told when it lets go
+#[test]
+fn who_lets_go_of_a_lock_is_told_if_what_was_written_under_it_is_lost() {
+    for (seconds, arrives) in [(10, true), (75, false)] {
+        let world = World::new(7);
+        let (a, b) = (world.sim.add_node("a"), world.sim.add_node("b"));
+        world.sim.block_on(async {
+            let first = world.cluster.mount(a, CommitLevel::Data).await.expect("it mounts");
+            let second = world.cluster.mount(b, CommitLevel::Data).await.expect("it mounts");
+            let mine = open(&first).await;
+            increment(&first, &mine, 0).await;
+            first.fsync(&mine, false).await.expect("it syncs");
+            first.lock(&mine, spec(1, EXCLUSIVE, 0)).await.expect("it is free");
+            increment(&first, &mine, 0).await;
+            let osts: Vec<_> = world.cluster.servers[1..].iter().map(|server| server.node).collect();
+            osts.iter().for_each(|ost| world.sim.cut_both(a, *ost));
+            let told = Rc::new(Cell::new(None));
+            let (client, file, outcome) = (first.clone(), mine.clone(), told.clone());
+            let letting_go = world.sim.env(a).spawn(async move {
+                let release = LockSpec { mode: lock_mode::NONE, ..spec(1, EXCLUSIVE, 0) };
+                outcome.set(Some(client.try_lock(&file, release).await.map_err(|error| error.errno)));
+            });
+            let (client, seen) = (second.clone(), Rc::new(Cell::new(None)));
+            let found = seen.clone();
+            let counting = world.sim.env(b).spawn(async move {
+                let theirs = open(&client).await;
+                client.lock(&theirs, spec(2, EXCLUSIVE, 0)).await.expect("it comes free");
+                found.set(Some(client.read(&theirs, 0, 8).await.expect("it reads")[0]));
+            });
+            world.sim.sleep(Duration::from_secs(seconds)).await;
+            assert_eq!((told.take(), seen.take()), (None, None), "{seconds} s: what was written is on its way");
+            osts.iter().for_each(|ost| world.sim.heal(a, *ost));
+            letting_go.await.expect("it lets go");
+            counting.await.expect("it counts");
+            let expected = if arrives { (Ok(LockOutcome::Granted), 2) } else { (Err(Errno::EIO), 1) };
+            assert_eq!((told.take(), seen.take()), (Some(expected.0), Some(expected.1)), "{seconds} s");
+        });
+    }
 }
