@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use forebay_env::Boxed;
 use forebay_proto::{
-    Errno,
+    Errno, Transno,
     limits::FILE_BYTES,
     message::{AppendReserve, OstStatFs},
 };
 use forebay_rpc::Call;
 
 use crate::{
-    Client, ClientError, ClientResult, OpenFile, Payload,
+    Client, ClientError, ClientResult, CommitLevel, OpenFile, Payload,
     errors::Trouble,
     file::{FileState, Snapshot},
     limits,
@@ -65,13 +65,18 @@ impl Client {
     /// another is reserved.
     async fn append_once(&self, file: &OpenFile, data: &Payload) -> Result<(u64, usize), Trouble> {
         let at = file.state().snapshot();
-        let offset = self.reserve(file, &at, data.len() as u32).await?;
+        let (offset, reserved) = self.reserve(file, &at, data.len() as u32).await?;
         // Since just now a reader may look there; after a truncate that is before the end of then.
         let _changing = self.bytes_change(file.fid(), offset..offset.saturating_add(data.len() as u64));
         if writable(offset, data.len())? < data.len() {
             return Err(Trouble::Failed(Errno::EFBIG.into()));
         }
+        let home = at.layout.home();
         let written = self.fill(file, at, offset, data).await?;
+        if self.level_of(file) == CommitLevel::Commit {
+            // Mostly the bytes' own commit covers it.
+            self.inner.peers.ost(home).await?.session.committed(reserved).await?;
+        }
         Ok((offset, written))
     }
 
@@ -126,8 +131,10 @@ impl Client {
         }
     }
 
-    async fn reserve(&self, file: &OpenFile, at: &Snapshot, length: u32) -> Result<u64, Trouble> {
-        let level = self.level_of(file);
+    /// Where the next `length` bytes begin, and what made them this append's: not durable yet, at whatever level. Others append behind
+    /// the place from now on: an OST that died before it told would give this append another one, and leave zeros here.
+    async fn reserve(&self, file: &OpenFile, at: &Snapshot, length: u32) -> Result<(u64, Transno), Trouble> {
+        let level = self.level_of(file).min(CommitLevel::Data);
         if at.seen.saturating_add(length.into()) > FILE_BYTES {
             return Err(Trouble::Failed(Errno::EFBIG.into()));
         }
@@ -149,6 +156,6 @@ impl Client {
         let offset = called.reply.file_offset;
         let end = offset.saturating_add(length.into());
         file.state().raised(at.object.truncate_epoch, end, called.transno);
-        Ok(offset)
+        Ok((offset, called.transno))
     }
 }

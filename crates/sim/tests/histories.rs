@@ -2,13 +2,17 @@
 
 #![allow(clippy::disallowed_methods)] // two threads, one world each: the world itself knows no thread
 
-use std::{collections::BTreeMap, env};
+use std::{
+    collections::BTreeMap,
+    env,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use forebay_history::Summary;
 use forebay_sim::{HistoryOptions, HistoryReport, run_history};
 
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
-const SEEDS: std::ops::Range<u64> = 0..400;
+const SEEDS: std::ops::Range<u64> = 0..1000;
 
 fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let parse = |text: String| {
@@ -18,20 +22,33 @@ fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(default)
 }
 
-/// Runs seeds on two threads; the first failure ends its half.
+/// Runs seeds on two threads, each the next one that nobody has begun; the first failure is told at once and ends both.
 fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<HistoryReport>, String> {
-    let half = |odd: u64| {
-        let seeds = seeds.clone();
-        std::thread::spawn(move || {
-            let mine = seeds.filter(|seed| seed % 2 == odd);
-            mine.map(|seed| run_history(seed, &HistoryOptions::default())).collect::<Result<Vec<_>, _>>()
-        })
+    let next = AtomicU64::new(seeds.start);
+    let one = || {
+        let mut reports = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return Ok(reports);
+            }
+            let failed = |error: &String| {
+                eprintln!("{error}");
+                next.store(seeds.end, Ordering::Relaxed);
+            };
+            reports.push(run_history(seed, &HistoryOptions::default()).inspect_err(failed)?);
+        }
     };
-    let halves = [half(0), half(1)];
-    let mut reports = Vec::new();
-    for thread in halves {
-        reports.extend(thread.join().map_err(|_| "a seed panicked; its number stands above".to_string())??);
-    }
+    let both: Result<Vec<_>, String> = std::thread::scope(|scope| {
+        let threads = [scope.spawn(one), scope.spawn(one)];
+        let ended = threads.map(|thread| thread.join());
+        ended
+            .into_iter()
+            .map(|ended| ended.map_err(|_| "a seed panicked; its number stands above".to_string())?)
+            .collect()
+    });
+    let mut reports: Vec<_> = both?.into_iter().flatten().collect();
+    reports.sort_by_key(|report| report.seed);
     Ok(reports)
 }
 

@@ -32,6 +32,8 @@ pub enum Trouble {
     ClientEvicted,
     /// A disk is slow for a while.
     SlowDisk,
+    /// A disk completes nothing for seconds.
+    StuckDisk,
     /// A server's clock jumps.
     ClockJump,
     /// A client's clock jumps.
@@ -40,7 +42,7 @@ pub enum Trouble {
 
 use Trouble::{
     AllPower, ClientClockJump, ClientEvicted, ClientKilled, ClockJump, Cut, MdtKilled, MdtPower, OstKilled, OstPower,
-    Paused, Reset, SlowDisk,
+    Paused, Reset, SlowDisk, StuckDisk,
 };
 
 /// How often each comes.
@@ -61,6 +63,7 @@ const LOT: &[Trouble] = &[
     ClientKilled,
     ClientEvicted,
     SlowDisk,
+    StuckDisk,
     ClockJump,
     ClientClockJump,
 ];
@@ -99,6 +102,7 @@ impl Trouble {
                 sim.heal(client, any);
             }
             SlowDisk => disks::slow(cluster, server).await,
+            StuckDisk => disks::stuck(cluster, server).await,
             ClockJump => clock_jump(cluster, any),
             ClientClockJump => clock_jump(cluster, client),
             ClientKilled | ClientEvicted => {}
