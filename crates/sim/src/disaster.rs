@@ -117,6 +117,8 @@ struct Station {
     done: Rc<RefCell<usize>>,
     /// It died before the answer to something that changes files.
     in_execution: Cell<bool>,
+    /// When it died it had heard that the MDT had given it up, and gone on; nobody has looked since.
+    began_anew: Rc<Cell<bool>>,
     /// It was evicted, and a call of its workers was told so: it needs a new client.
     evicted: Rc<Cell<bool>>,
     /// Stays mounted when its workers are done: what it was acknowledged must survive.
@@ -161,6 +163,7 @@ impl Run {
                 done: Rc::default(),
                 evicted: Rc::default(),
                 in_execution: Cell::default(),
+                began_anew: Rc::default(),
                 client: Rc::default(),
             })
             .collect();
@@ -213,6 +216,7 @@ impl Run {
         let (sim, node, level, setup) = (self.sim.clone(), station.node, station.level, self.setup);
         let (workers, failure, done) = (station.workers.clone(), station.failure.clone(), station.done.clone());
         let (failed, targets, in_execution) = (failure.clone(), cluster.targets.clone(), station.in_execution.take());
+        let began_anew = station.began_anew.clone();
         *done.borrow_mut() = 0;
         let (mounted, evicted) = (station.client.clone(), station.evicted.clone());
         let (env, deaths) = (sim.env(node), cluster.deaths.clone());
@@ -235,7 +239,7 @@ impl Run {
                     wait_for_last_requests(&env, &targets).await;
                 }
                 for worker in &workers {
-                    if setup.evicting {
+                    if began_anew.get() {
                         worker.borrow_mut().names.last_change_may_stand_alone();
                     }
                     while let Err(stop) = verify(&client, worker, true, setup.excuses()).await {
@@ -248,6 +252,7 @@ impl Run {
                     }
                     worker.borrow_mut().seen();
                 }
+                began_anew.set(false);
             }
             for worker in &workers {
                 let (client, me, others) = (client.clone(), worker.clone(), everybody.clone());
@@ -445,8 +450,10 @@ impl Run {
         let servers_have_all = servers_live && !self.setup.evicting && cluster.is_serving();
         station.in_execution.set(station.workers.iter().any(|worker| worker.borrow().pending.is_some()));
         let client = station.client.take();
-        let answered = client.as_ref().map_or(0, |client| client.stats().names_under_way) as usize;
-        self.evictions.set(self.evictions.get() + client.map_or(0, |client| client.stats().evictions));
+        let stats = client.map(|client| client.stats()).unwrap_or_default();
+        let answered = stats.names_under_way as usize;
+        self.evictions.set(self.evictions.get() + stats.evictions);
+        station.began_anew.set(station.began_anew.get() || stats.mdt_evictions > 0);
         self.sim.crash(station.node);
         for worker in &station.workers {
             worker.borrow_mut().client_died(servers_have_all, self.setup.writes_through(&self.sim), answered);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use forebay_sim::{DisasterOptions, run_seed};
 
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
-const SEEDS: std::ops::Range<u64> = 0..60;
+const SEEDS: std::ops::Range<u64> = 0..180;
 
 /// What has to come in all of them together: 24 times at least, as a seed has some twenty faults since every second one waits until
 /// servers serve (there were 115, most of which met a recovery that waited).
@@ -33,7 +33,7 @@ const KINDS: [&str; 21] = [
     "Reset",
     "SlowDisk",
 ];
-const LEAST: u64 = 20;
+const LEAST: u64 = 50;
 
 fn wanted() -> std::ops::Range<u64> {
     let parse = |text: String| {
