@@ -60,6 +60,8 @@ pub struct Mds {
     pub(crate) memory: RefCell<Memory>,
     /// What the OSTs said of their space.
     pub(crate) spaces: RefCell<BTreeMap<u32, Option<OstSpace>>>,
+    /// Those that new files avoid.
+    pub(crate) slow_osts: RefCell<BTreeSet<u32>>,
     /// Wakes each OST's destroy driver.
     pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
     /// Sessions whose handles are being closed.
@@ -101,6 +103,7 @@ impl Mds {
                 osts: Osts::start(env, options.cluster, life, &options.osts),
                 memory: RefCell::new(memory),
                 spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
+                slow_osts: RefCell::default(),
                 destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
                 ending: RefCell::default(),
                 evicted: RefCell::default(),

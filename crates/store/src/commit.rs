@@ -185,10 +185,14 @@ impl Core {
                 return;
             }
             let began = self.env.now();
+            self.pace.begin(began);
             let outcome = self.send_group().await;
             match self.stop_on_error(outcome) {
                 Err(_) => return,
-                Ok(None) => self.after_commit(),
+                Ok(None) => {
+                    self.pace.forget(began);
+                    self.after_commit();
+                }
                 Ok(Some(sent)) => {
                     let core = self.clone();
                     drop(self.env.spawn(async move {
@@ -357,7 +361,9 @@ impl Core {
     }
 
     fn note_commit(&self, why: Close, began: Time) {
-        let us = self.env.now().since(began).as_micros() as u64;
+        let now = self.env.now();
+        self.pace.end(began, now);
+        let us = now.since(began).as_micros() as u64;
         let mut stats = self.stats.borrow_mut();
         stats.commit_us.record(us);
         match why {

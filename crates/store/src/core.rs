@@ -21,6 +21,7 @@ use crate::{
     journal::{Journal, JournalError, JournalErrorKind},
     limits,
     mirror::Device,
+    pace::Pace,
     slab::{
         Place,
         allocator::{Allocator, Group},
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     pub writer: Writer,
     pub stats: Rc<RefCell<StoreStats>>,
     pub commit: RefCell<CommitState>,
+    pub pace: Pace,
     pub promises: Rc<Promises>,
     /// Slabs that checkpoints and tombstones may need.
     pub checkpoint_slabs: u32,

@@ -22,6 +22,7 @@ mod journal;
 pub mod limits;
 mod map;
 mod mirror;
+mod pace;
 mod place;
 mod read;
 mod recovery;

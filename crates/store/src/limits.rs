@@ -30,6 +30,8 @@ pub const SMALL_RUNS_IN_FLIGHT: usize = 2;
 pub const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Default of [`crate::OpenOptions::commits_under_way`].
 pub const COMMITS_UNDER_WAY: u32 = 2;
+/// What commits took is forgotten when there were none for so long.
+pub const PACE_TERM: Duration = Duration::from_secs(30);
 /// After this long without a change an empty record attests the last lsn.
 pub const ATTEST_AFTER: Duration = Duration::from_millis(100);
 /// Dirty leaves beyond this start a checkpoint (smaller on small devices, see `Space`).

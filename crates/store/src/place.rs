@@ -66,6 +66,7 @@ impl Core {
         if bytes > room.weight() {
             return Err(StoreError::invalid(format!("{bytes} bytes to place, {} reserved", room.weight())));
         }
+        let _write = self.pace.write(self.env.now());
         let items = fragments.into_iter().map(item).collect();
         let written = self.writer.write(Class::User, items);
         if self.writer.user_waits() {

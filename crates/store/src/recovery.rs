@@ -26,6 +26,7 @@ use crate::{
     journal::{Journal, Lsn, Recovered, RootLocation},
     limits,
     mirror::{self, Device, Dirs},
+    pace::Pace,
     redo::{self, Step},
     scan::{read_slab_header, scan_runs},
     slab::{
@@ -319,6 +320,7 @@ impl Recovery {
             writer,
             stats,
             commit: RefCell::new(CommitState::new(last_transno)),
+            pace: Pace::default(),
             promises: Rc::default(),
             checkpoint_slabs,
             keep_slabs,

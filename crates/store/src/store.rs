@@ -320,6 +320,11 @@ impl Store {
         self.core.commits_under_way() > 0
     }
 
+    /// What a commit takes lately; one, or a write of file data, that takes longer by now counts by itself. Zero: there were none lately.
+    pub fn commit_pace(&self) -> Duration {
+        self.core.pace.get(self.core.env.now())
+    }
+
     /// A checkpoint has begun and is not durable.
     pub fn is_checkpointing(&self) -> bool {
         let counts = self.core.checkpoints.get();

@@ -7,13 +7,13 @@ use std::{
 
 use forebay_proto::{
     Decode, ErrorReply,
-    message::{OstStatFs, SetLayout},
+    message::{OstPace, OstStatFs, SetLayout},
 };
 
 use crate::{
     Mds, keys, limits,
     memory::Memory,
-    placement::{OstSpace, Table, weigh},
+    placement::{OstSpace, Table, slow, weigh},
 };
 
 /// Until the server ends.
@@ -80,13 +80,18 @@ impl Mds {
         let ask = |ost: u32| {
             let mds = self.clone();
             let poll = async move {
-                let answer = mds.env.timeout(limits::POLL_TIMEOUT, mds.osts.ask(ost, &OstStatFs {})).await;
+                let asks = async {
+                    let space = mds.osts.ask(ost, &OstStatFs {}).await?;
+                    Ok::<_, ErrorReply>((space, mds.osts.ask(ost, &OstPace {}).await))
+                };
+                let answer = mds.env.timeout(limits::POLL_TIMEOUT, asks).await;
                 mds.note_space(
                     ost,
-                    answer.ok().and_then(Result::ok).map(|reply| OstSpace {
-                        total_bytes: reply.total_bytes,
-                        available_bytes: reply.available_bytes,
+                    answer.ok().and_then(Result::ok).map(|(space, pace)| OstSpace {
+                        total_bytes: space.total_bytes,
+                        available_bytes: space.available_bytes,
                         alive: true,
+                        commit_us: pace.map_or(0, |pace| pace.commit_us),
                     }),
                 );
             };
@@ -110,8 +115,24 @@ impl Mds {
         }
         let mut spaces = self.spaces.borrow_mut();
         let Some(known) = spaces.get_mut(&ost) else { return };
-        let silent = OstSpace { total_bytes: 0, available_bytes: 0, alive: false };
+        let silent = OstSpace { total_bytes: 0, available_bytes: 0, alive: false, commit_us: 0 };
         *known = space.or(Some(OstSpace { alive: false, ..known.unwrap_or(silent) }));
+    }
+
+    fn tell_of_slow_osts(&self) {
+        let now = slow(&self.spaces.borrow());
+        let before = self.slow_osts.replace(now.clone());
+        let took =
+            |ost: &u32| self.spaces.borrow().get(ost).copied().flatten().map_or(0, |space| space.commit_us / 1000);
+        for ost in now.difference(&before) {
+            let took = took(ost);
+            self.env.log(&format!(
+                "OST{ost:04x} is slow: commits take {took} ms, much longer than on most; new files avoid it"
+            ));
+        }
+        for ost in before.difference(&now) {
+            self.env.log(&format!("OST{ost:04x} is no longer slow"));
+        }
     }
 
     /// A new table, if the weights moved: committed before the first create uses it.
@@ -119,6 +140,7 @@ impl Mds {
         // A table with changed pools may be on its way.
         self.wait_until(|memory| !memory.placing).await;
         let last = self.memory.borrow().placement.newest_table().cloned().unwrap_or_default();
+        self.tell_of_slow_osts();
         let table = weigh(&self.spaces.borrow(), &last);
         if table == last {
             return Ok(());

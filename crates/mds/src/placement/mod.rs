@@ -13,7 +13,7 @@ mod table;
 mod wheel;
 
 pub use spec::{check, resolve, takes_files};
-pub use table::{OstSpace, Table, check_pool_name, weigh};
+pub use table::{OstSpace, Table, check_pool_name, slow, weigh};
 pub use wheel::Wheels;
 
 use forebay_proto::{Component, Errno, ErrorReply, Fid, Layout, Transno, limits, message::ComponentSpec};

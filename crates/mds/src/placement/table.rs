@@ -26,6 +26,8 @@ pub struct OstSpace {
     pub available_bytes: u64,
     /// It answered lately.
     pub alive: bool,
+    /// What its commits take lately; zero if there were none, or nobody knows.
+    pub commit_us: u64,
 }
 
 impl OstSpace {
@@ -92,8 +94,21 @@ pub fn check_pool_name(name: &str) -> Result<(), ErrorReply> {
     Ok(())
 }
 
+/// Those that answer whose commits take much longer than those of most: on disks that are slow, stuck, or have more to do.
+pub fn slow(osts: &BTreeMap<u32, Option<OstSpace>>) -> BTreeSet<u32> {
+    let alive = osts.iter().filter_map(|(index, ost)| Some((*index, ost.filter(|ost| ost.alive)?.commit_us)));
+    let alive: Vec<(u32, u64)> = alive.collect();
+    let mut times: Vec<u64> = alive.iter().map(|(_, us)| *us).collect();
+    times.sort_unstable();
+    // Of two, the faster one tells what is usual.
+    let Some(usual) = times.get(times.len().saturating_sub(1) / 2) else { return BTreeSet::new() };
+    let bound = (usual * limits::SLOW_TIMES).max(limits::SLOW_COMMIT_US);
+    alive.into_iter().filter(|(_, us)| *us > bound).map(|(index, _)| index).collect()
+}
+
 /// Weights by free space: the freest OST has the most, a full or dead one none (unless all are). An OST that nobody has
-/// heard of yet counts as free: it may be starting. A weight that hardly moved stays as it was in `last`. Where no OST that
+/// heard of yet counts as free: it may be starting. A slow one ([`slow`]) has the least weight that is not none: it is left to
+/// files of many stripes. A weight that hardly moved stays as it was in `last`. Where no OST that
 /// answers has room, those that do not answer are counted on: writers wait for them, as for any server that is away.
 pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
     let pools = last.pools.clone();
@@ -107,8 +122,10 @@ pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
         let share = u128::from(ost.available_bytes) * u128::from(limits::WEIGHT_MAX) / u128::from(freest.max(1));
         (share as u8).clamp(1, limits::WEIGHT_MAX)
     };
+    let slow = slow(osts);
     let weights = osts.iter().map(|(index, ost)| {
         let weight = ost.as_ref().map_or(limits::WEIGHT_MAX, weigh_one);
+        let weight = if slow.contains(index) { weight.min(1) } else { weight };
         let old = last.weights.get(index).copied().unwrap_or(0);
         let hardly_moved = weight > 0 && old > 0 && weight.abs_diff(old) < limits::WEIGHT_STEP;
         (*index, if hardly_moved { old } else { weight })
@@ -131,7 +148,7 @@ mod tests {
     use super::*;
 
     fn ost(total_bytes: u64, available_bytes: u64) -> Option<OstSpace> {
-        Some(OstSpace { total_bytes, available_bytes, alive: true })
+        Some(OstSpace { total_bytes, available_bytes, alive: true, commit_us: 0 })
     }
 
     fn weights(osts: &[Option<OstSpace>], last: &Table) -> Vec<u8> {
@@ -144,19 +161,36 @@ mod tests {
     }
 
     #[test]
+    fn an_ost_that_takes_much_longer_than_most_has_the_least_weight_and_is_not_left_out() {
+        let of = |ms: &[u64]| -> Vec<Option<OstSpace>> {
+            ms.iter().map(|ms| Some(OstSpace { commit_us: ms * 1000, ..ost(100, 100).unwrap() })).collect()
+        };
+        assert_eq!(weights(&of(&[10, 12, 2000, 9]), &Table::default()), [16, 16, 1, 16]);
+        assert_eq!(weights(&of(&[0, 2000]), &Table::default()), [16, 1], "of two, the slower one");
+        assert_eq!(weights(&of(&[2000, 1900, 2100]), &Table::default()), [16, 16, 16], "all are busy");
+        assert_eq!(weights(&of(&[1, 150, 1, 2]), &Table::default()), [16, 16, 16, 16], "that is not much");
+        assert_eq!(weights(&of(&[5000]), &Table::default()), [16], "there is no other");
+        let was = Table { weights: (0..4).zip([16, 16, 1, 16]).collect(), ..Table::default() };
+        assert_eq!(weights(&of(&[10, 12, 20, 9]), &was), [16, 16, 16, 16]);
+        let dead = Some(OstSpace { alive: false, commit_us: 9_000_000, ..ost(100, 100).unwrap() });
+        assert_eq!(slow(&(0..).zip([of(&[1])[0], of(&[1])[0], dead]).collect()), BTreeSet::new());
+    }
+
+    #[test]
     fn when_all_are_nearly_full_what_is_left_is_used() {
         assert_eq!(weights(&[ost(1000, 10), ost(1000, 0)], &Table::default()), [16, 0]);
     }
 
     #[test]
     fn a_dead_ost_is_passed_over_and_an_unknown_one_is_tried() {
-        let dead = Some(OstSpace { total_bytes: 100, available_bytes: 100, alive: false });
+        let dead = Some(OstSpace { total_bytes: 100, available_bytes: 100, alive: false, commit_us: 0 });
         assert_eq!(weights(&[dead, None], &Table::default()), [0, 16]);
     }
 
     #[test]
     fn when_none_that_answers_has_room_those_that_are_silent_are_waited_for() {
-        let silent = |total_bytes, available_bytes| Some(OstSpace { total_bytes, available_bytes, alive: false });
+        let silent =
+            |total_bytes, available_bytes| Some(OstSpace { total_bytes, available_bytes, alive: false, commit_us: 0 });
         let last = Table { weights: [(0, 9), (1, 0)].into(), ..Table::default() };
         assert_eq!(weights(&[silent(100, 100), silent(100, 100)], &last), [9, 16]);
         assert_eq!(weights(&[silent(100, 100), ost(100, 0), silent(0, 0)], &last), [9, 0, 16]);

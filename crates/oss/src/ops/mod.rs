@@ -7,6 +7,7 @@ mod destroy;
 mod get_object;
 mod list;
 mod map;
+mod pace;
 mod punch;
 mod raise_size;
 mod read;
@@ -52,6 +53,7 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::GetObject => get_object::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::OstStatFs => Ok(statfs::run(oss)),
+        Op::OstPace => Ok(pace::run(oss)),
         Op::Allocate => allocate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::MapObject => map::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::ListObjects => list::run(oss, Decode::from_bytes(body)?).await,

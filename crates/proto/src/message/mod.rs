@@ -190,4 +190,6 @@ operations! {
     Allocate = 139, Modify, Allocate -> AllocateReply;
     /// Writes bytes of one object in several places.
     WritePieces = 140, Modify, WritePieces -> WriteReply;
+    /// How long commits take lately.
+    OstPace = 141, Read, OstPace -> OstPaceReply;
 }

@@ -257,6 +257,19 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// How long commits take lately: a disk that is slower than others shows.
+    pub struct OstPace {}
+}
+
+wire_struct! {
+    /// How long commits take lately.
+    pub struct OstPaceReply {
+        /// What one takes; one under way, or a write, that takes longer by now counts by itself. Zero: there were none lately.
+        pub commit_us: u64,
+    }
+}
+
+wire_struct! {
     /// Lists the objects whose fids are in sequences `[from, to)`.
     pub struct ListObjects {
         /// First sequence.

@@ -44,6 +44,7 @@ pub fn add(samples: &mut Samples) {
         vec![Allocate { object: object(n), offset: n.u64(), length: n.u64(), attr_epoch: n.u64() }],
         vec![AllocateReply { end: n.u64(), mtime_ns: n.i64() }],
     );
+    samples.exchange(vec![OstPace {}], vec![OstPaceReply { commit_us: n.u64() }]);
 }
 
 fn object(n: &mut Numbers) -> ObjectRef {

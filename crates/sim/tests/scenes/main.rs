@@ -19,6 +19,7 @@ mod pins;
 mod reading;
 mod returning;
 mod sharing;
+mod slow_disk;
 mod truncates;
 mod write_back;
 
