@@ -4,5 +4,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod journals;
+mod out_of_memory;
 mod rotten_journal;
 mod sick_device;
