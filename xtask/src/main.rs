@@ -5,6 +5,7 @@ mod crashes;
 mod figures;
 mod histories;
 mod planted;
+mod sensitivity;
 mod suites;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ enum Task {
     Histories(histories::Plan),
     Crashes(crashes::Plan),
     Planted(planted::Plan),
+    Sensitivity(sensitivity::Plan),
     #[command(hide = true)]
     HistoriesWorker(Words),
     #[command(hide = true)]
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Task::Histories(plan) => histories::run(&plan),
         Task::Crashes(plan) => crashes::run(&plan),
         Task::Planted(plan) => planted::run(&plan),
+        Task::Sensitivity(plan) => sensitivity::run(&plan),
         Task::HistoriesWorker(told) => histories::run_worker(&told.words),
         Task::CrashesWorker(told) => crashes::run_worker(&told.words),
         Task::CrashesProbe(told) => crashes::run_probe(&told.words),

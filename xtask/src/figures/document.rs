@@ -1,4 +1,4 @@
-//! docs/benchmarks.md: text by people, and tables of ours between markers.
+//! A page of docs: text by people, and tables of ours between markers.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads it.
-    pub fn load() -> Outcome<Self> {
-        let path = super::forebay::root().join("docs/benchmarks.md");
+    /// Reads it; `name` within the project.
+    pub fn load(name: &str) -> Outcome<Self> {
+        let path = super::forebay::root().join(name);
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Self { path, text })
     }
@@ -32,7 +32,7 @@ impl Document {
 
 fn replace(text: &str, name: &str, tables: &str) -> Outcome<String> {
     let marker = format!("<!-- figures: {name} -->\n");
-    let (before, rest) = text.split_once(&marker).ok_or(format!("docs/benchmarks.md has no marker {marker}"))?;
+    let (before, rest) = text.split_once(&marker).ok_or(format!("the page has no marker {marker}"))?;
     let (_, after) = rest.split_once("<!-- end -->").ok_or(format!("the marker of {name} has no end"))?;
     Ok(format!("{before}{marker}\n{}\n\n<!-- end -->{after}", tables.trim()))
 }

@@ -23,12 +23,16 @@ pub fn describe(plan: &Plan) -> Outcome<String> {
 /// When and of what a section is measured.
 pub fn stamp(plan: &Plan) -> Outcome<String> {
     let date = output(Command::new("date").arg("+%Y-%m-%d %H:%M %Z"))?;
-    let commit = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(super::forebay::root()))
-        .unwrap_or_else(|_| "no git".into());
     let load = read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or_default();
     let quick = if plan.quick { " Small sizes (--quick)." } else { "" };
-    Ok(format!("Measured {} at commit {}; load before: {load}.{quick}", date.trim(), commit.trim()))
+    Ok(format!("Measured {} at commit {}; load before: {load}.{quick}", date.trim(), built_of()))
+}
+
+/// The commit that the program was built of.
+pub fn built_of() -> String {
+    let asked = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(super::forebay::root()));
+    asked.map_or_else(|_| "no git".into(), |commit| commit.trim().to_owned())
 }
 
 fn field(file: &str, name: &str) -> String {

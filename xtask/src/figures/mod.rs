@@ -4,12 +4,12 @@
 //! Needs root (loop device, mounts, dropping caches), about 40 GB under --dir (--quick: 12 GB), and a quiet machine.
 
 mod cluster;
-mod document;
+pub mod document;
 mod ext4;
 mod floor;
 pub mod forebay;
 mod levels;
-mod machine;
+pub mod machine;
 mod memory;
 mod mount;
 mod names_mount;
@@ -17,7 +17,7 @@ mod namespace;
 mod prediction;
 pub mod process;
 mod store;
-mod summary;
+pub mod summary;
 mod syscalls;
 
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ impl Plan {
 pub fn run(plan: &Plan) -> Outcome {
     let forebay = forebay::build()?;
     std::fs::create_dir_all(&plan.dir).map_err(|error| format!("cannot make {}: {error}", plan.dir.display()))?;
-    let mut document = document::Document::load()?;
+    let mut document = document::Document::load("docs/benchmarks.md")?;
     document.set("machine", &machine::describe(plan)?)?;
     for (name, measure) in SECTIONS.into_iter().filter(|(name, _)| plan.wants(name)) {
         eprintln!("== {name}");
