@@ -171,7 +171,7 @@ pub(crate) async fn scan_slab(
     let epoch = if let Header::Intact(header) = state { Some(header.epoch) } else { None };
     let mut reader = SlabReader { media, identity, slab, at: 0, bytes: Bytes::new(), unreadable: 0 };
     let mut runs: Vec<(u64, RunHeader)> = Vec::new();
-    let mut at = SECTOR;
+    let (mut at, mut end) = (SECTOR, SECTOR);
     while at < identity.slab_bytes {
         let sector = reader.bytes(at, SECTOR).await?;
         let Begin::Header(bytes) = run::peek(&sector, identity.uuid) else {
@@ -188,13 +188,21 @@ pub(crate) async fn scan_slab(
             }
         };
         match decoded {
-            Ok(run) if run.slab == slab && run.total_bytes <= identity.slab_bytes - at => {
-                let next = at + run.total_bytes;
+            Ok(run)
+                if run.slab == slab
+                    && run.total_bytes <= identity.slab_bytes - at
+                    && belongs(runs.last().map(|(_, last)| last), &run, at == end) =>
+            {
+                end = at + run.total_bytes;
                 runs.push((at, run));
-                at = next;
+                at = end;
             }
             other => {
-                let what = other.err().map_or("it is another slab's", |error| error.what);
+                let what = match &other {
+                    Ok(run) if run.slab == slab => "it is another place's",
+                    Ok(_) => "it is another slab's",
+                    Err(error) => error.what,
+                };
                 let place = Place::Device(Device::Data, identity.device_offset(slab, at));
                 survey.findings.push(Finding::info(Kind::TornRun, place, format!("a run's header is damaged: {what}")));
                 at += SECTOR;
@@ -215,6 +223,17 @@ pub(crate) async fn scan_slab(
     survey.named = ours.map(|(_, run)| run.durable_lsn).fold(survey.named, u64::max);
     survey.runs += runs.len() as u64;
     Ok(runs)
+}
+
+/// Whether a run can lie here, `next` to the `last` one or after a gap: numbers of an opening rise, and no place between two that
+/// touch is left for others. One that was written to the place of another one hides those that lie within its length.
+fn belongs(last: Option<&RunHeader>, run: &RunHeader, next: bool) -> bool {
+    match last {
+        Some(last) if last.epoch != run.epoch => true,
+        Some(last) if next => run.number.checked_sub(1) == Some(last.number),
+        Some(last) => run.number > last.number,
+        None => !next || run.number == 0,
+    }
 }
 
 /// Each run names the one before; that one runs are missing a crash may do.

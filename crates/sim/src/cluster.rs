@@ -106,7 +106,7 @@ pub struct Cluster {
     pub options: ClusterOptions,
     /// MDT first, then the OSTs.
     pub servers: Vec<Server>,
-    /// What is being served, by server; of a dead life until the next one serves.
+    /// What is being served, by server; of a dead life until the next one starts.
     pub targets: Targets,
     /// What went wrong at a start that nobody had broken: shown when a run fails.
     pub troubles: Rc<RefCell<Vec<String>>>,

@@ -37,7 +37,7 @@ fn of_slab(image: &DiskImage, target: Uuid, start: u64, slab_bytes: u64) -> Vec<
     let mut at = start + SECTOR;
     while at < start + slab_bytes {
         match header_at(image, target, at) {
-            Some(header) if header.total_bytes <= start + slab_bytes - at => {
+            Some(header) if header.total_bytes <= start + slab_bytes - at && belongs(&runs, &header, at) => {
                 let next = at + header.total_bytes;
                 runs.push(PlacedRun { at, header });
                 at = next;
@@ -48,6 +48,15 @@ fn of_slab(image: &DiskImage, target: Uuid, start: u64, slab_bytes: u64) -> Vec<
     let newest = runs.iter().map(|run| run.header.epoch).max();
     runs.retain(|run| Some(run.header.epoch) == newest);
     runs
+}
+
+/// Numbers of an opening rise, by one where two runs touch: else it is one that was written to the place of another.
+fn belongs(runs: &[PlacedRun], run: &RunHeader, at: u64) -> bool {
+    match runs.last().filter(|last| last.header.epoch == run.epoch) {
+        Some(last) if last.range().end == at => run.number == last.header.number + 1,
+        Some(last) => run.number > last.header.number,
+        None => true,
+    }
 }
 
 /// The header of the run that begins at byte `at`.

@@ -126,19 +126,31 @@ async fn scan_seen(
     (slab, epoch): (u32, u64),
     seen: &dyn Fn(u64, usize) -> Option<Bytes>,
 ) -> StoreResult<Vec<RunHeader>> {
-    let mut runs = Vec::new();
-    let mut at = limits::SECTOR;
+    let mut runs: Vec<RunHeader> = Vec::new();
+    let (mut at, mut end) = (limits::SECTOR, limits::SECTOR);
     while at < source.geometry.slab_bytes {
         let run = read_run(source, slab, at, seen).await?;
-        let Some(mut run) = run.filter(|run| run.epoch == epoch || planted(Bug::RunPlaceUnchecked)) else {
+        let is_its = |run: &RunHeader| run.epoch == epoch && belongs(runs.last(), run.number, at == end);
+        let Some(mut run) = run.filter(|run| is_its(run) || planted(Bug::RunPlaceUnchecked)) else {
             at += limits::SECTOR;
             continue;
         };
         run.fragments.iter_mut().for_each(|fragment| fragment.payload_at += at as u32);
         at += run.total_bytes;
+        end = at;
         runs.push(run);
     }
     Ok(runs)
+}
+
+/// Whether run `number` can lie here, `next` to the `last` one or after a gap. One that was written to the place of another run of its
+/// slab cannot: if it were believed, the runs behind that place would be hidden by its length.
+fn belongs(last: Option<&RunHeader>, number: u32, next: bool) -> bool {
+    match last {
+        Some(last) if next => number.checked_sub(1) == Some(last.number),
+        Some(last) => number > last.number,
+        None => !next || number == 0,
+    }
 }
 
 async fn read_run(
@@ -176,8 +188,13 @@ mod tests {
 
     /// A run of nothing but its header.
     fn run(slab: u32, epoch: u64, number: u32) -> Bytes {
+        long_run(slab, epoch, number, limits::SECTOR)
+    }
+
+    /// The header of one that has more.
+    fn long_run(slab: u32, epoch: u64, number: u32, total_bytes: u64) -> Bytes {
         let header = RunHeader {
-            total_bytes: limits::SECTOR,
+            total_bytes,
             slab,
             epoch,
             number,
@@ -208,6 +225,29 @@ mod tests {
             device.write(geometry.device_offset(SLAB, limits::SECTOR), parts).await.expect("written");
             let found = scan_runs(&device, &geometry, TARGET, SLAB, EPOCH).await.expect("read");
             assert_eq!(found.iter().map(|run| run.number).collect::<Vec<_>>(), [0, 3]);
+        });
+    }
+
+    /// A write that went to the place of an earlier run of its own slab: its header is whole, and tells of more than lies there.
+    #[test]
+    fn a_run_at_the_place_of_another_one_of_its_slab_hides_none_behind_it() {
+        let sim = Sim::new(1);
+        let env = sim.env(sim.add_node("a"));
+        sim.block_on(async {
+            let slab_bytes = 16 * limits::SECTOR;
+            let geometry =
+                Geometry { slab_bytes, slab_count: 2, first_slab: limits::SECTOR, stripe_bytes: limits::SECTOR };
+            let create_bytes = Some(limits::SECTOR + 2 * slab_bytes);
+            let disk = env.open_disk("/data", OpenDisk { create_bytes, ..OpenDisk::default() }).await.expect("a disk");
+            let device = Device::from(disk);
+            // Where each number lies, and how many sectors it says it has; the first place was meant for 1.
+            for misplaced in [4, 0] {
+                let numbers = [(0, 1), (misplaced, 6), (2, 1), (3, 1)];
+                let parts = numbers.map(|(number, sectors)| long_run(SLAB, EPOCH, number, sectors * limits::SECTOR));
+                device.write(geometry.device_offset(SLAB, limits::SECTOR), parts.to_vec()).await.expect("written");
+                let found = scan_runs(&device, &geometry, TARGET, SLAB, EPOCH).await.expect("read");
+                assert_eq!(found.iter().map(|run| run.number).collect::<Vec<_>>(), [0, 2, 3], "{misplaced} for 1");
+            }
         });
     }
 }
