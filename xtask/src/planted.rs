@@ -47,6 +47,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         | AnchorSumSkipped
         | RunHeaderSumSkipped
         | RunPlaceUnchecked
+        | StrayRunBelieved
         | RecoveredNotFlushed
         | RecoveredNotRewritten
         | LastRedoSkipped

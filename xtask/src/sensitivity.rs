@@ -166,11 +166,12 @@ fn run_one(forebay: &Forebay, moved: &Moved<'_>) -> Outcome<Vec<Option<f64>>> {
     }
     let said: Value = serde_json::from_str(&output(&mut command)?).map_err(|error| format!("sim spider: {error}"))?;
     let rows = said["rows"].as_array().map_or(&[][..], Vec::as_slice);
-    let cell = |(_, row, column): (&str, &str, &str)| {
-        let row = rows.iter().find(|one| one["name"] == row)?;
-        row[column].as_f64()
+    let cell = |(_, name, column): (&str, &str, &str)| {
+        let row =
+            rows.iter().find(|one| one["name"] == name).ok_or(format!("sim spider has no row {name} any more"))?;
+        Ok(row[column].as_f64())
     };
-    Ok(SHOWN.map(cell).to_vec())
+    SHOWN.into_iter().map(cell).collect()
 }
 
 fn name(moved: &Moved<'_>) -> String {

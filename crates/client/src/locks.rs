@@ -3,8 +3,8 @@
 //! Invariant: what is remembered is what the MDT has granted, less what is being let go of.
 //! Invariant: a lock that is lost (the MDT ended the session) is never lost silently: every later use of the handle it was
 //! set through fails.
-//! Invariant: nobody is given a lock before what was written under it has arrived, or is lost and its writer is told; however
-//! long the OSTs take.
+//! Invariant: nobody is given a lock before what was written under an exclusive one has arrived, or is lost and its writer is told;
+//! however long the OSTs take.
 
 use std::rc::Rc;
 
@@ -36,7 +36,14 @@ impl Client {
             let lock = LockSpec { handle: file.handle(), ..lock };
             detached(self.env(), async move {
                 client.inner.unlocked(fid).await;
-                let lets_go = lock.mode == lock_mode::NONE;
+                let (lets_go, ends) = (lock.mode == lock_mode::NONE, client.inner.ends_exclusive(fid, &lock));
+                // Its caller may be gone meanwhile: what is asked for from now on comes after it, or it would go with the old.
+                let _unlocking = (lets_go || ends).then(|| Unlocking::begin(&client.inner, fid));
+                if ends && !lets_go {
+                    let _ = client.send_own_of(fid).await;
+                    // It stays exclusive: readers would not see what was written under it.
+                    file.report()?;
+                }
                 let before = client.inner.peers.mdt().session.stats().evictions;
                 let outcome = client.set_lock(fid, lock).await?;
                 if lets_go && client.inner.peers.mdt().session.stats().evictions != before {
@@ -44,7 +51,7 @@ impl Client {
                     let words = format!("a lock of {fid} was lost with the MDT's session before it was let go of");
                     return Err(ClientError::new(Errno::EIO, words));
                 }
-                if lets_go {
+                if ends && lets_go {
                     // It is let go of all the same, but the next one does not see what was written under it.
                     file.report()?;
                 }
@@ -122,8 +129,10 @@ impl Client {
         let session = &self.inner.peers.mdt().session;
         let lets_go = lock.mode == lock_mode::NONE;
         if lets_go {
-            // What was written under a lock does not die with this client once the lock is gone. What is lost, handles report.
-            let _ = self.send_own_of(fid).await;
+            if self.inner.ends_exclusive(fid, &lock) {
+                // What was written under a lock does not die with this client once the lock is gone. What is lost, handles report.
+                let _ = self.send_own_of(fid).await;
+            }
             // First: if the MDT restarts, what is let go of must not be brought back.
             self.inner.remember_lock(fid, &lock);
         }
@@ -150,7 +159,7 @@ impl Client {
     }
 }
 
-/// Locks of a file that are on their way to be let go of.
+/// Locks of a file that are on their way to be let go of, or to be no longer exclusive.
 struct Unlocking {
     inner: Rc<Inner>,
     fid: Fid,
@@ -192,6 +201,10 @@ impl Inner {
     fn locks_of(&self, fid: Fid) -> Vec<LockSpec> {
         let locks = self.locks.borrow();
         locks.get(&fid).into_iter().flat_map(|list| list.iter()).map(|((), lock)| lock.clone()).collect()
+    }
+
+    fn ends_exclusive(&self, fid: Fid, lock: &LockSpec) -> bool {
+        self.locks.borrow().get(&fid).is_some_and(|list| list.ends_exclusive((), lock))
     }
 
     fn is_conversion(&self, fid: Fid, lock: &LockSpec) -> bool {

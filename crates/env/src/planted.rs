@@ -48,6 +48,8 @@ bugs! {
     RunHeaderSumSkipped = "run-header-sum-skipped",
     /// A run counts for whichever slab, and opening of it, it is found in: also one that was written elsewhere, or before.
     RunPlaceUnchecked = "run-place-unchecked",
+    /// A run at the place of another one of its slab is believed in how far it reaches.
+    StrayRunBelieved = "stray-run-believed",
     /// The last transaction of the journal is not redone.
     LastRedoSkipped = "last-redo-skipped",
     /// Commits do not flush the data device before the record.

@@ -131,17 +131,25 @@ impl Window {
                 continue;
             }
             let runs = scan_slab(media, identity, slab, state, survey).await?;
+            let (strays, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|found| found.is_stray);
             check_chain(identity, slab, state, &runs, survey);
-            window.take(slab, runs);
+            window.take(slab, runs, strays);
         }
         Ok(window)
     }
 
-    fn take(&mut self, slab: u32, runs: Vec<(u64, RunHeader)>) {
-        for (at, run) in runs {
+    fn take(&mut self, slab: u32, runs: Vec<FoundRun>, strays: Vec<FoundRun>) {
+        let places: Vec<Range<u64>> = runs.iter().map(FoundRun::range).collect();
+        for FoundRun { at, run, is_stray } in runs.into_iter().chain(strays) {
             for fragment in run.fragments.into_iter().filter(|f| f.payload_bytes() > 0) {
+                let begin = at + u64::from(fragment.payload_at);
+                let end = begin + fragment.payload_bytes();
+                // What a stray says of the places of others does not count.
+                if is_stray && places.iter().any(|place| begin < place.end && place.start < end) {
+                    continue;
+                }
                 self.bytes += 160 + 8 * fragment.sums.len();
-                self.fragments.insert((slab, at as u32 + fragment.payload_at), fragment);
+                self.fragments.insert((slab, begin as u32), fragment);
             }
         }
     }
@@ -160,17 +168,31 @@ impl Window {
     }
 }
 
-/// The runs of a slab's current opening, and where each begins. What is damaged is stepped over sector by sector.
+/// A run, and where in its slab it begins.
+pub(crate) struct FoundRun {
+    pub(crate) at: u64,
+    pub(crate) run: RunHeader,
+    /// It was written to the place of another: what it says of itself is true, but not how far it reaches there.
+    pub(crate) is_stray: bool,
+}
+
+impl FoundRun {
+    fn range(&self) -> Range<u64> {
+        self.at..self.at + self.run.total_bytes
+    }
+}
+
+/// The runs of a slab's current opening. What is damaged is stepped over sector by sector.
 pub(crate) async fn scan_slab(
     media: &Media,
     identity: &Identity,
     slab: u32,
     state: SlabState,
     survey: &mut Survey,
-) -> FsckResult<Vec<(u64, RunHeader)>> {
+) -> FsckResult<Vec<FoundRun>> {
     let epoch = if let Header::Intact(header) = state { Some(header.epoch) } else { None };
     let mut reader = SlabReader { media, identity, slab, at: 0, bytes: Bytes::new(), unreadable: 0 };
-    let mut runs: Vec<(u64, RunHeader)> = Vec::new();
+    let mut runs: Vec<FoundRun> = Vec::new();
     let (mut at, mut end) = (SECTOR, SECTOR);
     while at < identity.slab_bytes {
         let sector = reader.bytes(at, SECTOR).await?;
@@ -188,21 +210,21 @@ pub(crate) async fn scan_slab(
             }
         };
         match decoded {
-            Ok(run)
-                if run.slab == slab
-                    && run.total_bytes <= identity.slab_bytes - at
-                    && belongs(runs.last().map(|(_, last)| last), &run, at == end) =>
-            {
-                end = at + run.total_bytes;
-                runs.push((at, run));
-                at = end;
+            Ok(run) if run.slab == slab && run.total_bytes <= identity.slab_bytes - at => {
+                let last = runs.iter().rev().find(|found| !found.is_stray);
+                let is_stray = !belongs(last.map(|found| &found.run), &run, (at - end) / SECTOR);
+                let bytes = run.total_bytes;
+                if is_stray {
+                    let place = Place::Device(Device::Data, identity.device_offset(slab, at));
+                    let words = format!("run {} of slab {slab} lies at the place of another", run.number);
+                    survey.findings.push(Finding::info(Kind::Mismatch, place, words));
+                }
+                runs.push(FoundRun { at, run, is_stray });
+                at += if is_stray { SECTOR } else { bytes };
+                end = if is_stray { end } else { at };
             }
             other => {
-                let what = match &other {
-                    Ok(run) if run.slab == slab => "it is another place's",
-                    Ok(_) => "it is another slab's",
-                    Err(error) => error.what,
-                };
+                let what = other.err().map_or("it is another slab's", |error| error.what);
                 let place = Place::Device(Device::Data, identity.device_offset(slab, at));
                 survey.findings.push(Finding::info(Kind::TornRun, place, format!("a run's header is damaged: {what}")));
                 at += SECTOR;
@@ -216,30 +238,33 @@ pub(crate) async fn scan_slab(
     }
     if epoch.is_none() {
         // Without a header the newest opening that left runs is the slab's.
-        let newest = runs.iter().map(|(_, run)| run.epoch).max();
-        runs.retain(|(_, run)| Some(run.epoch) == newest);
+        let newest = runs.iter().map(|found| found.run.epoch).max();
+        runs.retain(|found| Some(found.run.epoch) == newest);
     }
-    let ours = runs.iter().filter(|(_, run)| run.generation == identity.generation);
-    survey.named = ours.map(|(_, run)| run.durable_lsn).fold(survey.named, u64::max);
+    let ours = runs.iter().map(|found| &found.run).filter(|run| run.generation == identity.generation);
+    survey.named = ours.map(|run| run.durable_lsn).fold(survey.named, u64::max);
     survey.runs += runs.len() as u64;
     Ok(runs)
 }
 
-/// Whether a run can lie here, `next` to the `last` one or after a gap: numbers of an opening rise, and no place between two that
-/// touch is left for others. One that was written to the place of another one hides those that lie within its length.
-fn belongs(last: Option<&RunHeader>, run: &RunHeader, next: bool) -> bool {
-    match last {
-        Some(last) if last.epoch != run.epoch => true,
-        Some(last) if next => run.number.checked_sub(1) == Some(last.number),
-        Some(last) => run.number > last.number,
-        None => !next || run.number == 0,
+/// Whether a run can lie so many sectors behind the `last` one: numbers of an opening rise, runs touch, and each that is lost in between
+/// had a sector or more. One that cannot was written to the place of another, and would hide those within its length.
+fn belongs(last: Option<&RunHeader>, run: &RunHeader, gap: u64) -> bool {
+    let next = match last {
+        Some(last) if last.epoch != run.epoch => return true,
+        last => last.map_or(0, |last| u64::from(last.number) + 1),
+    };
+    match u64::from(run.number).checked_sub(next) {
+        Some(0) => gap == 0,
+        Some(lost) => gap > 0 && lost <= gap,
+        None => false,
     }
 }
 
 /// Each run names the one before; that one runs are missing a crash may do.
-fn check_chain(identity: &Identity, slab: u32, state: SlabState, runs: &[(u64, RunHeader)], survey: &mut Survey) {
+fn check_chain(identity: &Identity, slab: u32, state: SlabState, runs: &[FoundRun], survey: &mut Survey) {
     let mut before = if let Header::Intact(header) = state { Some((u64::from(u32::MAX), header.sum)) } else { None };
-    for (at, run) in runs {
+    for FoundRun { at, run, .. } in runs {
         let follows = before.filter(|(number, _)| (number + 1) as u32 == run.number);
         if let Some((_, sum)) = follows.filter(|(_, sum)| *sum != run.prev_sum) {
             let place = Place::Device(Device::Data, identity.device_offset(slab, *at));

@@ -99,7 +99,7 @@ impl Server {
         if self.client.has_locks(file.fid()) {
             let client = self.client.clone();
             let unlocked = self.env.spawn(async move { client.unlock_owner(&file, owner).await });
-            // From its first step on they are not brought back where the MDT has restarted; it hears of them when it is there.
+            // They go when what was written under them has arrived, however long that takes; whoever closes does not wait for it.
             if let Ok(Some(unlocked)) = self.env.timeout(limits::UNLOCK_TERM, unlocked).await {
                 unlocked?;
             }

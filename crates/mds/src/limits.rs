@@ -42,8 +42,10 @@ pub const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ROOM_TIMEOUT: Duration = Duration::from_millis(500);
 /// An OST whose commits take so many times as long as those of most is slow: new files avoid it.
 pub const SLOW_TIMES: u64 = 5;
-/// Unless they take no longer than this: with so much, a disk is busy.
+/// Unless they take no longer than this: with so much, a disk is busy. So much is usual where no other OST tells.
 pub const SLOW_COMMIT_US: u64 = 200_000;
+/// A slow one stays so until its commits take no longer than this part of what made it slow.
+pub const SLOW_TILL: u64 = 2;
 /// Heaviest weight of an OST in the placement wheel.
 pub const WEIGHT_MAX: u8 = 16;
 /// An OST whose weight moved by less than this keeps its old one: a new table costs a commit.

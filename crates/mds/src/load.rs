@@ -28,7 +28,7 @@ pub async fn bootstrap(env: &Env, store: &Store, osts: impl Iterator<Item = u32>
     if store.load(key.as_ref()).await.map_err(store_error)?.is_some() {
         return Ok(());
     }
-    let table = weigh(&osts.map(|ost| (ost, None)).collect(), &Table::default());
+    let table = weigh(&osts.map(|ost| (ost, None)).collect(), &Default::default(), &Table::default());
     write(env, store, &table).await.map_err(store_error)
 }
 

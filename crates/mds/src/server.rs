@@ -28,7 +28,7 @@ use crate::{
     opens::OpenChange,
     ops,
     osts::Osts,
-    placement::OstSpace,
+    placement::{OstSpace, SlowOsts},
     tx::Effects,
 };
 
@@ -61,7 +61,7 @@ pub struct Mds {
     /// What the OSTs said of their space.
     pub(crate) spaces: RefCell<BTreeMap<u32, Option<OstSpace>>>,
     /// Those that new files avoid.
-    pub(crate) slow_osts: RefCell<BTreeSet<u32>>,
+    pub(crate) slow_osts: RefCell<SlowOsts>,
     /// Wakes each OST's destroy driver.
     pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
     /// Sessions whose handles are being closed.

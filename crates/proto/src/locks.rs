@@ -94,6 +94,13 @@ impl<W: Copy + Eq> LockList<W> {
         is_set && self.iter().any(|held| own(held) && held.1.mode != wanted.mode)
     }
 
+    /// True if `wanted` ends an exclusive lock of its owner, or a part of it: others may read then what was written under it.
+    pub fn ends_exclusive(&self, whose: W, wanted: &LockSpec) -> bool {
+        let own = |(of, lock): (W, &LockSpec)| of == whose && (lock.kind, lock.owner) == (wanted.kind, wanted.owner);
+        let ends = |held: &LockSpec| held.mode == lock_mode::EXCLUSIVE && overlap(held, wanted);
+        wanted.mode != lock_mode::EXCLUSIVE && self.iter().any(|held| own(held) && ends(held.1))
+    }
+
     /// Lets go of all locks that are `which`; true if there was one.
     pub fn remove(&mut self, which: impl Fn(W, &LockSpec) -> bool) -> bool {
         let before = self.held.len();

@@ -35,9 +35,11 @@ fn of_slab(image: &DiskImage, target: Uuid, start: u64, slab_bytes: u64) -> Vec<
     }
     let mut runs: Vec<PlacedRun> = Vec::new();
     let mut at = start + SECTOR;
+    let fits = |header: &RunHeader, at: u64| header.total_bytes <= start + slab_bytes - at;
+    let end = |runs: &[PlacedRun]| runs.last().map_or(start + SECTOR, |last| last.range().end);
     while at < start + slab_bytes {
         match header_at(image, target, at) {
-            Some(header) if header.total_bytes <= start + slab_bytes - at && belongs(&runs, &header, at) => {
+            Some(header) if fits(&header, at) && belongs(&runs, &header, (at - end(&runs)) / SECTOR) => {
                 let next = at + header.total_bytes;
                 runs.push(PlacedRun { at, header });
                 at = next;
@@ -50,12 +52,16 @@ fn of_slab(image: &DiskImage, target: Uuid, start: u64, slab_bytes: u64) -> Vec<
     runs
 }
 
-/// Numbers of an opening rise, by one where two runs touch: else it is one that was written to the place of another.
-fn belongs(runs: &[PlacedRun], run: &RunHeader, at: u64) -> bool {
-    match runs.last().filter(|last| last.header.epoch == run.epoch) {
-        Some(last) if last.range().end == at => run.number == last.header.number + 1,
-        Some(last) => run.number > last.header.number,
-        None => true,
+/// Runs of an opening touch, and each that is lost in between had a sector or more: else it was written to the place of another.
+fn belongs(runs: &[PlacedRun], run: &RunHeader, gap: u64) -> bool {
+    let next = match runs.last() {
+        Some(last) if last.header.epoch != run.epoch => return true,
+        last => last.map_or(0, |last| u64::from(last.header.number) + 1),
+    };
+    match u64::from(run.number).checked_sub(next) {
+        Some(0) => gap == 0,
+        Some(lost) => gap > 0 && lost <= gap,
+        None => false,
     }
 }
 

@@ -22,7 +22,7 @@ fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(default)
 }
 
-/// Runs seeds on two threads, each the next one that nobody has begun; the first failure is told at once and ends both.
+/// Runs seeds on two threads, each the next one that nobody has begun; the first failure is told at once and ends both (a panic its own).
 fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<HistoryReport>, String> {
     let next = AtomicU64::new(seeds.start);
     let one = || {

@@ -72,7 +72,8 @@ pub(crate) async fn read_slab_header(
 /// Headers of the runs of opening `epoch` of `slab`, in order, those that any copy has. Payload places are turned into
 /// places within the slab.
 ///
-/// What is damaged or cannot be read is stepped over, sector by sector: a lost run does not hide those behind it.
+/// What is damaged or cannot be read is stepped over, sector by sector: a lost run does not hide those behind it, nor does one that
+/// lies at the place of another.
 pub(crate) async fn scan_runs(
     device: &Device,
     geometry: &Geometry,
@@ -80,15 +81,26 @@ pub(crate) async fn scan_runs(
     slab: u32,
     epoch: u64,
 ) -> StoreResult<Vec<RunHeader>> {
-    let mut runs = BTreeMap::new();
+    let (mut runs, mut strays) = (BTreeMap::new(), BTreeMap::new());
     for copy in each_copy(device) {
-        let source = Source { device, geometry, target, copy };
-        runs.extend(scan_copy(source, slab, epoch).await?.into_iter().map(|run| (run.number, run)));
+        let found = scan_copy(Source { device, geometry, target, copy }, slab, epoch).await?;
+        runs.extend(found.runs.into_iter().map(|run| (run.number, run)));
+        strays.extend(found.strays.into_iter().map(|run| (run.number, run)));
     }
-    Ok(runs.into_values().collect())
+    strays.extend(runs);
+    Ok(strays.into_values().collect())
 }
 
-async fn scan_copy(source: Source<'_>, slab: u32, epoch: u64) -> StoreResult<Vec<RunHeader>> {
+/// What a scan of a slab found.
+#[derive(Default)]
+struct Found {
+    /// In order.
+    runs: Vec<RunHeader>,
+    /// Those that were written to the places of others: what they say of themselves is true, but not how far they reach there.
+    strays: Vec<RunHeader>,
+}
+
+async fn scan_copy(source: Source<'_>, slab: u32, epoch: u64) -> StoreResult<Found> {
     let geometry = source.geometry;
     // In large reads: a slab that is mostly unwritten would take one for each of its sectors.
     let mut chunks = Vec::new();
@@ -118,39 +130,46 @@ pub(crate) async fn scan_runs_seen(
     if device.copies().len() > 1 {
         return scan_runs(device, geometry, target, slab, epoch).await;
     }
-    scan_seen(Source { device, geometry, target, copy: None }, (slab, epoch), seen).await
+    let Found { runs, mut strays } =
+        scan_seen(Source { device, geometry, target, copy: None }, (slab, epoch), seen).await?;
+    strays.retain(|stray| runs.iter().all(|run| run.number != stray.number));
+    let mut all = [strays, runs].concat();
+    all.sort_by_key(|run| run.number);
+    Ok(all)
 }
 
 async fn scan_seen(
     source: Source<'_>,
     (slab, epoch): (u32, u64),
     seen: &dyn Fn(u64, usize) -> Option<Bytes>,
-) -> StoreResult<Vec<RunHeader>> {
-    let mut runs: Vec<RunHeader> = Vec::new();
+) -> StoreResult<Found> {
+    let mut found = Found::default();
     let (mut at, mut end) = (limits::SECTOR, limits::SECTOR);
     while at < source.geometry.slab_bytes {
         let run = read_run(source, slab, at, seen).await?;
-        let is_its = |run: &RunHeader| run.epoch == epoch && belongs(runs.last(), run.number, at == end);
-        let Some(mut run) = run.filter(|run| is_its(run) || planted(Bug::RunPlaceUnchecked)) else {
+        let Some(mut run) = run.filter(|run| run.epoch == epoch || planted(Bug::RunPlaceUnchecked)) else {
             at += limits::SECTOR;
             continue;
         };
         run.fragments.iter_mut().for_each(|fragment| fragment.payload_at += at as u32);
-        at += run.total_bytes;
-        end = at;
-        runs.push(run);
+        if belongs(found.runs.last(), run.number, (at - end) / limits::SECTOR) {
+            at += run.total_bytes;
+            end = at;
+            found.runs.push(run);
+        } else {
+            at += limits::SECTOR;
+            found.strays.push(run);
+        }
     }
-    Ok(runs)
+    Ok(found)
 }
 
-/// Whether run `number` can lie here, `next` to the `last` one or after a gap. One that was written to the place of another run of its
-/// slab cannot: if it were believed, the runs behind that place would be hidden by its length.
-fn belongs(last: Option<&RunHeader>, number: u32, next: bool) -> bool {
-    match last {
-        Some(last) if next => number.checked_sub(1) == Some(last.number),
-        Some(last) => number > last.number,
-        None => !next || number == 0,
-    }
+/// Whether run `number` can lie so many sectors behind the `last` one: runs touch, and each that is lost in between had a sector or
+/// more. One that cannot was written to the place of another: by its length it would hide those behind that place.
+fn belongs(last: Option<&RunHeader>, number: u32, gap: u64) -> bool {
+    let next = last.map_or(0, |last| u64::from(last.number) + 1);
+    let lost = u64::from(number).checked_sub(next);
+    planted(Bug::StrayRunBelieved) || lost.is_some_and(|lost| (lost > 0) == (gap > 0) && lost <= gap)
 }
 
 async fn read_run(
@@ -240,14 +259,27 @@ mod tests {
             let create_bytes = Some(limits::SECTOR + 2 * slab_bytes);
             let disk = env.open_disk("/data", OpenDisk { create_bytes, ..OpenDisk::default() }).await.expect("a disk");
             let device = Device::from(disk);
-            // Where each number lies, and how many sectors it says it has; the first place was meant for 1.
-            for misplaced in [4, 0] {
-                let numbers = [(0, 1), (misplaced, 6), (2, 1), (3, 1)];
+            // The number of each and how many sectors it says it has; 1 was meant for the second place. The stray's own is kept.
+            for (stray, expected) in [(4, &[0, 2, 3, 4][..]), (0, &[0, 2, 3])] {
+                let numbers = [(0, 1), (stray, 6), (2, 1), (3, 1)];
                 let parts = numbers.map(|(number, sectors)| long_run(SLAB, EPOCH, number, sectors * limits::SECTOR));
                 device.write(geometry.device_offset(SLAB, limits::SECTOR), parts.to_vec()).await.expect("written");
                 let found = scan_runs(&device, &geometry, TARGET, SLAB, EPOCH).await.expect("read");
-                assert_eq!(found.iter().map(|run| run.number).collect::<Vec<_>>(), [0, 2, 3], "{misplaced} for 1");
+                assert_eq!(found.iter().map(|run| run.number).collect::<Vec<_>>(), expected, "{stray} for 1");
             }
         });
+    }
+
+    #[test]
+    fn runs_touch_and_each_that_is_lost_had_a_place() {
+        let (_, last) = RunHeader::decode(&run(SLAB, EPOCH, 7), TARGET).map(|(run, sum)| (sum, run)).expect("a header");
+        let allowed = |last: Option<&RunHeader>, gap: u64| -> Vec<u32> {
+            (0..20).filter(|number| belongs(last, *number, gap)).collect()
+        };
+        assert_eq!(allowed(None, 0), [0]);
+        assert_eq!(allowed(None, 2), [1, 2]);
+        assert_eq!(allowed(Some(&last), 0), [8]);
+        assert_eq!(allowed(Some(&last), 1), [9], "8 would touch");
+        assert_eq!(allowed(Some(&last), 3), [9, 10, 11]);
     }
 }

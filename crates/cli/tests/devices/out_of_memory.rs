@@ -66,6 +66,9 @@ impl Group {
 
     fn limit(&self, bytes: u64) {
         fs::write(self.0.join(self.limit_file()), bytes.to_string()).expect("it is limited");
+        // Where there is no swap there is nothing to forbid.
+        let _ = fs::write(self.0.join("memory.swap.max"), "0");
+        let _ = fs::write(self.0.join("memory.swappiness"), "0");
     }
 }
 

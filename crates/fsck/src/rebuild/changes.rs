@@ -17,7 +17,7 @@ use crate::{
         run::{Fragment, FragmentKind},
     },
     media::Media,
-    slabs::{Slabs, Survey, scan_slab},
+    slabs::{FoundRun, Slabs, Survey, scan_slab},
 };
 
 /// Which write some bytes are of: it stays the same wherever they are moved.
@@ -84,7 +84,7 @@ impl Changes {
             if !matches!(state, Header::Intact(_) | Header::Damaged(_)) {
                 continue;
             }
-            for (at, run) in scan_slab(media, identity, slab, *state, &mut Survey::default()).await? {
+            for FoundRun { at, run, .. } in scan_slab(media, identity, slab, *state, &mut Survey::default()).await? {
                 for fragment in run.fragments {
                     changes.take(slab, run.epoch, at, fragment, after, broken);
                 }

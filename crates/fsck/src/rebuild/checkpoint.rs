@@ -13,7 +13,7 @@ use crate::{
     format::{Location, device::Header, extent, identity::Identity, run::FragmentKind, snapshot::Snapshot},
     journal::Overlay,
     media::Media,
-    slabs::{Slabs, Survey, scan_slab},
+    slabs::{FoundRun, Slabs, Survey, scan_slab},
     table::{Source, Walk},
 };
 
@@ -55,7 +55,7 @@ impl Traces {
                 continue;
             }
             let mut survey = Survey::default();
-            for (at, run) in scan_slab(media, identity, slab, *state, &mut survey).await? {
+            for FoundRun { at, run, .. } in scan_slab(media, identity, slab, *state, &mut survey).await? {
                 traces.named = traces.named.max(run.durable_lsn);
                 traces.incarnation = traces.incarnation.max(run.incarnation);
                 traces.runs += 1;

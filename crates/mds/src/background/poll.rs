@@ -13,7 +13,7 @@ use forebay_proto::{
 use crate::{
     Mds, keys, limits,
     memory::Memory,
-    placement::{OstSpace, Table, slow, weigh},
+    placement::{OstSpace, Table, weigh},
 };
 
 /// Until the server ends.
@@ -119,19 +119,18 @@ impl Mds {
         *known = space.or(Some(OstSpace { alive: false, ..known.unwrap_or(silent) }));
     }
 
-    fn tell_of_slow_osts(&self) {
-        let now = slow(&self.spaces.borrow());
-        let before = self.slow_osts.replace(now.clone());
-        let took =
-            |ost: &u32| self.spaces.borrow().get(ost).copied().flatten().map_or(0, |space| space.commit_us / 1000);
-        for ost in now.difference(&before) {
-            let took = took(ost);
-            self.env.log(&format!(
-                "OST{ost:04x} is slow: commits take {took} ms, much longer than on most; new files avoid it"
-            ));
+    /// Tells of those that became slow, or no longer are.
+    fn note_slow_osts(&self, last: &Table) {
+        let mut slow = self.slow_osts.borrow_mut();
+        let before = slow.all().clone();
+        slow.note(&self.spaces.borrow(), &last.pools);
+        for ost in slow.all().difference(&before) {
+            let took = self.spaces.borrow().get(ost).copied().flatten().map_or(0, |space| space.commit_us / 1000);
+            let words = format!("commits take {took} ms there, much longer than elsewhere; new files avoid it");
+            self.env.log(&format!("OST{ost:04x} is slow: {words}"));
         }
-        for ost in before.difference(&now) {
-            self.env.log(&format!("OST{ost:04x} is no longer slow"));
+        for ost in before.difference(slow.all()) {
+            self.env.log(&format!("OST{ost:04x} is no longer slow, or does not answer"));
         }
     }
 
@@ -140,8 +139,8 @@ impl Mds {
         // A table with changed pools may be on its way.
         self.wait_until(|memory| !memory.placing).await;
         let last = self.memory.borrow().placement.newest_table().cloned().unwrap_or_default();
-        self.tell_of_slow_osts();
-        let table = weigh(&self.spaces.borrow(), &last);
+        self.note_slow_osts(&last);
+        let table = weigh(&self.spaces.borrow(), self.slow_osts.borrow().all(), &last);
         if table == last {
             return Ok(());
         }

@@ -8,12 +8,14 @@
 //! Invariant: the OSTs of one component are distinct; only the first component of a new file has any.
 //! Not here: where free space comes from (`background::poll`), when later components get theirs (`ops::extend`).
 
+mod slow;
 mod spec;
 mod table;
 mod wheel;
 
+pub use slow::SlowOsts;
 pub use spec::{check, resolve, takes_files};
-pub use table::{OstSpace, Table, check_pool_name, slow, weigh};
+pub use table::{OstSpace, Table, check_pool_name, weigh};
 pub use wheel::Wheels;
 
 use forebay_proto::{Component, Errno, ErrorReply, Fid, Layout, Transno, limits, message::ComponentSpec};

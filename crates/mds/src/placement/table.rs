@@ -94,23 +94,11 @@ pub fn check_pool_name(name: &str) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// Those that answer whose commits take much longer than those of most: on disks that are slow, stuck, or have more to do.
-pub fn slow(osts: &BTreeMap<u32, Option<OstSpace>>) -> BTreeSet<u32> {
-    let alive = osts.iter().filter_map(|(index, ost)| Some((*index, ost.filter(|ost| ost.alive)?.commit_us)));
-    let alive: Vec<(u32, u64)> = alive.collect();
-    let mut times: Vec<u64> = alive.iter().map(|(_, us)| *us).collect();
-    times.sort_unstable();
-    // Of two, the faster one tells what is usual.
-    let Some(usual) = times.get(times.len().saturating_sub(1) / 2) else { return BTreeSet::new() };
-    let bound = (usual * limits::SLOW_TIMES).max(limits::SLOW_COMMIT_US);
-    alive.into_iter().filter(|(_, us)| *us > bound).map(|(index, _)| index).collect()
-}
-
 /// Weights by free space: the freest OST has the most, a full or dead one none (unless all are). An OST that nobody has
-/// heard of yet counts as free: it may be starting. A slow one ([`slow`]) has the least weight that is not none: it is left to
-/// files of many stripes. A weight that hardly moved stays as it was in `last`. Where no OST that
+/// heard of yet counts as free: it may be starting. A `slow` one has an eighth of its weight, and not none: files of
+/// many stripes still have it. A weight that hardly moved stays as it was in `last`. Where no OST that
 /// answers has room, those that do not answer are counted on: writers wait for them, as for any server that is away.
-pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
+pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, slow: &BTreeSet<u32>, last: &Table) -> Table {
     let pools = last.pools.clone();
     let freest = osts.values().flatten().filter(|ost| ost.alive).map(|ost| ost.available_bytes).max().unwrap_or(0);
     let roomy = OstSpace::is_roomy;
@@ -122,10 +110,9 @@ pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, last: &Table) -> Table {
         let share = u128::from(ost.available_bytes) * u128::from(limits::WEIGHT_MAX) / u128::from(freest.max(1));
         (share as u8).clamp(1, limits::WEIGHT_MAX)
     };
-    let slow = slow(osts);
     let weights = osts.iter().map(|(index, ost)| {
         let weight = ost.as_ref().map_or(limits::WEIGHT_MAX, weigh_one);
-        let weight = if slow.contains(index) { weight.min(1) } else { weight };
+        let weight = if slow.contains(index) { weight.div_ceil(8) } else { weight };
         let old = last.weights.get(index).copied().unwrap_or(0);
         let hardly_moved = weight > 0 && old > 0 && weight.abs_diff(old) < limits::WEIGHT_STEP;
         (*index, if hardly_moved { old } else { weight })
@@ -152,7 +139,7 @@ mod tests {
     }
 
     fn weights(osts: &[Option<OstSpace>], last: &Table) -> Vec<u8> {
-        weigh(&(0..).zip(osts.iter().copied()).collect(), last).weights.into_values().collect()
+        weigh(&(0..).zip(osts.iter().copied()).collect(), &BTreeSet::new(), last).weights.into_values().collect()
     }
 
     #[test]
@@ -161,19 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn an_ost_that_takes_much_longer_than_most_has_the_least_weight_and_is_not_left_out() {
-        let of = |ms: &[u64]| -> Vec<Option<OstSpace>> {
-            ms.iter().map(|ms| Some(OstSpace { commit_us: ms * 1000, ..ost(100, 100).unwrap() })).collect()
+    fn a_slow_ost_has_an_eighth_of_its_weight_and_is_not_left_out() {
+        let osts = [ost(100, 100), ost(100, 100), ost(100, 40), ost(100, 1)];
+        let weights = |slow: &[u32], last: &Table| -> Vec<u8> {
+            let slow = slow.iter().copied().collect();
+            weigh(&(0..).zip(osts).collect(), &slow, last).weights.into_values().collect()
         };
-        assert_eq!(weights(&of(&[10, 12, 2000, 9]), &Table::default()), [16, 16, 1, 16]);
-        assert_eq!(weights(&of(&[0, 2000]), &Table::default()), [16, 1], "of two, the slower one");
-        assert_eq!(weights(&of(&[2000, 1900, 2100]), &Table::default()), [16, 16, 16], "all are busy");
-        assert_eq!(weights(&of(&[1, 150, 1, 2]), &Table::default()), [16, 16, 16, 16], "that is not much");
-        assert_eq!(weights(&of(&[5000]), &Table::default()), [16], "there is no other");
-        let was = Table { weights: (0..4).zip([16, 16, 1, 16]).collect(), ..Table::default() };
-        assert_eq!(weights(&of(&[10, 12, 20, 9]), &was), [16, 16, 16, 16]);
-        let dead = Some(OstSpace { alive: false, commit_us: 9_000_000, ..ost(100, 100).unwrap() });
-        assert_eq!(slow(&(0..).zip([of(&[1])[0], of(&[1])[0], dead]).collect()), BTreeSet::new());
+        assert_eq!(weights(&[1, 2, 3], &Table::default()), [16, 2, 1, 0]);
+        let was = Table { weights: (0..4).zip([16, 2, 6, 0]).collect(), ..Table::default() };
+        assert_eq!(weights(&[], &was), [16, 16, 6, 0]);
     }
 
     #[test]

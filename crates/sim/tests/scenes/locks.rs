@@ -266,3 +266,34 @@ fn who_lets_go_of_a_lock_is_told_if_what_was_written_under_it_is_lost() {
         });
     }
 }
+
+/// let go, OSTs cut off, the caller |dies|, lock again | the second lock is not let go of with the first
+#[test]
+fn a_lock_that_is_asked_for_while_one_is_let_go_of_is_not_lost_with_it() {
+    for mode in [lock_mode::NONE, lock_mode::SHARED] {
+        let world = World::new(9);
+        let (a, b) = (world.sim.add_node("a"), world.sim.add_node("b"));
+        world.sim.block_on(async {
+            let first = world.cluster.mount(a, CommitLevel::Data).await.expect("it mounts");
+            let second = world.cluster.mount(b, CommitLevel::Data).await.expect("it mounts");
+            let mine = open(&first).await;
+            first.lock(&mine, spec(1, EXCLUSIVE, 0)).await.expect("it is free");
+            increment(&first, &mine, 0).await;
+            let osts: Vec<_> = world.cluster.servers[1..].iter().map(|server| server.node).collect();
+            osts.iter().for_each(|ost| world.sim.cut_both(a, *ost));
+            let env = world.sim.env(a);
+            let given_up = LockSpec { mode, ..spec(1, EXCLUSIVE, 0) };
+            let waits = env.timeout(Duration::from_secs(1), first.try_lock(&mine, given_up)).await;
+            assert!(waits.is_err(), "{mode}: what was written is still on its way");
+            let (client, file) = (first.clone(), mine.clone());
+            let again = env.spawn(async move { client.lock(&file, spec(1, EXCLUSIVE, 0)).await.expect("it is set") });
+            world.sim.sleep(Duration::from_secs(3)).await;
+            osts.iter().for_each(|ost| world.sim.heal(a, *ost));
+            again.await.expect("it ends");
+            let theirs = open(&second).await;
+            world.sim.sleep(Duration::from_secs(3)).await;
+            let other = second.try_lock(&theirs, spec(2, EXCLUSIVE, 0)).await;
+            assert_eq!(other, Ok(LockOutcome::Denied), "{mode}: the first one has it");
+        });
+    }
+}

@@ -8,7 +8,7 @@ use forebay_sim::{DisasterOptions, run_seed};
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
 const SEEDS: std::ops::Range<u64> = 0..180;
 
-/// What has to come in all of them together: 24 times at least, as a seed has some twenty faults since every second one waits until
+/// What has to come in all of them together: fifty times at least, as a seed has some twenty faults since every second one waits until
 /// servers serve (there were 115, most of which met a recovery that waited).
 const KINDS: [&str; 21] = [
     "AllPower",
