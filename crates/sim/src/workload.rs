@@ -382,10 +382,13 @@ impl Runner {
         Ok((dir, rest))
     }
 
-    async fn fid(&self, path: &str) -> Result<Fid, Stop> {
+    async fn fid(&mut self, path: &str) -> Result<Fid, Stop> {
         let (dir, name) = self.parent(path).await?;
         let attr = self.client.lookup(&caller(), dir, name.as_bytes()).await;
-        Ok(attr.map_err(|e| judge(&format!("lookup {path}"), &e, self.excuses))?.fid)
+        let fid = attr.map_err(|e| judge(&format!("lookup {path}"), &e, self.excuses))?.fid;
+        // Where it waited through an eviction, the name may be that of another file again.
+        self.ask_what_is_lost().await?;
+        Ok(fid)
     }
 
     fn random_dir(&mut self) -> String {
