@@ -102,8 +102,8 @@ async fn check_file(
         let mut worker = worker.borrow_mut();
         let links = worker.names.links(id);
         let model = worker.files.entry(id).or_default();
-        let size_was_lost = loose && model.longest() > attr.size;
         model.check_size(attr.size, loose)?;
+        let size_was_lost = loose && model.has_lost_size();
         let mut at = 0;
         for part in &parts {
             match part {
@@ -116,7 +116,6 @@ async fn check_file(
         (links, size_was_lost)
     };
     if size_was_lost {
-        // Bytes beyond a lost size may reappear (P3), until a truncate says that they shall not.
         let changes = SetAttributes { size: Some(attr.size), ..SetAttributes::default() };
         client.setattr(&caller(), fid, changes, None).await.map_err(|e| judge("truncate", &e, excuses))?;
         worker.borrow_mut().files.entry(id).or_default().truncate(attr.size);

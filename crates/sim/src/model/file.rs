@@ -46,11 +46,13 @@ pub struct FileModel {
     sizes: Vec<u64>,
     /// Writes that were refused for want of space, or failed: what of one lies beyond the end of the file shows when that moves on.
     refused: BTreeSet<WriteTag>,
+    /// A size was lost, and no truncate has said yet that bytes beyond what is left shall not reappear.
+    lost_size: bool,
 }
 
 impl Default for FileModel {
     fn default() -> Self {
-        Self { ranges: [(0, vec![0])].into(), sizes: vec![0], refused: BTreeSet::new() }
+        Self { ranges: [(0, vec![0])].into(), sizes: vec![0], refused: BTreeSet::new(), lost_size: false }
     }
 }
 
@@ -101,6 +103,7 @@ impl FileModel {
 
     /// A truncate was acknowledged.
     pub fn truncate(&mut self, size: u64) {
+        self.lost_size = false;
         self.replace(size, u64::MAX, |history| history.push(0));
         self.set_size(size);
     }
@@ -175,6 +178,7 @@ impl FileModel {
 
     /// Compares a size seen; `loose` as in [`FileModel::check`].
     pub fn check_size(&mut self, seen: u64, loose: bool) -> Result<(), String> {
+        self.lost_size |= loose && self.longest() > seen;
         if loose && self.sizes.contains(&seen) {
             self.sizes = vec![seen];
             return Ok(());
@@ -190,6 +194,11 @@ impl FileModel {
         } else {
             Err(format!("size is {seen}, expected {:?} (current last)", self.sizes))
         }
+    }
+
+    /// Bytes beyond the size may reappear (P3), until a truncate says that they shall not.
+    pub fn has_lost_size(&self) -> bool {
+        self.lost_size
     }
 
     /// What is there now, to compare with a model that went on.
