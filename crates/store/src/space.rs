@@ -8,7 +8,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use forebay_env::sync::{Mutex, select};
+use forebay_env::sync::{Mutex, Notify, select};
 use forebay_proto::limits::BLOCK_BYTES;
 
 use crate::{StoreError, StoreErrorKind, StoreResult, commit::Close, core::Core, limits};
@@ -50,6 +50,8 @@ pub(crate) struct Promises {
     aside: Cell<u64>,
     /// Those who wait for room, one at a time: in order.
     turn: Mutex<()>,
+    /// Device bytes that were promised are written, or given back.
+    released: Notify,
     waiting: Cell<u32>,
     grants: Cell<u64>,
     /// Set by the cleaner when it could gain nothing more: after how many deaths of live bytes that was.
@@ -67,7 +69,7 @@ impl Reservation {
     /// The bytes are on the device: only their weight is still promised, until the index knows them.
     pub(crate) fn placed(mut self) -> Self {
         let device_bytes = std::mem::take(&mut self.device_bytes);
-        self.promises.device_bytes.set(self.promises.device_bytes.get() - device_bytes);
+        self.promises.release(device_bytes);
         self
     }
 
@@ -81,7 +83,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let promises = &self.promises;
         promises.weight.set(promises.weight.get() - self.weight);
-        promises.device_bytes.set(promises.device_bytes.get() - self.device_bytes);
+        promises.release(self.device_bytes);
     }
 }
 
@@ -105,6 +107,13 @@ impl Promises {
     /// Reservations granted so far.
     pub(crate) fn grants(&self) -> u64 {
         self.grants.get()
+    }
+
+    fn release(&self, device_bytes: u64) {
+        self.device_bytes.set(self.device_bytes.get() - device_bytes);
+        if self.anybody_waits() && device_bytes > 0 {
+            self.released.notify_waiters();
+        }
     }
 
     fn grant(self: &Rc<Self>, weight: u64, device_bytes: u64) -> Reservation {
@@ -189,6 +198,7 @@ impl Core {
         let _turn = promises.turn.lock().await;
         loop {
             let (progress, stall) = (self.progress.notified(), self.writer.stalls.notified());
+            let released = promises.released.notified();
             self.check_running()?;
             self.refuse_when_full(weight, aside)?;
             // The cleaner waits for room as well.
@@ -202,7 +212,9 @@ impl Core {
                 // What is free, but not after a crash, a checkpoint makes so: the cleaner may have given up before anybody waited.
                 (hopeless, alloc.sure_free_count() < alloc.free_count())
             };
-            if hopeless && !unsure && !self.journal_crowded() {
+            // Those who were promised room before write less than the worst case, and may leave garbage behind.
+            let settled = promises.device_bytes.get() == 0;
+            if hopeless && !unsure && settled && !self.journal_crowded() {
                 return Err(self.full_error(weight));
             }
             self.wake_cleaner.notify_one();
@@ -212,6 +224,7 @@ impl Core {
                 biased;
                 () = progress => {}
                 () = stall => {}
+                () = released => {}
             }
         }
     }

@@ -9,7 +9,7 @@ use forebay_proto::{
     limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES, WRITE_PIECES},
     message::{Piece, WriteObject, WritePieces, WriteReply},
 };
-use forebay_store::{Fragment, Txn};
+use forebay_store::{Fragment, StoreErrorKind, Txn};
 use forebay_target::{Answer, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
@@ -37,7 +37,15 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         // There was room for it, before those that followed it: they wait beside it now.
         aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
-    let room = oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await.map_err(store_error)?;
+    let room = match oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await {
+        // Those before it make the room that it found.
+        Err(error) if ctx.is_replay() && error.kind == StoreErrorKind::Full => {
+            ctx.admit().turn().await;
+            oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await
+        }
+        room => room,
+    };
+    let room = room.map_err(store_error)?;
     let early = oss.may_answer_early(ctx, &request.object);
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();

@@ -23,6 +23,8 @@ use forebay_store::{FormatOptions, OpenOptions, Store};
 use forebay_target::{Target, TargetMetrics, TargetOptions};
 
 const CLUSTER: Uuid = Uuid([7; 16]);
+/// Of the test whose target is nearly full: up to here.
+const FULL_SEEDS: u64 = 44;
 const FID: Fid = Fid { high: 0, low: 5 << 20 | 9 };
 
 struct World {
@@ -318,6 +320,43 @@ fn a_full_target_says_so_at_once_and_takes_writes_again_after_a_destroy() {
         }
         assert_eq!(world.read(1, 5 << 20, 1 << 20).await.unwrap(), pattern(3, 1 << 20));
     });
+}
+
+/// fill, overwrite |X| all of it
+#[test]
+fn what_was_overwritten_on_a_full_target_is_there_after_its_death() {
+    for seed in 40..FULL_SEEDS {
+        let world = World::new(seed);
+        world.run(async {
+            let mut expected = Vec::new();
+            loop {
+                let bytes = pattern(seed as u8, 1 << 20);
+                match world.write(0, expected.len() as u64, &bytes).await {
+                    Ok(_) => expected.extend(bytes),
+                    Err(_) => break,
+                }
+            }
+            expected.truncate(expected.len() - (1 << 20));
+            world.truncate(1, expected.len() as u64).await;
+            for round in 0..12 {
+                for write in 0..8u8 {
+                    let length = 20_000 + world.sim.random_below(400_000) as usize;
+                    let at = world.sim.random_below((expected.len() - length) as u64) as usize;
+                    let bytes = pattern(round * 8 + write, length);
+                    // What is overwritten goes when it is, so there may be no room for that.
+                    if world.write(1, at as u64, &bytes).await.is_ok() {
+                        expected[at..at + length].copy_from_slice(&bytes);
+                    }
+                }
+                world.sim.crash(world.server);
+                world.boot();
+                for at in (0..expected.len()).step_by(1 << 20) {
+                    let read = world.read(1, at as u64, 1 << 20).await.expect("reads");
+                    assert!(read == expected[at..at + (1 << 20)], "seed {seed}, round {round}, MiB {}", at >> 20);
+                }
+            }
+        });
+    }
 }
 
 /// allocate, fill | ENOSPC |X| write
