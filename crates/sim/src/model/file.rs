@@ -155,6 +155,23 @@ impl FileModel {
         Ok(())
     }
 
+    /// Somebody looked at the whole file after write `tag` was refused, or cut short: what he saw is current, if the history allows it.
+    /// It is no more durable for that: what was there before may come back as ever, but of `tag` nothing that was not seen.
+    pub fn look(&mut self, size: u64, bytes: &[u8], tag: WriteTag) -> Result<(), String> {
+        let (ranges, mut sizes) = (self.ranges.clone(), self.sizes.clone());
+        self.check_size(size, true)?;
+        self.check(0, bytes, true)?;
+        for (start, history) in self.ranges.range_mut(..bytes.len() as u64) {
+            let seen = *history.last().expect("a history is not empty");
+            let (_, before) = ranges.range(..=start).next_back().expect("the first range starts at 0");
+            *history = before.iter().copied().filter(|one| *one != seen && *one != tag).chain([seen]).collect();
+        }
+        sizes.retain(|one| *one != size);
+        sizes.push(size);
+        self.sizes = sizes;
+        Ok(())
+    }
+
     /// A range whose blocks differ in what became of them: cut at every 4 KiB and looked at one by one.
     fn check_piecewise(&mut self, start: u64, part: &[u8], loose: bool) -> Result<(), String> {
         const PIECE: u64 = 4096;
@@ -284,6 +301,26 @@ mod tests {
         bytes[55] ^= 1;
         assert!(file.check(0, &bytes, false).is_err());
         assert!(file.check_size(109, false).is_err());
+    }
+
+    #[test]
+    fn what_was_seen_after_a_refusal_is_current_and_no_more_durable() {
+        let mut file = FileModel::default();
+        file.write(0, 8192, 1);
+        file.sync();
+        file.write(4096, 4096, 3);
+        file.maybe_write(0, 16_384, 5);
+        file.refuse(5);
+        let seen = [fill(5, 0, 4096), fill(3, 4096, 4096)].concat();
+        assert!(file.clone().look(8192, &fill(7, 0, 8192), 5).is_err(), "nobody wrote that");
+        assert_eq!(file.look(8192, &seen, 5), Ok(()));
+        assert_eq!(file.check(0, &seen, false), Ok(()));
+        assert!(file.check(4096, &fill(1, 4096, 4096), false).is_err(), "nothing crashed");
+        assert!(file.check(4096, &fill(5, 4096, 4096), true).is_err(), "refused, and seen not to be there");
+        assert_eq!(file.clone().check(0, &fill(1, 0, 8192), true), Ok(()), "lost with the servers");
+        file.sync();
+        assert!(file.check(0, &fill(1, 0, 8192), true).is_err(), "durable");
+        assert_eq!(file.check(0, &seen, true), Ok(()));
     }
 
     #[test]

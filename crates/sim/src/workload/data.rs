@@ -3,7 +3,7 @@
 use forebay_client::{Allocate, OpenFile, SetAttributes};
 
 use super::{FILE_BYTES, Outcome, Pending, Runner, caller};
-use crate::model::{FileModel, NodeId, fill};
+use crate::model::{FileModel, NodeId, WriteTag, fill};
 
 impl Runner {
     pub(super) async fn write(&mut self) -> Outcome {
@@ -42,19 +42,18 @@ impl Runner {
             return Ok(());
         }
         // Refused or cut short: whole, in part or not at all. Look, and go on from what is there.
-        self.look(file, id).await
+        self.look(file, id, tag).await
     }
 
-    /// Reads a whole file and takes what is there as current, if the history allows it.
-    pub(super) async fn look(&mut self, file: &OpenFile, id: NodeId) -> Outcome {
+    /// Reads a whole file after write `tag` was refused, and takes what is there as current, if the history allows it.
+    async fn look(&mut self, file: &OpenFile, id: NodeId, tag: WriteTag) -> Outcome {
         let attr = self.client.getattr(file.fid(), Some(file)).await;
         let Some(attr) = self.allow(attr)? else { return Ok(()) };
         let bytes = self.client.read(file, 0, attr.size as usize).await;
         let Some(bytes) = self.allow_read(bytes, file, 0..attr.size)? else { return Ok(()) };
         let mut me = self.me.borrow_mut();
         me.version += 1;
-        me.file(id).check_size(attr.size, true)?;
-        Ok(me.file(id).check(0, &bytes, true)?)
+        Ok(me.file(id).look(attr.size, &bytes, tag)?)
     }
 
     pub(super) async fn append(&mut self) -> Outcome {
@@ -80,7 +79,7 @@ impl Runner {
                 None => {
                     self.me.borrow_mut().file(id).maybe_write(expected, length, tag);
                     self.me.borrow_mut().file(id).refuse(tag);
-                    self.look(&file, id).await?;
+                    self.look(&file, id, tag).await?;
                 }
             }
         }
