@@ -57,7 +57,11 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     let change = Change { fid, epoch: Some(request.object.truncate_epoch), extents: Some(whole.clone()) };
     let fragments: Vec<Fragment> = parts.into_iter().map(|part| part.fragment(&request, ticket.transno())).collect();
     let placed = match fragments.len() {
-        0 => None,
+        0 => {
+            // It waits for its turn now, and may be waited for.
+            drop(room);
+            None
+        }
         _ => match oss.store().place(room, fragments).await.map_err(store_error) {
             Err(error) if told_ns.is_some() => return Err(ctx.break_word(ticket, error).await),
             placed => Some(placed?),
