@@ -21,6 +21,8 @@ pub struct Oss {
     pub(crate) destroyed: RefCell<Destroyed>,
     /// Woken when a truncate was applied.
     pub(crate) truncated: Notify,
+    /// A replay found no room beside others: they run one by one.
+    pub(crate) replays_in_turn: Cell<bool>,
     /// Requests under way that take bytes away, or whose rows are not to change beside them.
     pub(crate) cutting: Rc<Cell<u32>>,
     /// Objects there are.
@@ -38,6 +40,7 @@ impl Oss {
                 store: store.clone(),
                 destroyed: RefCell::default(),
                 truncated: Notify::new(),
+                replays_in_turn: Cell::new(false),
                 cutting: Rc::default(),
                 objects: Cell::new(0),
                 target: OnceCell::new(),

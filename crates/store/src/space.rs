@@ -212,10 +212,20 @@ impl Core {
                 // What is free, but not after a crash, a checkpoint makes so: the cleaner may have given up before anybody waited.
                 (hopeless, alloc.sure_free_count() < alloc.free_count())
             };
-            // Those who were promised room before write less than the worst case, and may leave garbage behind.
-            let settled = promises.device_bytes.get() == 0;
-            if hopeless && !unsure && settled && !self.journal_crowded() {
-                return Err(self.full_error(weight));
+            if hopeless && !unsure && !self.journal_crowded() {
+                if promises.device_bytes.get() == 0 {
+                    return Err(self.full_error(weight));
+                }
+                // Those who were promised room before write less than the worst case, and may leave garbage behind. There is nothing
+                // to be cleaned before they have.
+                select! {
+                    biased;
+                    () = progress => {}
+                    () = stall => {}
+                    () = released => {}
+                    () = self.env.sleep(limits::PROMISES_LOOK) => self.wake_cleaner.notify_one(),
+                }
+                continue;
             }
             self.wake_cleaner.notify_one();
             self.wake_checkpoint.notify_one();

@@ -9,7 +9,7 @@ use forebay_proto::{
     limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES, WRITE_PIECES},
     message::{Piece, WriteObject, WritePieces, WriteReply},
 };
-use forebay_store::{Fragment, StoreErrorKind, Txn};
+use forebay_store::{Fragment, Reservation, StoreErrorKind, StoreResult, Txn};
 use forebay_target::{Answer, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
@@ -37,15 +37,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         // There was room for it, before those that followed it: they wait beside it now.
         aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
-    let room = match oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await {
-        // Those before it make the room that it found.
-        Err(error) if ctx.is_replay() && error.kind == StoreErrorKind::Full => {
-            ctx.admit().turn().await;
-            oss.store().reserve_from(bulk.len() as u64, parts.len(), aside).await
-        }
-        room => room,
-    };
-    let room = room.map_err(store_error)?;
+    let room = room_for(oss, ctx, &bulk, parts.len(), aside).await.map_err(store_error)?;
     let early = oss.may_answer_early(ctx, &request.object);
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
@@ -89,6 +81,23 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         Err(error) => Err(ctx.break_word(ticket, error).await),
         done => done,
     }
+}
+
+/// Replays run side by side. From the first one on that finds no room they wait for their turns, as those before it make the
+/// room that it found, and those behind it had none of that.
+async fn room_for(oss: &Oss, ctx: &Context, bulk: &Bytes, parts: usize, aside: u64) -> StoreResult<Reservation> {
+    let reserve = || oss.store().reserve_from(bulk.len() as u64, parts, aside);
+    if !ctx.is_replay() {
+        return reserve().await;
+    }
+    if !oss.replays_in_turn.get() {
+        match reserve().await {
+            Err(error) if error.kind == StoreErrorKind::Full => oss.replays_in_turn.set(true),
+            room => return room,
+        }
+    }
+    ctx.admit().turn().await;
+    reserve().await
 }
 
 /// Level `memory`: what the write comes to, as far as it can be told; its time.

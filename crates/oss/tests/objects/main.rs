@@ -338,6 +338,7 @@ fn what_was_overwritten_on_a_full_target_is_there_after_its_death() {
             }
             expected.truncate(expected.len() - (1 << 20));
             world.truncate(1, expected.len() as u64).await;
+            let (mut written, mut replayed) = (0, 0);
             for round in 0..12 {
                 for write in 0..8u8 {
                     let length = 20_000 + world.sim.random_below(400_000) as usize;
@@ -346,6 +347,7 @@ fn what_was_overwritten_on_a_full_target_is_there_after_its_death() {
                     // What is overwritten goes when it is, so there may be no room for that.
                     if world.write(1, at as u64, &bytes).await.is_ok() {
                         expected[at..at + length].copy_from_slice(&bytes);
+                        written += 1;
                     }
                 }
                 world.sim.crash(world.server);
@@ -354,7 +356,9 @@ fn what_was_overwritten_on_a_full_target_is_there_after_its_death() {
                     let read = world.read(1, at as u64, 1 << 20).await.expect("reads");
                     assert!(read == expected[at..at + (1 << 20)], "seed {seed}, round {round}, MiB {}", at >> 20);
                 }
+                replayed += world.metrics().replays;
             }
+            assert!(written > 20 && replayed > 20, "{written} writes, {replayed} replays");
         });
     }
 }

@@ -155,10 +155,17 @@ impl FileModel {
         Ok(())
     }
 
-    /// Somebody looked at the whole file after write `tag` was refused, or cut short: what he saw is current, if the history allows it.
-    /// It is no more durable for that: what was there before may come back as ever, but of `tag` nothing that was not seen.
-    pub fn look(&mut self, size: u64, bytes: &[u8], tag: WriteTag) -> Result<(), String> {
+    /// Somebody looked at the whole file after write `tag` was refused, or cut short: what he saw is current, if the history allows it
+    /// (unless `loose`: if that is what was current, with parts of the write). It is no more durable for that: what was before may
+    /// come back as ever, but of `tag` nothing that was not seen.
+    pub fn look(&mut self, size: u64, bytes: &[u8], tag: WriteTag, loose: bool) -> Result<(), String> {
         let (ranges, mut sizes) = (self.ranges.clone(), self.sizes.clone());
+        if !loose && size < self.size() {
+            return Err(format!("size is {size} after a write that was refused, it was {}", self.size()));
+        }
+        if !loose {
+            self.check(0, bytes, false)?;
+        }
         self.check_size(size, true)?;
         self.check(0, bytes, true)?;
         for (start, history) in self.ranges.range_mut(..bytes.len() as u64) {
@@ -166,6 +173,8 @@ impl FileModel {
             let (_, before) = ranges.range(..=start).next_back().expect("the first range starts at 0");
             *history = before.iter().copied().filter(|one| *one != seen && *one != tag).chain([seen]).collect();
         }
+        // The one before the last is what the write would have come to.
+        sizes.remove(sizes.len().saturating_sub(2));
         sizes.retain(|one| *one != size);
         sizes.push(size);
         self.sizes = sizes;
@@ -312,8 +321,13 @@ mod tests {
         file.maybe_write(0, 16_384, 5);
         file.refuse(5);
         let seen = [fill(5, 0, 4096), fill(3, 4096, 4096)].concat();
-        assert!(file.clone().look(8192, &fill(7, 0, 8192), 5).is_err(), "nobody wrote that");
-        assert_eq!(file.look(8192, &seen, 5), Ok(()));
+        assert!(file.clone().look(8192, &fill(7, 0, 8192), 5, true).is_err(), "nobody wrote that");
+        let older = [fill(5, 0, 4096), fill(1, 4096, 4096)].concat();
+        assert!(file.clone().look(8192, &older, 5, false).is_err(), "write 3 was acknowledged");
+        assert_eq!(file.clone().look(8192, &older, 5, true), Ok(()));
+        assert!(file.clone().look(4096, &seen[..4096], 5, false).is_err(), "so was its size");
+        assert_eq!(file.look(8192, &seen, 5, false), Ok(()));
+        assert!(file.clone().check_size(4096, true).is_err(), "that was synced");
         assert_eq!(file.check(0, &seen, false), Ok(()));
         assert!(file.check(4096, &fill(1, 4096, 4096), false).is_err(), "nothing crashed");
         assert!(file.check(4096, &fill(5, 4096, 4096), true).is_err(), "refused, and seen not to be there");
