@@ -36,15 +36,10 @@ pub struct Plan {
 
 const MACHINE: &str = "machines/spider.toml";
 /// Enough threads for every mode to be near its best, few enough that a point takes seconds.
-const FLAGS: [&str; 7] = [
-    "sim",
-    "spider",
-    "--threads=128",
-    "--modes=sync-internal,external-sas,external-ssd,async-internal,default",
-    "--gtc-steps=1",
-    "--window=3s",
-    "--json",
-];
+const FLAGS: [&str; 5] = ["sim", "spider", "--threads=128", "--gtc-steps=0", "--window=3s"];
+const MODES: &str = "sync-internal,external-sas,external-ssd,async-internal,default";
+/// The mode that uses what a section describes; that of others does not.
+const MODE_OF: [(&str, &str); 2] = [("sas.", "external-sas"), ("ssd.", "external-ssd")];
 /// Rows of the laboratory that are shown, and in which of its columns they stand.
 const SHOWN: [(&str, &str, &str); 7] = [
     ("sync-internal, IOR", "sync-internal", "paper_mode"),
@@ -95,7 +90,7 @@ pub fn run(plan: &Plan) -> Outcome {
     let heads: Vec<&str> = ["changed"].into_iter().chain(SHOWN.map(|(head, ..)| head)).collect();
     let typed = [
         "cargo run --release -p xtask -- sensitivity".to_owned(),
-        format!("forebay {} --set NAME=VALUE", FLAGS[..6].join(" ")),
+        format!("forebay {} --modes={MODES} --set NAME=VALUE", FLAGS.join(" ")),
     ];
     let tables = format!("Of commit {}.\n\n{}\n{}", built_of(), table(&heads, &rows), commands(&typed));
     if plan.print {
@@ -160,7 +155,9 @@ fn run_all(forebay: &Forebay, all: &[Moved<'_>]) -> Outcome<Vec<Vec<Option<f64>>
 
 fn run_one(forebay: &Forebay, moved: &Moved<'_>) -> Outcome<Vec<Option<f64>>> {
     let mut command = forebay.command(&FLAGS);
-    command.current_dir(root());
+    let name = moved.map_or("", |(one, _)| &one.name);
+    let modes = MODE_OF.iter().find(|(section, _)| name.starts_with(section)).map_or(MODES, |(_, mode)| mode);
+    command.arg("--json").arg(format!("--modes={modes}")).current_dir(root());
     if let Some((one, to)) = moved {
         command.arg("--set").arg(format!("{}={to}", one.name));
     }

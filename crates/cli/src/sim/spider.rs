@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forebay_env::real;
-use forebay_sim::lab::{self, Curve, Gtc, Machine, Outcome, Row, Spider, SpiderOptions, plot};
+use forebay_sim::lab::{self, Curve, Gtc, GtcRun, Machine, Outcome, Row, Spider, SpiderOptions, plot};
 use serde_json::{Value, json};
 
 use super::{SimArgs, changed, load, picture::Plot, round, window};
@@ -80,22 +80,21 @@ fn pictures(result: &Spider, dir: &Path) -> CliResult {
         x: &result.threads,
         curves: &curves,
     };
-    let runs = [
-        ("sync-internal", &result.gtc.sync),
-        ("async-internal", &result.gtc.asynchronous),
-        ("default", &result.gtc.default),
-    ];
-    let writing = runs.map(|(name, runs)| (name, runs.iter().map(|run| 100.0 * run.writing()).collect()));
-    let gtc = Plot {
-        title: "A program like GTC: how much of its time it writes",
-        along: "cores",
-        unit: "percent of the run time",
-        x: &lab::GTC_CORES,
-        curves: &writing,
-    };
+    let mut plots = vec![("spider-obdfilter-survey.png", survey)];
+    let writing: Vec<_> = result.gtc.iter().flat_map(runs_of).map(|(name, runs)| (name, writing(runs))).collect();
+    if !writing.is_empty() {
+        let gtc = Plot {
+            title: "A program like GTC: how much of its time it writes",
+            along: "cores",
+            unit: "percent of the run time",
+            x: &lab::GTC_CORES,
+            curves: &writing,
+        };
+        plots.push(("spider-gtc.png", gtc));
+    }
     let place = utf8(dir)?;
     real::run(async |env| env.create_dir(&place)).map_err(|error| CliError::failed(error.to_string()))?;
-    for (name, plot) in [("spider-obdfilter-survey.png", survey), ("spider-gtc.png", gtc)] {
+    for (name, plot) in plots {
         let path = dir.join(name);
         let bytes = plot.png().map_err(CliError::failed)?;
         let shown = utf8(&path)?;
@@ -138,9 +137,11 @@ fn text(machine: &Machine, result: &Spider, args: &SimArgs) -> Vec<String> {
     lines.extend(align(&table));
     lines.push("\npercent: of xdd-28-write as it was run here; gtc: change against synchronous journals;".into());
     lines.push("small-requests: of the devices' commands during gtc, those below 128 KiB\n".into());
-    lines.push("A program like GTC: the same problem on 64 and on 1,344 cores ([Spider] figure 9)".into());
-    lines.extend(align(&gtc(&result.gtc)));
-    lines.push(String::new());
+    if let Some(result) = &result.gtc {
+        lines.push("A program like GTC: the same problem on 64 and on 1,344 cores ([Spider] figure 9)".into());
+        lines.extend(align(&gtc(result)));
+        lines.push(String::new());
+    }
     let curves = curves(result);
     let title = "obdfilter-survey over threads ([Spider] figures 6 to 8)";
     lines.extend(plot(title, "MB/s", &result.threads, &curves, PLOT_LINES));
@@ -150,12 +151,20 @@ fn text(machine: &Machine, result: &Spider, args: &SimArgs) -> Vec<String> {
     lines
 }
 
+fn runs_of(gtc: &Gtc) -> [(&'static str, &[GtcRun]); 3] {
+    [("sync-internal", &gtc.sync), ("async-internal", &gtc.asynchronous), ("default", &gtc.default)]
+}
+
+/// Percent of their time.
+fn writing(runs: &[GtcRun]) -> Vec<f64> {
+    runs.iter().map(|run| 100.0 * run.writing()).collect()
+}
+
 /// What each run of it did.
 fn gtc(gtc: &Gtc) -> Vec<Vec<String>> {
     let heads = ["", "cores", "computing", "writing", "of the time", "MB/s", "small requests"];
     let mut table = vec![heads.map(str::to_owned).to_vec()];
-    let modes = [("sync-internal", &gtc.sync), ("async-internal", &gtc.asynchronous), ("default", &gtc.default)];
-    for (name, runs) in modes {
+    for (name, runs) in runs_of(gtc) {
         table.extend(runs.iter().map(|run| {
             let writing = run.seconds() * run.writing();
             vec![

@@ -2,7 +2,7 @@
 
 use super::{
     CPU_COSTS, Gtc, Machine, MeasuredCosts, Mode, Outcome, Window,
-    gtc::{CORES, gtc},
+    gtc::{CORES, Run, gtc},
     ior, mode, survey, xdd,
 };
 
@@ -54,8 +54,8 @@ pub struct Spider {
     pub rows: Vec<Row>,
     /// The figures.
     pub curves: Vec<Curve>,
-    /// The program like GTC.
-    pub gtc: Gtc,
+    /// The program like GTC, if it was run.
+    pub gtc: Option<Gtc>,
     /// IOR with synchronous journals, inside.
     pub sync_ior: Outcome,
     /// IOR by default.
@@ -74,7 +74,8 @@ pub fn spider(
     say: &mut dyn FnMut(&str, usize, usize),
 ) -> Result<Spider, String> {
     let costs = MeasuredCosts::parse(CPU_COSTS)?.table(machine.cpu.factor.value * options.cpu_factor);
-    let steps = 4 + Gtc::RUNS + options.modes.len() * options.threads.len();
+    let gtc_runs = if options.gtc_steps > 0 { Gtc::RUNS } else { 0 };
+    let steps = 4 + gtc_runs + options.modes.len() * options.threads.len();
     let mut step = 0;
     let mut next = |what: &str| {
         say(what, step, steps);
@@ -89,7 +90,10 @@ pub fn spider(
     let sync_ior = ior(machine, known("sync-internal"), &costs, options.window, false, options.seed)?.write;
     next("ior, default");
     let default_ior = ior(machine, known("default"), &costs, options.window, false, options.seed)?.write;
-    let gtc = gtc(machine, &costs, (options.gtc_steps.max(1), options.seed), &mut next)?;
+    let gtc = match options.gtc_steps {
+        0 => None,
+        steps => Some(gtc(machine, &costs, (steps, options.seed), &mut next)?),
+    };
     let mut curves = Vec::new();
     for mode in options.modes.iter().copied() {
         let mut points = Vec::new();
@@ -129,22 +133,10 @@ pub fn spider(
         row("async-external-ssd", "percent", None, best("async-external-ssd"), None),
         row("data-journal", "percent", None, best("data-journal"), None),
         row("no-journal", "percent", None, best("no-journal"), None),
-        runtime(&gtc, "gtc-1344-runtime", CORES[1], -49.5),
-        runtime(&gtc, "gtc-64-runtime", CORES[0], -3.3),
-        row(
-            "gtc-bandwidth",
-            "percent",
-            Some(56.3),
-            Some(gtc.bandwidth(&gtc.asynchronous)),
-            Some(gtc.bandwidth(&gtc.default)),
-        ),
-        row(
-            "small-requests",
-            "percent",
-            Some(26.5),
-            Some(Gtc::small_requests(&gtc.asynchronous)),
-            Some(Gtc::small_requests(&gtc.default)),
-        ),
+        runtime(gtc.as_ref(), "gtc-1344-runtime", CORES[1], -49.5),
+        runtime(gtc.as_ref(), "gtc-64-runtime", CORES[0], -3.3),
+        gtc_row(gtc.as_ref(), "gtc-bandwidth", 56.3, Gtc::bandwidth),
+        gtc_row(gtc.as_ref(), "small-requests", 26.5, |_, runs| Gtc::small_requests(runs)),
     ];
     Ok(Spider { rows, curves, gtc, sync_ior, default_ior, threads: options.threads.clone() })
 }
@@ -160,7 +152,12 @@ fn row(
 }
 
 /// Change of the run time by asynchronous journals, and by default, against synchronous ones.
-fn runtime(gtc: &Gtc, name: &'static str, cores: u32, published: f64) -> Row {
-    let (paper_mode, default) = (gtc.runtime(&gtc.asynchronous, cores), gtc.runtime(&gtc.default, cores));
-    row(name, "percent", Some(published), paper_mode, default)
+fn runtime(gtc: Option<&Gtc>, name: &'static str, cores: u32, published: f64) -> Row {
+    let of = |runs: fn(&Gtc) -> &[Run]| gtc.and_then(|gtc| gtc.runtime(runs(gtc), cores));
+    row(name, "percent", Some(published), of(|gtc| &gtc.asynchronous), of(|gtc| &gtc.default))
+}
+
+fn gtc_row(gtc: Option<&Gtc>, name: &'static str, published: f64, value: fn(&Gtc, &[Run]) -> f64) -> Row {
+    let paper_mode = gtc.map(|gtc| value(gtc, &gtc.asynchronous));
+    row(name, "percent", Some(published), paper_mode, gtc.map(|gtc| value(gtc, &gtc.default)))
 }
