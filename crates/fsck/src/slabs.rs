@@ -212,7 +212,7 @@ pub(crate) async fn scan_slab(
         match decoded {
             Ok(run) if run.slab == slab && run.total_bytes <= identity.slab_bytes - at => {
                 let last = runs.iter().rev().find(|found| !found.is_stray);
-                let is_stray = !belongs(last.map(|found| &found.run), &run, (at - end) / SECTOR);
+                let is_stray = !run::belongs(last.map(|found| &found.run), &run, (at - end) / SECTOR);
                 let bytes = run.total_bytes;
                 if is_stray {
                     let place = Place::Device(Device::Data, identity.device_offset(slab, at));
@@ -245,20 +245,6 @@ pub(crate) async fn scan_slab(
     survey.named = ours.map(|run| run.durable_lsn).fold(survey.named, u64::max);
     survey.runs += runs.len() as u64;
     Ok(runs)
-}
-
-/// Whether a run can lie so many sectors behind the `last` one: numbers of an opening rise, runs touch, and each that is lost in between
-/// had a sector or more. One that cannot was written to the place of another, and would hide those within its length.
-fn belongs(last: Option<&RunHeader>, run: &RunHeader, gap: u64) -> bool {
-    let next = match last {
-        Some(last) if last.epoch != run.epoch => return true,
-        last => last.map_or(0, |last| u64::from(last.number) + 1),
-    };
-    match u64::from(run.number).checked_sub(next) {
-        Some(0) => gap == 0,
-        Some(lost) => gap > 0 && lost <= gap,
-        None => false,
-    }
 }
 
 /// Each run names the one before; that one runs are missing a crash may do.

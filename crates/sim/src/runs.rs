@@ -38,8 +38,9 @@ fn of_slab(image: &DiskImage, target: Uuid, start: u64, slab_bytes: u64) -> Vec<
     let fits = |header: &RunHeader, at: u64| header.total_bytes <= start + slab_bytes - at;
     let end = |runs: &[PlacedRun]| runs.last().map_or(start + SECTOR, |last| last.range().end);
     while at < start + slab_bytes {
+        let (last, gap) = (runs.last().map(|last| &last.header), (at - end(&runs)) / SECTOR);
         match header_at(image, target, at) {
-            Some(header) if fits(&header, at) && belongs(&runs, &header, (at - end(&runs)) / SECTOR) => {
+            Some(header) if fits(&header, at) && run::belongs(last, &header, gap) => {
                 let next = at + header.total_bytes;
                 runs.push(PlacedRun { at, header });
                 at = next;
@@ -50,19 +51,6 @@ fn of_slab(image: &DiskImage, target: Uuid, start: u64, slab_bytes: u64) -> Vec<
     let newest = runs.iter().map(|run| run.header.epoch).max();
     runs.retain(|run| Some(run.header.epoch) == newest);
     runs
-}
-
-/// Runs of an opening touch, and each that is lost in between had a sector or more: else it was written to the place of another.
-fn belongs(runs: &[PlacedRun], run: &RunHeader, gap: u64) -> bool {
-    let next = match runs.last() {
-        Some(last) if last.header.epoch != run.epoch => return true,
-        last => last.map_or(0, |last| u64::from(last.header.number) + 1),
-    };
-    match u64::from(run.number).checked_sub(next) {
-        Some(0) => gap == 0,
-        Some(lost) => gap > 0 && lost <= gap,
-        None => false,
-    }
 }
 
 /// The header of the run that begins at byte `at`.

@@ -79,6 +79,20 @@ pub struct RunHeader {
     pub fragments: Vec<Fragment>,
 }
 
+/// Whether a run can lie so many sectors behind the `last` one: numbers of an opening rise, runs touch, and each that is lost in between
+/// had a sector or more. One that cannot was written to the place of another, and would hide those within its length.
+pub fn belongs(last: Option<&RunHeader>, run: &RunHeader, gap: u64) -> bool {
+    let next = match last {
+        Some(last) if last.epoch != run.epoch => return true,
+        last => last.map_or(0, |last| u64::from(last.number) + 1),
+    };
+    match u64::from(run.number).checked_sub(next) {
+        Some(0) => gap == 0,
+        Some(lost) => gap > 0 && lost <= gap,
+        None => false,
+    }
+}
+
 /// What stands where a run may begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
@@ -241,5 +255,22 @@ mod tests {
         }
         assert!(decode(&header(&[fragment(1, 0, 100, 4096, &[]), fragment(1, 0, 100, 4195, &[])])).is_err());
         assert!(decode(&header(&[fragment(7, 0, 0, 0, &[])])).is_err());
+    }
+    #[test]
+    fn a_run_belongs_where_its_number_and_the_gap_before_it_agree() {
+        let run = |number: u32, epoch: u64| RunHeader {
+            number,
+            epoch,
+            ..decode(&header(&[fragment(1, 0, 5000, 4096, &[99])])).expect("a run")
+        };
+        let last = run(4, 8);
+        assert!(belongs(None, &run(0, 8), 0) && !belongs(None, &run(0, 8), 1), "the first one lies at the beginning");
+        assert!(belongs(None, &run(2, 8), 2) && !belongs(None, &run(2, 8), 1), "two that are lost had a sector each");
+        assert!(belongs(Some(&last), &run(5, 8), 0));
+        assert!(!belongs(Some(&last), &run(5, 8), 1), "it would touch");
+        assert!(belongs(Some(&last), &run(6, 8), 7), "one is lost, of whatever length");
+        assert!(!belongs(Some(&last), &run(6, 8), 0), "there is no room for the one before");
+        assert!(!belongs(Some(&last), &run(4, 8), 0) && !belongs(Some(&last), &run(1, 8), 9), "it was there before");
+        assert!(belongs(Some(&last), &run(1, 7), 3), "of another opening");
     }
 }
