@@ -18,7 +18,7 @@ use forebay_store::{FormatOptions, OpenOptions, Store, StoreStats};
 use crate::{
     common::{
         history::{self, OPERATIONS, assert_eventful},
-        tears::{HISTORIES, Tally, in_threads, seeds},
+        tears::{HISTORIES, Round, Tally, in_threads, seeds},
         *,
     },
     world::*,
@@ -102,7 +102,7 @@ fn check_every_point(
 ) -> u64 {
     let mut torn = 0;
     let checker = World::new(seed);
-    let mut round = BTreeMap::new();
+    let mut round = Round::default();
     for point in 0..recorder.points() {
         for tear in tally.tears((recorder, seed), point, seed.is_multiple_of(SWEPT_EVERY), &mut round) {
             let disks = recorder.image(point, tear);

@@ -7,10 +7,7 @@
 //!
 //! More histories: `FOREBAY_CRASH_HISTORIES=N`; one of them again: `FOREBAY_CRASH_SEED=N`.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::common::{history::*, tears::*, *};
 use forebay_env::sim::{DiskImage, Sim};
@@ -22,7 +19,7 @@ const GO_ON_EVERY: u64 = 32;
 const SWEPT_EVERY: u64 = 10;
 
 fn check_every_point(history: &mut History, tally: &mut Tally) {
-    let mut round = BTreeMap::new();
+    let mut round = Round::default();
     let mut crashes = 0u64;
     let sweep = history.seed.is_multiple_of(SWEPT_EVERY);
     for point in 0..history.recorder.points() {

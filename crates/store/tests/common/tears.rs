@@ -1,10 +1,11 @@
 //! Which tears are tried at the points of a history, and which have been.
 //!
 //! At every point where something is pending: all of it lost, a random part of it kept, and the last write torn after a
-//! number of sectors that goes round, so that every kind of write is torn after each. Swept points try every number.
+//! number of sectors that goes round, so that every kind of write is torn after each. Every number is tried at swept
+//! points, and of each history's first write of a kind and short size: however rare a size is, it is torn everywhere.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -57,6 +58,14 @@ impl Kind {
     }
 }
 
+/// Where a history's tears have got to.
+#[derive(Default)]
+pub struct Round {
+    turns: BTreeMap<Kind, usize>,
+    /// Kinds and sizes in sectors that have been the last write.
+    met: BTreeSet<(Kind, usize)>,
+}
+
 /// What has been tried.
 #[derive(Default)]
 pub struct Tally {
@@ -67,22 +76,23 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The tears to try at this point; ascending points. `round` is the history's own, empty at first.
+    /// The tears to try at this point; ascending points.
     pub fn tears(
         &mut self,
         (recorder, seed): (&mut CrashRecorder, u64),
         point: usize,
         sweep: bool,
-        round: &mut BTreeMap<Kind, usize>,
+        round: &mut Round,
     ) -> Vec<TearChoice> {
         let random = TearChoice::Random(seed ^ (point as u64) << 20);
         let mut tears = vec![TearChoice::AllLost];
         if let Some(last) = recorder.last_write(point) {
             let kind = Kind::of(&last);
-            let kept = if sweep {
+            let first = round.met.insert((kind, last.sectors)) && last.sectors <= SHORT;
+            let kept = if sweep || first {
                 0..=last.sectors
             } else {
-                let turn = round.entry(kind).or_insert(seed as usize * 5);
+                let turn = round.turns.entry(kind).or_insert(seed as usize * 5);
                 *turn += 1;
                 // Of long writes, turn and turn about the first sectors and any.
                 let choices = if turn.is_multiple_of(2) { last.sectors } else { last.sectors.min(SHORT) };
