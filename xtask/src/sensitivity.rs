@@ -51,7 +51,7 @@ const SHOWN: [(&str, &str, &str); 7] = [
     ("default", "async-internal", "default"),
 ];
 /// What else parameters are tried with that half and twice say nothing of.
-const TRIED: [(&str, &[f64]); 10] = [
+const TRIED: [(&str, &[f64]); 12] = [
     ("tier.elevator", &[1.0]),
     ("sas.tier.elevator", &[1.0]),
     ("tier.cache_mib", &[64.0]),
@@ -62,6 +62,9 @@ const TRIED: [(&str, &[f64]); 10] = [
     ("sas.tier.stripe_kib", &[0.0, 512.0]),
     ("tier.depth", &[1.0, 4.0, 8.0]),
     ("journal.distance", &[0.02, 0.33]),
+    // Seek times grow with their distance, and the longest is 7.5 ms.
+    ("sas.tier.seek_average_ms", &[1.9, 7.4]),
+    ("sas.tier.seek_full_ms", &[3.9, 15.0]),
 ];
 
 /// An assumption.
