@@ -159,7 +159,7 @@ async fn make_journal(
         return make_part(env, dir, Part::Journal, bytes).await;
     }
     let mut found = slots::look(env, &path).await?;
-    if options.journal_overwrite && matches!(found, Found::Other(_)) {
+    if options.journal_overwrite && matches!(found, Found::Other(..)) {
         clear(env, &path).await?;
         found = slots::look(env, &path).await?;
     }
@@ -236,9 +236,10 @@ pub(crate) async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> S
     let options = slots::resolve(env, &path, identity.uuid, OpenDisk::default()).await?;
     slots::open(env, &path, options).await.map_err(|error| match error.kind {
         EnvErrorKind::NotFound => {
+            let place = if path == join(dir, "journal") { "" } else { "--journal PATH " };
             let words = format!(
                 "the journal of {} is not at {path}. If its device is away, bring it back (or name its place in \
-                 {dir}/journal.path). Only if it is lost for good: `forebay fsck --repair {dir}` (with the MDT's \
+                 {dir}/journal.path). Only if it is lost for good: `forebay fsck --repair {place}{dir}` (with the MDT's \
                  directory, where that is not beside it) makes a new one from what the data holds, and lists what may be missing",
                 identity.target
             );

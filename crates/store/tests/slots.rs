@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use forebay_env::{
-    Env,
+    Env, OpenDisk,
     sim::{DiskImage, Fault, NodeId, Sim},
 };
 use forebay_proto::TargetId;
@@ -344,7 +344,9 @@ fn a_move_is_refused_where_it_cannot_be_made_and_changes_nothing() {
         refused("/dev/small", "larger").await;
         let whole = FormatOptions { journal_shared: false, ..slotted(1, OTHER) };
         Store::format(&env, &dir(1), &whole).await.unwrap();
-        refused(OTHER, "has all of it").await;
+        // No flag is named that a move has not.
+        refused(OTHER, "has all of it: give another place; if what is there is of no worth, remove the file first")
+            .await;
         holds(&open(&env, 0).await, 0, 2).await;
         drop(open(&env, 1).await);
         // Not stopped cleanly: the last one was not closed.
@@ -450,5 +452,27 @@ fn a_journal_that_is_in_its_slot_is_not_made_anew_there() {
         let store = open(&env, 0).await;
         holds(&store, 0, 1).await;
         store.close().await.unwrap();
+    });
+}
+
+/// a journal in a file elsewhere | the file is removed
+#[test]
+fn a_journal_file_that_is_lost_is_made_anew_where_it_was_if_that_is_said() {
+    const FILE: &str = "journals/ost0";
+    let (sim, node) = simulated(72);
+    let env = sim.env(node);
+    sim.block_on(async {
+        Store::format(&env, DIR, &FormatOptions { journal_path: Some(FILE.into()), ..tiny() }).await.unwrap();
+        let error = Store::new_journal(&env, DIR, FILE).await.unwrap_err();
+        assert!(error.message.contains("leave out --journal"), "{error}");
+        env.remove_file(FILE).unwrap();
+        let error = Store::open(&env, DIR, &quick()).await.err().unwrap();
+        assert!(error.message.contains("forebay fsck --repair --journal PATH"), "{error}");
+        Store::new_journal(&env, DIR, FILE).await.unwrap();
+        assert!(env.open_disk(FILE, OpenDisk::default()).await.unwrap().info().bytes > 0);
+        // A device that is away is not made as a file.
+        env.write_file(&format!("{DIR}/journal.path"), b"/dev/away\n").unwrap();
+        let error = Store::new_journal(&env, DIR, "/dev/away").await.unwrap_err();
+        assert!(error.message.contains("bring the device back"), "{error}");
     });
 }

@@ -3,7 +3,7 @@
 use forebay_env::{Env, EnvErrorKind, OpenDisk};
 
 use super::relocate::{Moving, own_slot};
-use super::{Found, release, resolve};
+use super::{Found, look, release, resolve};
 use crate::{
     Identity, StoreError, StoreResult,
     format::{self, JOURNAL_PATH_FILE, LOCK_FILE, join, part_path},
@@ -29,7 +29,13 @@ pub(crate) async fn anew(env: &Env, dir: &str, to: &str) -> StoreResult<NewJourn
         return Err(StoreError::invalid(words));
     }
     if part_path(env, dir, Part::Journal) == to {
-        return Err(StoreError::invalid(format!("{to} is where the journal lies already: leave out --journal")));
+        // A file that is gone is made again where it was, if that is said; in place of a device it would pass for that.
+        if look(env, to).await? != Found::Missing {
+            return Err(StoreError::invalid(format!("{to} is where the journal lies already: leave out --journal")));
+        }
+        if to.starts_with("/dev/") {
+            return Err(StoreError::invalid(format!("{to} is not there: bring the device back, or give another")));
+        }
     }
     let path_file = join(dir, JOURNAL_PATH_FILE);
     let before = match env.read_file(&path_file) {

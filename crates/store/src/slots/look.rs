@@ -17,8 +17,8 @@ pub(crate) enum Found {
     },
     /// A directory of slots.
     Slots,
-    /// Something else: words that go on after the path.
-    Other(String),
+    /// Something else: words that go on after the path, and what to do about it where it may be written over.
+    Other(String, &'static str),
 }
 
 /// Looks at the device's first MiB, where journals, file systems, partition tables, swap and volume managers all begin.
@@ -36,14 +36,13 @@ pub(crate) async fn look(env: &Env, path: &str) -> StoreResult<Found> {
         return Ok(Found::Slots);
     }
     if let Some(target) = journal::owner(sectors) {
-        return Ok(Found::Other(format!(
-            "holds the journal of target {target}, which has all of it: give another device. (If that target is gone, add \
-             --overwrite-journal. To let targets share a device, give --journal-size each time, from the first on)"
-        )));
+        let advice = "give another device. (If that target is gone, add --overwrite-journal. To let targets share a device, \
+                      give --journal-size each time, from the first on)";
+        return Ok(Found::Other(format!("holds the journal of target {target}, which has all of it"), advice));
     }
     if first.iter().any(|byte| *byte != 0) {
-        let words = "holds something already: give another device, or add --overwrite-journal if that is of no worth";
-        return Ok(Found::Other(words.into()));
+        let advice = "give another device, or add --overwrite-journal if that is of no worth";
+        return Ok(Found::Other("holds something already".into(), advice));
     }
     Ok(Found::Blank { bytes })
 }
@@ -53,10 +52,10 @@ pub(crate) async fn look(env: &Env, path: &str) -> StoreResult<Found> {
 pub(crate) async fn refuse_taken(env: &Env, path: &str, flag: &str, of_no_worth: bool) -> StoreResult<()> {
     let words = match look(env, path).await? {
         Found::Slots => "holds journals of targets: give another device".to_owned(),
-        Found::Other(_) if !of_no_worth => {
+        Found::Other(..) if !of_no_worth => {
             format!("holds something already: give another device, or add {flag} if that is of no worth")
         }
-        Found::Missing | Found::Blank { .. } | Found::Other(_) => return Ok(()),
+        Found::Missing | Found::Blank { .. } | Found::Other(..) => return Ok(()),
     };
     Err(StoreError::new(StoreErrorKind::Busy, format!("{path} {words}")))
 }

@@ -263,7 +263,9 @@ pub(crate) async fn make(
             let create = OpenDisk { create_bytes: Some(bytes), prewrite: true, ..OpenDisk::default() };
             return Ok((env.open_disk(path, create).await?, None));
         }
-        Found::Other(words) => return Err(StoreError::new(StoreErrorKind::Busy, format!("{path} {words}"))),
+        Found::Other(words, advice) => {
+            return Err(StoreError::new(StoreErrorKind::Busy, format!("{path} {words}: {advice}")));
+        }
     }
     let (disk, claim) = take(env, path, who, bytes).await?;
     Ok((disk, Some(claim)))

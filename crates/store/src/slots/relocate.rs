@@ -112,8 +112,12 @@ impl Moving<'_> {
         let found = look(self.env, to).await?;
         let bytes = self.identity.journal_bytes;
         match found {
-            Found::Other(_) if again && self.is_half_made(to).await => Ok(Found::Blank { bytes }),
-            Found::Other(words) => Err(StoreError::new(StoreErrorKind::Busy, format!("{to} {words}"))),
+            Found::Other(..) if again && self.is_half_made(to).await => Ok(Found::Blank { bytes }),
+            Found::Other(words, _) => {
+                let advice = "give another place; if what is there is of no worth, remove the file first, or write zeros over a \
+                              device's first MiB";
+                Err(StoreError::new(StoreErrorKind::Busy, format!("{to} {words}: {advice}")))
+            }
             Found::Blank { bytes: there } if there < bytes => Err(StoreError::invalid(format!(
                 "{to} has {there} bytes, and the journal {bytes}: give a larger device"
             ))),
