@@ -29,7 +29,12 @@ pub const OSTS: usize = 4;
 impl<'a> Cluster<'a> {
     /// Makes it, writes its files once, brings it up.
     pub fn make(forebay: &'a Forebay, plan: &Plan) -> Outcome<Self> {
-        let (dir, mnt) = (plan.dir.join("cluster"), plan.dir.join("mnt"));
+        Self::make_in(forebay, plan, "cluster")
+    }
+
+    /// The same, under this name.
+    pub fn make_in(forebay: &'a Forebay, plan: &Plan, name: &str) -> Outcome<Self> {
+        let (dir, mnt) = (plan.dir.join(name), plan.dir.join(format!("mnt-{name}")));
         std::fs::create_dir_all(&mnt).map_err(|error| format!("cannot make {}: {error}", mnt.display()))?;
         let mut cluster = Self { forebay, dir, mnt, servers: Pids::default(), mount: Pids::default() };
         let dir = cluster.dir.to_string_lossy().into_owned();

@@ -3,6 +3,7 @@
 //! Ours and what it is compared with run in turns, round by round, in one go. Medians of three rounds, with quartiles.
 //! Needs root (loop device, mounts, dropping caches), about 40 GB under --dir (--quick: 12 GB), and a quiet machine.
 
+mod against;
 mod cluster;
 pub mod document;
 mod ext4;
@@ -42,12 +43,16 @@ pub struct Plan {
     /// These sections only
     #[arg(long, value_delimiter = ',', value_parser = SECTIONS.map(|(name, _)| name), value_name = "NAME")]
     only: Vec<String>,
+    /// The earlier commit that section `against` builds and measures beside this one: the last one before commit levels,
+    /// external journals and the laboratory
+    #[arg(long, default_value = "020b7db", value_name = "COMMIT")]
+    against: String,
 }
 
 type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
 
 /// What the document's sections are called.
-const SECTIONS: [(&str, Section); 8] = [
+const SECTIONS: [(&str, Section); 9] = [
     ("store", store::measure),
     ("namespace", namespace::measure),
     ("mount", mount::measure),
@@ -56,6 +61,7 @@ const SECTIONS: [(&str, Section); 8] = [
     ("syscalls", syscalls::measure),
     ("levels", levels::measure),
     ("prediction", prediction::measure),
+    ("against", against::measure),
 ];
 
 impl Plan {

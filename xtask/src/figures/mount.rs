@@ -13,11 +13,24 @@ use super::{
 /// Bytes of an odd transfer: IOR's pattern of a weather code, one shared file.
 const ODD_BYTES: &str = "47008";
 
+/// Heads of a table of [`cpu_row`].
+pub const CPU_HEADS: [&str; 7] = [
+    "CPU seconds per GiB",
+    "programs, write",
+    "mount, write",
+    "servers, write",
+    "programs, read",
+    "mount, read",
+    "servers, read",
+];
+
 /// One workload on one place.
 #[derive(Default)]
-struct Rates {
-    write: Values,
-    read: Values,
+pub struct Rates {
+    /// MiB/s.
+    pub write: Values,
+    /// MiB/s.
+    pub read: Values,
     /// CPU seconds per GiB: programs, mount, servers.
     write_cpu: [Values; 3],
     read_cpu: [Values; 3],
@@ -68,25 +81,16 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
         raw_file.bytes
     );
     let heads = ["", "write MiB/s", "read MiB/s", "write, % of", "read, % of", "compared with"];
-    let cpu_heads = [
-        "CPU seconds per GiB",
-        "programs, write",
-        "mount, write",
-        "servers, write",
-        "programs, read",
-        "mount, read",
-        "servers, read",
-    ];
     Ok(format!(
         "{}\n{}\n{}",
         table(&heads, &rates),
-        table(&cpu_heads, &cpu),
+        table(&CPU_HEADS, &cpu),
         commands(&[raw_typed, typed(&own), typed(&shared)])
     ))
 }
 
 /// Writes and reads in two runs, so that the servers' CPU time can be told apart.
-fn round(
+pub fn round(
     forebay: &Forebay,
     shape: &[&str],
     dirs: &[PathBuf],
@@ -140,7 +144,8 @@ fn rate_row(name: &str, rates: &Rates, other: Option<&Rates>) -> Vec<String> {
     ]
 }
 
-fn cpu_row(name: &str, rates: &Rates) -> Vec<String> {
+/// What a workload cost the processors.
+pub fn cpu_row(name: &str, rates: &Rates) -> Vec<String> {
     let costs = rates.write_cpu.iter().chain(&rates.read_cpu).map(|values| values.show(2));
     [name.to_owned()].into_iter().chain(costs).collect()
 }
