@@ -3,6 +3,7 @@
 use forebay_client::{CommitLevel, MountOptions};
 use forebay_env::Address;
 use forebay_fuse::FuseTransport;
+use forebay_proto::limits::INLINE_BYTES;
 
 use crate::{
     error::{CliError, CliResult},
@@ -24,6 +25,8 @@ pub struct Options {
     pub write_back_bytes: Option<u64>,
     /// Most bytes of files that were read, and are kept.
     pub read_cache_bytes: Option<u64>,
+    /// Largest file whose bytes go to the MDT.
+    pub inline_bytes: Option<usize>,
     /// No changes through this mount.
     pub read_only: bool,
     /// Device files are devices.
@@ -97,6 +100,7 @@ impl Options {
             }
             ("writeback", size) => self.write_back_bytes = Some(parse_write_back(size)?),
             ("readcache", size) => self.read_cache_bytes = Some(parse_read_cache(size)?),
+            ("inline", size) => self.inline_bytes = Some(parse_inline(size)?),
             ("transport", name) => self.transport = name.parse()?,
             // Of what contradicts itself the last counts, as with mount(8).
             ("ro", "") => self.read_only = true,
@@ -130,6 +134,7 @@ impl Options {
         options.rpcs_in_flight = self.rpcs_in_flight.unwrap_or(options.rpcs_in_flight);
         options.write_back_bytes = self.write_back_bytes.unwrap_or(options.write_back_bytes);
         options.read_cache_bytes = self.read_cache_bytes.unwrap_or(options.read_cache_bytes);
+        options.inline_bytes = self.inline_bytes.unwrap_or(options.inline_bytes);
         options.description = description;
         options
     }
@@ -157,6 +162,12 @@ fn parse_write_back(text: &str) -> Result<u64, String> {
     if fits { Ok(bytes) } else { Err("use 1MiB to 4GiB, or 0 to send every write at once".into()) }
 }
 
+fn parse_inline(text: &str) -> Result<usize, String> {
+    let bytes = if text == "0" { 0 } else { parse_size(text)? };
+    let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= INLINE_BYTES);
+    fits.ok_or("use up to 16KiB, or 0 to write every file to the OSTs".into())
+}
+
 fn parse_read_cache(text: &str) -> Result<u64, String> {
     let bytes = if text == "0" { 0 } else { parse_size(text)? };
     let fits = bytes == 0 || (4 << 20..=64 << 30).contains(&bytes);
@@ -174,14 +185,14 @@ mod tests {
     #[test]
     fn options_of_fstab_are_understood() {
         let options =
-            parse("defaults,_netdev,commit=commit,pin=64MiB,rpc=1MiB,rpcs_in_flight=4,writeback=0,readcache=1GiB,ro")
+            parse("defaults,_netdev,commit=commit,pin=64MiB,rpc=1MiB,rpcs_in_flight=4,writeback=0,readcache=1GiB,inline=4KiB,ro")
                 .expect("options");
         assert_eq!(options.level, Some(CommitLevel::Commit));
         assert_eq!(
             (options.pin_bytes, options.rpc_bytes, options.rpcs_in_flight, options.write_back_bytes),
             (Some(64 << 20), Some(1 << 20), Some(4), Some(0))
         );
-        assert_eq!(options.read_cache_bytes, Some(1 << 30));
+        assert_eq!((options.read_cache_bytes, options.inline_bytes), (Some(1 << 30), Some(4096)));
         assert!(options.read_only && !options.allow_other && options.devices && options.set_ids);
         assert!(parse("noexec,nosuid,flock,user_xattr,x-systemd.automount").expect("options").no_exec);
         for transport in [FuseTransport::Auto, FuseTransport::Device, FuseTransport::Uring] {
@@ -215,6 +226,7 @@ mod tests {
             ("rpcs_in_flight=0", "1 to 64"),
             ("writeback=1KiB", "1MiB to 4GiB"),
             ("readcache=1MiB", "4MiB to 64GiB"),
+            ("inline=32KiB", "up to 16KiB"),
             ("pin=lots", "not a size"),
             ("pin=1K", "1MiB or more"),
             ("noflock", "no such option"),

@@ -1,6 +1,6 @@
 //! `mount -o remount,...`: what the kernel keeps of a mount changes under the programs that use it.
 //!
-//! What the mount's process keeps (commit, pin, rpc, writeback, readcache, transport) was chosen when it began. mount(8) gives the options of
+//! What the mount's process keeps (commit, pin, rpc, writeback, readcache, inline, transport) was chosen when it began. mount(8) gives the options of
 //! fstab again whenever it remounts, so those may be named, as they are.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // asks the kernel, and the process that serves the mount
 
@@ -77,6 +77,7 @@ fn difference(wanted: &Options, now: &Options) -> Option<&'static str> {
         ("pin=", differs(&wanted.pin_bytes, &now.pin_bytes)),
         ("rpc=", differs(&wanted.rpc_bytes, &now.rpc_bytes)),
         ("rpcs_in_flight=", differs(&wanted.rpcs_in_flight, &now.rpcs_in_flight)),
+        ("inline=", differs(&wanted.inline_bytes, &now.inline_bytes)),
         ("readcache=", differs(&wanted.read_cache_bytes, &now.read_cache_bytes)),
         ("writeback=", differs(&wanted.write_back_bytes, &now.write_back_bytes)),
         ("transport=", wanted.transport != Options::default().transport && wanted.transport != now.transport),

@@ -75,6 +75,8 @@ pub struct Coming {
 }
 
 struct Made {
+    /// Who asked for it; nobody where it was open at once.
+    client: Option<Client>,
     handle: u64,
     permissions: u32,
     result: RefCell<Option<ClientResult<OpenFile>>>,
@@ -102,12 +104,20 @@ impl Coming {
         self.inner.result.borrow().clone()
     }
 
-    /// The open file. Errors: EIO if the change was lost.
+    /// The open file: has the MDT asked for it at once. Errors: EIO if the change was lost.
     pub async fn file(&self) -> ClientResult<OpenFile> {
+        if let Some(result) = self.arrived() {
+            return result;
+        }
+        let client = self.inner.client.as_ref().map(|client| &client.inner);
+        let _waiting = client.map(|client| Waiting::new(&client.ahead));
+        if let Some(client) = client {
+            client.peers.mdt().session.hurry();
+        }
         loop {
             let arrived = self.inner.arrived.notified();
-            if let Some(result) = &*self.inner.result.borrow() {
-                return result.clone();
+            if let Some(result) = self.arrived() {
+                return result;
             }
             arrived.await;
         }
@@ -118,7 +128,7 @@ impl From<OpenFile> for Coming {
     fn from(file: OpenFile) -> Self {
         let (handle, permissions) = (file.handle(), file.permissions());
         let result = RefCell::new(Some(Ok(file)));
-        Self { inner: Rc::new(Made { handle, permissions, result, arrived: Notify::new() }) }
+        Self { inner: Rc::new(Made { client: None, handle, permissions, result, arrived: Notify::new() }) }
     }
 }
 
@@ -168,7 +178,8 @@ impl Client {
         };
         let begun = self.begin_ahead(&Told { dir: &dir, name, fid, made: Some(&attr) });
         let (result, arrived) = (RefCell::default(), Notify::new());
-        let coming = Coming { inner: Rc::new(Made { handle, permissions, result, arrived }) };
+        let made = Made { client: Some(self.clone()), handle, permissions, result, arrived };
+        let coming = Coming { inner: Rc::new(made) };
         let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());
         drop(self.env().spawn(async move {
             let asked = client.inner.leases.ticket();
@@ -180,7 +191,7 @@ impl Client {
                     client.drop_unheard(leases.unless_leased(fid, flags));
                     leases.learn_changes(asked, flags, parent, Some(fid));
                     client.come_to_pass(begun, (parent, &request.name), &called);
-                    client.opened(caller, asked, called.reply, handle, open)
+                    client.opened(caller, asked, (called.reply, called.bulk), handle, open)
                 }
                 Ok(_) => Err(client.fail(parent, fid, &there_already())),
                 Err(error) => Err(client.fail(parent, fid, &error)),

@@ -157,8 +157,7 @@ impl Client {
     pub(crate) fn write_id(&self) -> WriteId {
         let sequence = self.inner.next_write.get();
         self.inner.next_write.set(sequence + 1);
-        let low: [u8; 8] = self.inner.id.0[8..].try_into().expect("a uuid has 16 bytes");
-        WriteId { client: u64::from_be_bytes(low), sequence }
+        WriteId { client: self.inner.id.low(), sequence }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct MountOptions {
     pub write_back_bytes: u64,
     /// Most bytes of files that were read, or will be read next, and are kept as long as nobody else may change them; 0: none.
     pub read_cache_bytes: u64,
+    /// Files of at most so many bytes go to the MDT with their last close, if they were made and closed without a pause; 0: none.
+    pub inline_bytes: usize,
 }
 
 impl MountOptions {
@@ -39,6 +41,7 @@ impl MountOptions {
             rpcs_in_flight: limits::RPCS_IN_FLIGHT,
             write_back_bytes: limits::WRITE_BACK_BYTES,
             read_cache_bytes: limits::READ_CACHE_BYTES,
+            inline_bytes: forebay_proto::limits::INLINE_BYTES,
         }
     }
 }

@@ -17,8 +17,8 @@ use forebay_proto::{
 use forebay_rpc::{Call, Lost};
 
 use crate::{
-    Client, ClientError, ClientResult, client::Inner, errors::Trouble, leases::Ticket, levels::KnownLevel, limits,
-    read_cache::Company, sharing::Sharing, size::KnownSize, write_back::Kept,
+    Client, ClientError, ClientResult, client::Inner, errors::Trouble, inline::Inline, leases::Ticket,
+    levels::KnownLevel, limits, read_cache::Company, sharing::Sharing, size::KnownSize, write_back::Kept,
 };
 
 /// A file with open handles.
@@ -59,6 +59,15 @@ pub(crate) struct FileState {
     pub readers: Company,
     /// Until then something that was read of it is expected not to be committed.
     pub unsettled_until: Cell<Time>,
+    /// Its bytes lie with the MDT.
+    pub inline: RefCell<Option<Inline>>,
+    /// This client has made it, or cut it to nothing, and no OST was asked anything of it since.
+    pub untouched: Cell<bool>,
+    /// Handles that this client has of it.
+    pub handles: Cell<usize>,
+    /// Handles that the MDT has lost, and that are being opened again.
+    reopening: Cell<usize>,
+    reopened: Notify,
     losses: Cell<u64>,
     /// How many of them an fsync was told of.
     pub told: Cell<u64>,
@@ -88,6 +97,18 @@ impl Drop for Busy {
     }
 }
 
+/// A handle is being opened again.
+pub(crate) struct Reopening(Rc<FileState>);
+
+impl Drop for Reopening {
+    fn drop(&mut self) {
+        self.0.reopening.set(self.0.reopening.get() - 1);
+        if self.0.reopening.get() == 0 {
+            self.0.reopened.notify_waiters();
+        }
+    }
+}
+
 impl FileState {
     fn new(owner: &Rc<Inner>, attr: &Attr, layout: Layout) -> Self {
         Self {
@@ -112,6 +133,11 @@ impl FileState {
             ask_for_lease_at: Cell::new(Time(0)),
             readers: Company::default(),
             unsettled_until: Cell::new(Time(0)),
+            inline: RefCell::default(),
+            untouched: Cell::new(false),
+            handles: Cell::new(0),
+            reopening: Cell::new(0),
+            reopened: Notify::new(),
             losses: Cell::new(0),
             told: Cell::new(0),
             loss: RefCell::new(Errno::EIO.into()),
@@ -123,7 +149,9 @@ impl FileState {
         self.layout.borrow().clone()
     }
 
+    /// What requests to OSTs carry.
     pub fn snapshot(&self) -> Snapshot {
+        self.untouched.set(false);
         let (layout, size) = (self.layout(), *self.size.borrow());
         let fid = layout.objects_of(self.fid);
         let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
@@ -138,6 +166,7 @@ impl FileState {
             return;
         }
         self.size.borrow_mut().see(attr.truncate_epoch, attr.size);
+        self.learn_inline(attr);
         self.attr_epoch.set(self.attr_epoch.get().max(attr.attr_epoch));
         if let Some(layout) = layout
             && layout.generation > self.layout.borrow().generation
@@ -183,6 +212,24 @@ impl FileState {
     pub async fn idle(&self) {
         while self.in_flight.get() > 0 {
             self.idle.notified().await;
+        }
+    }
+
+    /// Attribute epoch of what is done now.
+    pub fn attr_epoch(&self) -> u64 {
+        self.attr_epoch.get()
+    }
+
+    /// The MDT has lost a handle, which is opened again until the answer is dropped.
+    pub fn reopens(self: &Rc<Self>) -> Reopening {
+        self.reopening.set(self.reopening.get() + 1);
+        Reopening(self.clone())
+    }
+
+    /// Waits until no handle is being opened again.
+    async fn reopened(&self) {
+        while self.reopening.get() > 0 {
+            self.reopened.notified().await;
         }
     }
 
@@ -274,6 +321,8 @@ impl Client {
     ) -> Result<T, Trouble> {
         let mut pause = Duration::from_millis(1);
         for _ in 0..limits::STALE_ATTEMPTS {
+            file.reopened().await;
+            self.outline(file).await?;
             let before = file.version();
             match attempt().await {
                 Err(Trouble::Stale(_)) => {}

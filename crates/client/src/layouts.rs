@@ -11,7 +11,7 @@ use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
     Component, Errno, FOR_EVER, Fid, Layout, limits,
-    message::{ComponentSpec, GetAttr, LayoutSpec, Migrate, MigrateStart, SetLayout},
+    message::{ComponentSpec, GetAttr, LayoutSpec, Migrate, MigrateStart, Outline, SetLayout},
 };
 
 use crate::{Caller, Client, ClientError, ClientResult};
@@ -190,6 +190,11 @@ impl Client {
     pub fn migrate_start(&self, fid: Fid) -> Boxed<'_, ClientResult<u64>> {
         Box::pin(async move {
             let _outside = self.send_kept_of(fid).await?;
+            let asked = self.inner.leases.ticket();
+            let entry = self.change(fid, &Outline { fid }).await?;
+            if let Some(file) = self.inner.file(fid) {
+                file.adopt(asked, &entry.attr, entry.layout.as_ref());
+            }
             Ok(self.mdt(fid, &MigrateStart { fid }).await?.version)
         })
     }

@@ -22,6 +22,7 @@ mod extend;
 mod fids;
 mod file;
 mod fsync;
+mod inline;
 mod layouts;
 mod leases;
 mod levels;

@@ -33,9 +33,14 @@ impl Client {
     async fn seek(&self, file: &OpenFile, offset: u64, what: u32) -> ClientResult<(u64, u64)> {
         file.check()?;
         let _outside = self.see_all(file.state()).await?;
-        let size = self.getattr(file.fid(), Some(file)).await?.size;
+        let attr = self.getattr(file.fid(), Some(file)).await?;
+        let size = attr.size;
         if offset >= size {
             return Err(Errno::ENXIO.into());
+        }
+        if attr.flags & attr_flags::INLINE != 0 {
+            // No OST knows of it, and all of it is there.
+            return Ok((size, if what == map_what::DATA { offset } else { u64::MAX }));
         }
         let state = file.state();
         let found = self.fresh(state, async || {
@@ -77,6 +82,9 @@ impl Client {
     pub fn used_bytes<'a>(&'a self, attr: &'a Attr) -> Boxed<'a, ClientResult<u64>> {
         Box::pin(async move {
             let open = self.inner.file(attr.fid);
+            if attr.flags & attr_flags::INLINE != 0 {
+                return Ok(attr.size);
+            }
             let may_have_holes = attr.flags & attr_flags::SPARSE != 0 || open.is_some_and(|file| file.is_sparse());
             if !may_have_holes || !crate::mode::is_file(attr.mode) {
                 return Ok(attr.size);

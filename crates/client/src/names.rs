@@ -94,8 +94,9 @@ impl Client {
                 }
                 client.settle(parent).await;
                 let asked = client.inner.leases.ticket();
-                let reply =
-                    client.change_name(parent, &request.name, client.change_mdt(fid, parent, &request)).await?.reply;
+                let called =
+                    client.change_name(parent, &request.name, client.change_mdt(fid, parent, &request)).await?;
+                let (reply, bulk) = (called.reply, called.bulk);
                 if reply.created {
                     client.inner.leases.learn_file(asked, &reply);
                     client.inner.leases.learn_changes(asked, reply.leases, parent, Some(reply.attr.fid));
@@ -107,7 +108,7 @@ impl Client {
                     drop(client.all_bytes_change(reply.attr.fid));
                 }
                 let (attr, created) = (reply.attr.clone(), reply.created);
-                let file = client.opened(caller, asked, reply, handle, open)?;
+                let file = client.opened(caller, asked, (reply, bulk), handle, open)?;
                 if created {
                     // Nobody can have written to it before this reply left the MDT.
                     return Ok((attr, file));
@@ -137,7 +138,7 @@ impl Client {
                 client.settle(parent).await;
                 let asked = client.inner.leases.ticket();
                 let reply = client.mdt(fid, &request).await?;
-                Ok((reply.attr.clone(), client.opened(caller, asked, reply, handle, open)?))
+                Ok((reply.attr.clone(), client.opened(caller, asked, (reply, Bytes::new()), handle, open)?))
             })
             .await
         })

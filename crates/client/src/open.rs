@@ -21,6 +21,7 @@ use crate::{
     Caller, Client, ClientError, ClientResult,
     client::Inner,
     file::FileState,
+    inline,
     leases::{Holds, Ticket},
     limits,
     read_cache::Pattern,
@@ -259,7 +260,7 @@ impl Client {
                 let asked = client.inner.leases.ticket();
                 let reply = client.mdt(found, &request).await?;
                 let attr = reply.attr.clone();
-                let file = client.opened(caller, asked, reply, handle, OpenMode::default())?;
+                let file = client.opened(caller, asked, (reply, Bytes::new()), handle, OpenMode::default())?;
                 Ok((client.with_sizes(attr, Some(&file.layout())).await?, file))
             })
             .await
@@ -281,24 +282,26 @@ impl Client {
                     client.inner.leases.touch(fid);
                 }
                 let asked = client.inner.leases.ticket();
-                let reply = client.mdt(fid, &request).await;
+                let called = client.call_mdt(fid, &request).await;
                 if changes {
                     client.inner.leases.touch(fid);
                 }
                 drop(changing);
-                let reply = reply?;
-                client.opened(caller, asked, reply, handle, mode)
+                let called = called?;
+                client.opened(caller, asked, (called.reply, called.bulk), handle, mode)
             })
             .await
         })
     }
 
-    /// close(2) of one descriptor: sends what was kept back, reports acknowledged writes that were lost. The handle stays open.
+    /// close(2) of one descriptor: reports acknowledged writes that were lost; sends what was kept back, unless nobody else can tell
+    /// where it is: then it goes a moment later, before anybody opens the file. The handle stays open.
     ///
     /// Does not wait for servers for long: exec(2) closes descriptors too, perhaps the very exec that brings a server back.
     pub fn flush<'a>(&'a self, file: &'a OpenFile) -> Boxed<'a, ClientResult<()>> {
         Box::pin(async move {
-            if !file.state().kept.borrow().is_clean() {
+            let is_ours = self.inner.leases.may_keep(file.fid()) == Holds::All;
+            if !is_ours && !file.state().kept.borrow().is_clean() {
                 let _ = self.env().timeout(limits::FLUSH_TERM, self.send_kept(file.state())).await;
             }
             file.check_close()
@@ -324,12 +327,12 @@ impl Client {
         handle
     }
 
-    /// Takes over a file the MDT has opened as `handle`, as it was `asked` to.
+    /// Takes over a file the MDT has opened as `handle`, as it was `asked` to; its bytes may have come along.
     pub(crate) fn opened(
         &self,
         caller: Caller,
         asked: Ticket,
-        reply: OpenReply,
+        (reply, bulk): (OpenReply, Bytes),
         handle: u64,
         mode: OpenMode,
     ) -> ClientResult<OpenFile> {
@@ -339,6 +342,15 @@ impl Client {
             ClientError::new(Errno::EIO, format!("the MDT opened {fid} without a layout: that is a bug, report it"))
         })?;
         let state = self.file_state(asked, &reply.attr, layout);
+        // Without them they are asked for.
+        let _ = self.learn_bytes(&state, &reply.attr, bulk);
+        if reply.leases & lease_flags::INODE != 0 && !reply.created {
+            self.inner.leases.learn_attributes(asked, &reply.attr);
+            self.inner.listen();
+        }
+        state.handles.set(state.handles.get() + 1);
+        let is_new = reply.created || mode.truncate && reply.attr.size == 0;
+        state.untouched.set(is_new && mode.write && state.handles.get() == 1);
         if mode.write {
             state.writers.set(state.writers.get() + 1);
             self.inner.leases.writers.set(self.inner.leases.writers.get() + 1);
@@ -378,6 +390,11 @@ impl Client {
         }
     }
 
+    /// The same of any handle.
+    fn handle_goes(&self, file: &FileState) {
+        file.handles.set(file.handles.get() - 1);
+    }
+
     /// A handle ends. True if it was the last one that `writes`: with it the lease on the data ends, here and at the MDT.
     fn writer_goes(&self, file: &FileState, writes: bool) -> bool {
         if !writes {
@@ -394,16 +411,23 @@ impl Client {
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
     async fn end(self, file: Rc<FileState>, handle: u64, writes: bool, wrote: Rc<Cell<bool>>) -> ClientResult<()> {
-        // What is lost of it, `close` reports.
-        let _ = self.send_kept(&file).await;
-        file.sharing.leave(handle);
-        file.idle().await;
-        if self.writer_goes(&file, writes) {
+        if writes && file.untouched.get() {
+            file.idle().await;
+        }
+        let mut taken = if writes { self.take_inline(&file) } else { None };
+        if taken.is_none() {
+            // What is lost of it, `close` reports.
             let _ = self.send_kept(&file).await;
         }
+        file.sharing.leave(handle);
+        file.idle().await;
+        if self.writer_goes(&file, writes) && taken.is_none() {
+            let _ = self.send_kept(&file).await;
+        }
+        self.handle_goes(&file);
         let size = *file.size.borrow();
         let (attr_epoch, mtime_ns) = file.time();
-        let request = Close {
+        let mut request = Close {
             fid: file.fid,
             handle,
             // Whoever was still writing when it was closed has ended by now.
@@ -413,13 +437,38 @@ impl Client {
             mtime_ns,
             attr_epoch,
             sparse: file.is_sparse(),
+            inline: None,
         };
+        if let Some(taken) = &taken {
+            // No OST has told a time.
+            file.told_time(file.attr_epoch(), self.env().unix_time().0);
+            (request.attr_epoch, request.mtime_ns) = file.time();
+            request.size = taken.bytes().len() as u64;
+            request.inline = Some(taken.bytes().clone());
+        }
         // Nobody waits for it but the kernel's own memory of the handle.
-        let asked = self.inner.leases.ticket();
+        let mut asked = self.inner.leases.ticket();
         if let Some(held) = self.inner.handles.borrow_mut().get_mut(&handle) {
             held.closing = true;
         }
-        let closed = self.mdt_patiently(file.fid, &request).await;
+        let mut closed = self.mdt_patiently(file.fid, &request).await;
+        if let Some(taken) = taken.take() {
+            if closed.as_ref().is_err_and(inline::is_refused) {
+                self.put_back_inline(&file, taken);
+                let _ = self.send_kept(&file).await;
+                let size = *file.size.borrow();
+                (request.size, request.truncate_epoch, request.inline) = (size.seen(), size.epoch(), None);
+                (request.attr_epoch, request.mtime_ns) = file.time();
+                asked = self.inner.leases.ticket();
+                closed = self.mdt_patiently(file.fid, &request).await;
+            } else {
+                match &closed {
+                    Ok(_) => file.size.borrow_mut().see(request.truncate_epoch, request.size),
+                    Err(error) => self.lose_inline(&file, error),
+                }
+                self.end_inline(&file, taken);
+            }
+        }
         // Only now: while the MDT may not have executed it, the handle is named to it after a restart.
         self.inner.handles.borrow_mut().remove(&handle);
         let closed = match closed {
@@ -428,10 +477,18 @@ impl Client {
             closed => closed?,
         };
         if let Some(attr) = closed.attr {
-            self.inner.leases.learn_closed(asked, &attr);
+            self.inner.leases.learn_attributes(asked, &attr);
             self.inner.listen();
         }
         Ok(())
+    }
+
+    /// A close that brought the bytes of a file has not come to pass.
+    fn lose_inline(&self, file: &FileState, error: &RpcError) {
+        let words = format!("they went with its close, and {error}");
+        self.env().log(&format!("client: the bytes of {} are lost: {words}", file.fid));
+        self.inner.lost_requests.set(self.inner.lost_requests.get() + 1);
+        file.lose(&words);
     }
 }
 
@@ -461,7 +518,11 @@ impl Inner {
     /// The MDT has forgotten all handles: opens them again, in the background.
     pub fn reopen_all(self: &Rc<Self>) {
         for file in self.open_handles() {
-            drop(self.env.spawn(async move { file.inner.reopen().await }));
+            let reopening = file.state().reopens();
+            drop(self.env.spawn(async move {
+                file.inner.reopen().await;
+                drop(reopening);
+            }));
         }
     }
 }
@@ -469,7 +530,7 @@ impl Inner {
 /// The end of a handle through which nothing was written.
 fn close_only(fid: Fid, handle: u64) -> Close {
     let (size, truncate_epoch, mtime_ns, attr_epoch) = (0, 0, 0, u64::MAX);
-    Close { fid, handle, wrote: false, size, truncate_epoch, mtime_ns, attr_epoch, sparse: false }
+    Close { fid, handle, wrote: false, size, truncate_epoch, mtime_ns, attr_epoch, sparse: false, inline: None }
 }
 
 impl OpenFile {
@@ -511,7 +572,7 @@ impl OpenInner {
                 let leases = &self.client.inner.leases;
                 let asked = leases.ticket();
                 if let Ok(Closed { attr: Some(attr) }) = self.client.mdt(fid, &close_only(fid, handle)).await {
-                    leases.learn_closed(asked, &attr);
+                    leases.learn_attributes(asked, &attr);
                     self.client.inner.listen();
                 }
             }
@@ -521,6 +582,7 @@ impl OpenInner {
                 if self.stage.get() == Stage::Open {
                     self.stage.set(Stage::Gone);
                     self.client.writer_goes(&self.state, self.mode.write);
+                    self.client.handle_goes(&self.state);
                 }
                 self.client.inner.handles.borrow_mut().remove(&handle);
             }

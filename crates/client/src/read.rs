@@ -54,9 +54,12 @@ impl Client {
             let end = offset.saturating_add(length.min(limits::CALL_BYTES) as u64);
             let _outside = self.send_kept_before_read(file, offset, end).await?;
             let state = file.state();
-            let parts = match self.read_kept(file, &(offset..end)).await {
+            let parts = match self.read_inline(file, offset, end).await? {
                 Some(parts) => parts,
-                None => self.fresh(state, async || self.read_once(state, offset, end).await).await?.parts,
+                None => match self.read_kept(file, &(offset..end)).await {
+                    Some(parts) => parts,
+                    None => self.fresh(state, async || self.read_once(state, offset, end).await).await?.parts,
+                },
             };
             self.inner.counters.read(parts.iter().map(Bytes::len).sum());
             Ok(parts)

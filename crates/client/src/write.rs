@@ -49,6 +49,9 @@ impl Client {
                 return Ok(0);
             }
             let busy = file.state().busy();
+            if file.state().is_inline() {
+                self.outline(file.state()).await?;
+            }
             let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
             if length == data.len() && self.keep_back(file, offset, &data).await {
                 return Ok(length);

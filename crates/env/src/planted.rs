@@ -128,6 +128,16 @@ bugs! {
     ClaimEndNotAwaited = "claim-end-not-awaited",
     /// Claims count as apart wherever they lie.
     MeetingClaimsShared = "meeting-claims-shared",
+    /// Bytes that came with an open are read whatever became of the file.
+    InlineBytesNotAsked = "inline-bytes-not-asked",
+    /// A client writes to OSTs of a file whose bytes lie with the MDT.
+    InlineNotOutlined = "inline-not-outlined",
+    /// What goes with a close does not count as on its way.
+    InlineNotAwaited = "inline-not-awaited",
+    /// The MDT takes the bytes of a file that others have open.
+    InlineTakenFromOthers = "inline-taken-from-others",
+    /// The bytes of a file leave the MDT before they are on its OSTs.
+    OutlinedBeforeWritten = "outlined-before-written",
     /// A client gives an object id to two files.
     FidReused = "fid-reused",
     /// The MDT grants what an evicted client held before it is fenced.

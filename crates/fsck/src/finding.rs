@@ -138,6 +138,8 @@ kinds! {
     NameType = "name-type", "report this: readdir shows a wrong type";
     /// Extended attributes do not agree with their list.
     Xattr = "xattr", "set or remove the file's extended attributes anew";
+    /// The bytes of a small file are not what its inode says.
+    Bytes = "inline-bytes", "write the file anew, or remove it";
     /// An inode without names and its orphan row do not agree.
     Orphan = "orphan", "`forebay fsck --repair` sets it right";
     /// A handle of a file that is gone, or of a session that is.

@@ -43,6 +43,7 @@ fn root(secret: u64, now_ns: i64) -> Inode {
         xattrs: false,
         sparse: false,
         has_acl: false,
+        inline: false,
         level: None,
         acls: Acls::default(),
         body: Body::Dir(Directory {

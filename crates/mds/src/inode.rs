@@ -48,7 +48,10 @@ mod field {
     pub const BTIME: u16 = 64;
     pub const TRUNCATE_EPOCH: u16 = 128;
     pub const ATTR_EPOCH: u16 = 256;
+    /// Of a directory.
     pub const DEFAULT_LAYOUT: u16 = 512;
+    /// Of a regular file.
+    pub const INLINE: u16 = 512;
     pub const WRITTEN: u16 = 1024;
     pub const MTIME_SET: u16 = 2048;
     pub const XATTRS: u16 = 4096;
@@ -95,6 +98,8 @@ pub struct Inode {
     pub sparse: bool,
     /// Among its extended attributes are access control lists.
     pub has_acl: bool,
+    /// Its bytes lie in a row of their own, and none on OSTs.
+    pub inline: bool,
     /// When changes of it are replied, of a directory also of its names; none: as the client's mount says.
     pub level: Option<CommitLevel>,
     /// Those lists, once they were read (`Tx::find_inode`): no part of the row.
@@ -181,6 +186,7 @@ impl Inode {
             attr_epoch: self.attr_epoch,
             flags: flags
                 | level_flags(self.level)
+                | (if self.inline { attr_flags::INLINE } else { 0 })
                 | (if self.sparse { attr_flags::SPARSE } else { 0 })
                 | (if self.xattrs { attr_flags::XATTRS } else { 0 }),
         }
@@ -203,6 +209,7 @@ impl Inode {
             (self.truncate_epoch != 0, field::TRUNCATE_EPOCH),
             (self.attr_epoch != 0, field::ATTR_EPOCH),
             (default_layout, field::DEFAULT_LAYOUT),
+            (self.inline, field::INLINE),
             (self.written, field::WRITTEN),
             (self.mtime_set, field::MTIME_SET),
             (self.xattrs, field::XATTRS),
@@ -286,6 +293,7 @@ impl Inode {
             xattrs: has(field::XATTRS),
             sparse: has(field::SPARSE),
             has_acl: has(field::ACL),
+            inline: mode & S_IFMT == S_IFREG && has(field::INLINE),
             level,
             acls: Acls::default(),
             body: decode_body(mode, has(field::DEFAULT_LAYOUT), &mut r)?,
@@ -352,6 +360,7 @@ pub(crate) mod tests {
             xattrs: false,
             sparse: false,
             has_acl: false,
+            inline: false,
             level: None,
             acls: Acls::default(),
             body: Body::File(Layout::plain(1, 1 << 20, vec![2])),
@@ -389,6 +398,7 @@ pub(crate) mod tests {
             xattrs: true,
             sparse: true,
             has_acl: true,
+            inline: true,
             level: Some(CommitLevel::Memory),
             ..file.clone()
         });
@@ -418,6 +428,18 @@ pub(crate) mod tests {
         let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
         // version, fields, mode, ctime, transno (3, 70000), uid, generation 1, 16 * 64 KiB, 1 stripe, OST 2
         assert_eq!(hex, "010204a48100002a36fe9c971703f0a204e80701100102");
+    }
+
+    /// The golden bytes of docs/format-mdt.md.
+    #[test]
+    fn bit_512_of_a_file_says_that_its_bytes_lie_in_a_row() {
+        let inode = Inode { size: 5, inline: true, ..plain_file() };
+        let mut out = Vec::new();
+        inode.encode(&mut out);
+        let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "010a06a48100002a36fe9c971703f0a204e8070501100102");
+        round_trip(&inode);
+        assert_eq!(inode.attr(Fid::ROOT, 0).flags, attr_flags::INLINE);
     }
 
     /// The golden bytes of docs/format-mdt.md: the level stands behind the times.

@@ -29,6 +29,8 @@ pub const PLACEMENT: u8 = 0x2a;
 
 /// Whose objects of a fid are, where they are another file's.
 pub const OBJECTS: u8 = 0x2b;
+/// Bytes of a small file.
+pub const INLINE: u8 = 0x2c;
 
 /// A short key, on the stack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,6 +162,11 @@ pub fn objects(fid: Fid) -> Key {
     Key::new(OBJECTS).with(&fid.to_key())
 }
 
+/// The bytes of `fid`.
+pub fn inline(fid: Fid) -> Key {
+    Key::new(INLINE).with(&fid.to_key())
+}
+
 /// The transno of a placement table's key.
 pub fn placement_of(key: &[u8]) -> Option<Transno> {
     key.get(1..9)?.try_into().ok().map(u64::from_be_bytes).map(Transno)
@@ -227,5 +234,6 @@ mod tests {
         assert_eq!(format!("{:?}", lease(FidSequence(1))), "260000000000000001");
         assert_eq!(format!("{:?}", placement(Transno(5))), "2a0000000000000005");
         assert_eq!(format!("{:?}", objects(fid)), "2b00000000000000000000000000100002");
+        assert_eq!(format!("{:?}", inline(fid)), "2c00000000000000000000000000100002");
     }
 }

@@ -310,8 +310,17 @@ impl Run {
     }
 
     fn close_handle(&mut self, fid: Fid, handle: u64) {
-        let request =
-            Close { fid, handle, wrote: false, size: 0, truncate_epoch: 0, mtime_ns: 0, attr_epoch: 0, sparse: false };
+        let request = Close {
+            fid,
+            handle,
+            wrote: false,
+            size: 0,
+            truncate_epoch: 0,
+            mtime_ns: 0,
+            attr_epoch: 0,
+            sparse: false,
+            inline: None,
+        };
         let got = self.world.attempt(|tx| ops::close::apply(tx, &request));
         self.check(&format!("{request:?}"), got, Ok(()));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use forebay_env::{Address, Env};
 use forebay_proto::{
     ClientId, Errno, ErrorReply, Incarnation, TargetId, Uuid,
@@ -93,6 +94,28 @@ impl Osts {
                 }
                 Ok(reply) => return Some(Ok(reply)),
             }
+        }
+    }
+
+    /// The same with bytes, for which an OST may have no room (ENOSPC).
+    pub async fn insist_on_bulk<O: Operation>(
+        &self,
+        ost: u32,
+        request: &O,
+        bulk: Bytes,
+    ) -> Option<Result<O::Reply, ErrorReply>> {
+        let session = self.sessions.get(&ost)?;
+        let mut attempts = 0;
+        loop {
+            let call = Call { bulk: vec![bulk.clone()], ..Call::level(CommitLevel::Commit) };
+            match session.call(request, call).await {
+                Ok(called) => return Some(Ok(called.reply)),
+                Err(RpcError::Reply(error)) if attempts >= limits::DAMAGED_ATTEMPTS => return Some(Err(error)),
+                Err(RpcError::Reply(_)) => attempts += 1,
+                Err(error) if error.errno() == Errno::ENXIO => return None,
+                Err(error) => self.env.log(&format!("{:?} of OST{ost:04x} is asked again: {error}", O::OP)),
+            }
+            self.env.sleep(limits::INSIST_PAUSE).await;
         }
     }
 

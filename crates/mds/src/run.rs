@@ -130,7 +130,7 @@ impl Mds {
                 (result, std::mem::take(&mut tx.effects), shared.unsettled.get())
             };
             let result = match result {
-                Ok(reply) => Ok(Answer::read(&reply)),
+                Ok(reply) => Ok(Answer::with_bulk(&reply, effects.bulk.iter().cloned().collect())),
                 Err(Halt::Fail(error)) => Err(error),
                 Err(halt) => {
                     self.wait_for(ctx.session(), halt, &mut wants).await?;
@@ -187,8 +187,9 @@ impl Mds {
                 self.grant_names(ctx.session(), &effects);
             }
             self.settle(ctx, unsettled, &result).await?;
-            let answer = result?;
+            let mut answer = result?;
             self.follow_up(ctx, &answer, &effects).await?;
+            answer.bulk.extend(effects.bulk);
             return Ok(answer);
         }
     }

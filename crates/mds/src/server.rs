@@ -9,11 +9,11 @@ use std::{
 use bytes::Bytes;
 use forebay_env::{Address, Boxed, Bug, Env, Time, planted, sync::Notify};
 use forebay_proto::{
-    ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid,
+    ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid, WriteId,
     limits::LEASE_TERM,
     message::{
-        AwaitRecalls, Empty, ExtendLayout, LayoutSpec, LookupAhead, Migrate, Op, Open, OpenReply, RecallsReply,
-        SetAttr, SetLayout,
+        AwaitRecalls, Empty, ExtendLayout, LayoutSpec, LookupAhead, Migrate, Op, Open, OpenReply, Outline,
+        RecallsReply, SetAttr, SetLayout,
     },
 };
 use forebay_store::Store;
@@ -75,6 +75,8 @@ pub struct Mds {
     /// A truncate or a placement table is through.
     changed: Notify,
     room: Cell<(Time, bool)>,
+    /// Writes of this life of the server to OSTs so far.
+    writes: Cell<u64>,
     /// To hand to background tasks.
     this: OnceCell<std::rc::Weak<Mds>>,
 }
@@ -112,6 +114,7 @@ impl Mds {
                 target: RefCell::default(),
                 changed: Notify::new(),
                 room: Cell::new((Time(0), true)),
+                writes: Cell::new(0),
                 this: OnceCell::new(),
             });
             mds.this.set(Rc::downgrade(&mds)).unwrap_or_else(|_| unreachable!("it was made a moment ago"));
@@ -171,6 +174,13 @@ impl Mds {
         if effects.destroys {
             self.destroys.values().for_each(|driver| driver.notify_one());
         }
+    }
+
+    /// Of the server's next write to an OST.
+    pub(crate) fn write_id(&self) -> WriteId {
+        self.writes.set(self.writes.get() + 1);
+        let life = Uuid::of_life(self.store.identity().target.index, self.store.incarnation());
+        WriteId { client: life.low(), sequence: self.writes.get() }
     }
 
     /// Tells those who wait in [`Mds::wait_until`].
@@ -257,6 +267,8 @@ impl Mds {
                 run!(modify, ops::setlayout::keys, ops::setlayout::apply)
             }
             Op::ExtendLayout => run!(modify, ops::extend::keys, ops::extend::apply),
+            Op::Outline => run!(modify, ops::inline::outline_keys, ops::inline::outline),
+            Op::ReadInline => run!(read, ops::inline::read_keys, ops::inline::read),
             Op::MigrateStart => run!(read, ops::migrate::start_keys, ops::migrate::start),
             Op::Migrate => run!(modify, ops::migrate::keys, ops::migrate::apply),
             Op::SetPool => run!(modify, ops::pool::keys, ops::pool::set),
@@ -359,6 +371,7 @@ impl Service for Mds {
             Op::ExtendLayout => ExtendLayout::from_bytes(&body).ok().map(|request| request.fid),
             Op::SetLayout => SetLayout::from_bytes(&body).ok().map(|request| request.fid),
             Op::Migrate => Migrate::from_bytes(&body).ok().map(|request| request.fid),
+            Op::Outline => Outline::from_bytes(&body).ok().map(|request| request.fid),
             Op::Create => OpenReply::from_bytes(&reply).ok().map(|reply| reply.attr.fid),
             Op::SetPool => return self.wait_until(|memory| !memory.placing).await,
             _ => None,

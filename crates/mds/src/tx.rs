@@ -131,6 +131,8 @@ pub struct Effects {
     pub changing: Vec<Fid>,
     /// Whether the session holds leases on the data of files that it brings back.
     pub reclaimed: Vec<(Fid, bool)>,
+    /// Goes with the reply as its bulk, and is not kept with it.
+    pub bulk: Option<Bytes>,
 }
 
 impl Effects {

@@ -10,6 +10,8 @@ pub const SYMLINK_BYTES: usize = 4095;
 pub const XATTR_BYTES: usize = 64 << 10;
 /// Names and values of all extended attributes of one inode, in bytes.
 pub const XATTRS_BYTES: usize = 128 << 10;
+/// Largest file whose bytes may lie with the MDT. No more than a stripe: they are all the home's.
+pub const INLINE_BYTES: usize = 16 << 10;
 /// Most hard links to one file.
 pub const LINKS: u32 = 65_000;
 /// Largest bulk payload of one frame.

@@ -30,6 +30,11 @@ impl Uuid {
         Self(bytes)
     }
 
+    /// Its last eight bytes, as a number.
+    pub fn low(&self) -> u64 {
+        u64::from_be_bytes(self.0[8..].try_into().expect("a uuid has 16 bytes"))
+    }
+
     /// Both are lives of one server, and this is the later one.
     pub fn is_later_life(&self, other: &Self) -> bool {
         self.0[..4] == LIFE && self.0[..12] == other.0[..12] && self.0[12..] > other.0[12..]

@@ -320,8 +320,8 @@ impl Leases {
         }
     }
 
-    /// The last handle that could write to a file was closed, by this client.
-    pub fn learn_closed(&self, asked: Ticket, file: &Attr) {
+    /// What a file is like that this client opened to read, or of which it closed the last handle that could write.
+    pub fn learn_attributes(&self, asked: Ticket, file: &Attr) {
         self.learn(asked, &entry_of(file));
     }
 

@@ -17,7 +17,8 @@ use std::{
     rc::Rc,
 };
 
-use forebay_env::{Time, sync::Notify};
+use bytes::Bytes;
+use forebay_env::{Bug, Time, planted, sync::Notify};
 use forebay_proto::{
     Fid,
     message::{CommitLevel, OstStatFs},
@@ -79,6 +80,71 @@ impl Kept {
     /// Everything that was on its way before `next` has arrived.
     fn has_sent(&self, next: u64) -> bool {
         self.sending.first_key_value().is_none_or(|(number, _)| *number >= next)
+    }
+}
+
+/// All bytes of a file, on their way to the MDT with its last close.
+pub(crate) struct Taken {
+    number: u64,
+    bytes: Bytes,
+    by: Option<OpenFile>,
+}
+
+impl Taken {
+    /// Under which they count as on their way.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What they are.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+impl Kept {
+    /// Takes everything, if that is all of a file that has `size` bytes elsewhere, and no more than `most`.
+    pub fn take_whole(&mut self, size: u64, most: usize) -> Option<Taken> {
+        let length = self.parts.bytes();
+        let is_whole = self.sending.is_empty() && self.parts.end() == length as u64 && size <= length as u64;
+        if length == 0 || length > most || !is_whole {
+            return None;
+        }
+        let parts: Vec<Bytes> = self.parts.take_all().into_iter().flat_map(|run| run.parts).collect();
+        let bytes = if parts.len() == 1 { parts[0].clone() } else { parts.concat().into() };
+        let number = self.next;
+        self.next += 1;
+        if !planted(Bug::InlineNotAwaited) {
+            self.sending.insert(number, vec![(0, length as u64)]);
+        }
+        Some(Taken { number, bytes, by: self.by.take() })
+    }
+
+    /// What was taken is kept again. It is `now`.
+    pub fn put_back(&mut self, taken: Taken, now: Time) {
+        self.sending.remove(&taken.number);
+        self.parts.insert(0, taken.bytes, now);
+        self.by = taken.by;
+    }
+}
+
+impl WriteBack {
+    /// Nothing of the file is kept that could become too old.
+    pub fn forget(&self, fid: Fid) {
+        self.files.borrow_mut().remove(&fid);
+    }
+
+    /// Something is.
+    pub fn remember(&self, fid: Fid) {
+        self.files.borrow_mut().insert(fid);
+    }
+
+    /// What was on its way under `number` has arrived, or is lost.
+    pub fn sent(&self, file: &FileState, number: u64, length: usize) {
+        file.kept.borrow_mut().sending.remove(&number);
+        self.bytes.set(self.bytes.get() - length as u64);
+        file.arrived.notify_waiters();
+        self.room.notify_waiters();
     }
 }
 
@@ -153,7 +219,7 @@ impl Client {
     fn try_keep(&self, file: &OpenFile, offset: u64, data: &Payload) -> Keep {
         let (inner, state, length) = (&self.inner, file.state(), data.len());
         let bound = inner.options.write_back_bytes;
-        if !self.may_keep_any(file) || length > limits::KEEP_BYTES || length as u64 > bound {
+        if !self.may_keep_any(file) || length > limits::KEEP_BYTES || length as u64 > bound || state.is_inline() {
             return Keep::Send;
         }
         let holds = inner.leases.may_keep(file.fid());
@@ -236,6 +302,8 @@ impl Client {
         let losses = file.losses();
         self.start_sending(file);
         let next = file.kept.borrow().next;
+        // It may go with a close that waits for something else to go with.
+        self.inner.peers.mdt().session.hurry();
         loop {
             let arrived = file.arrived.notified();
             if file.kept.borrow().has_sent(next) {
@@ -346,11 +414,7 @@ impl Client {
             self.send_each(&by, &runs).await;
         }
         runs.iter().for_each(|run| drop(self.bytes_change(file.fid, run.offset..run.end())));
-        file.kept.borrow_mut().sending.remove(&number);
-        let here = &self.inner.write_back;
-        here.bytes.set(here.bytes.get() - length as u64);
-        file.arrived.notify_waiters();
-        here.room.notify_waiters();
+        self.inner.write_back.sent(&file, number, length);
     }
 
     /// Each by itself: what of it there is room for, and where OSTs are missing. One after another: one that goes elsewhere as its

@@ -36,6 +36,8 @@ struct InodeRecord {
     is_orphan: bool,
     is_open: bool,
     xattrs: bool,
+    /// How long the row with its bytes has to be, if it has one.
+    inline: Option<u64>,
 }
 
 /// What a directory has beside.
@@ -67,6 +69,10 @@ pub(crate) struct MdtCheck {
     borrowed: BTreeSet<Fid>,
     /// Inodes that have a row of extended attributes.
     with_xattrs: BTreeSet<Fid>,
+    /// Inodes that have a row with their bytes, and how many.
+    with_bytes: BTreeMap<Fid, u64>,
+    /// Files of which a truncate is on its way.
+    truncating: BTreeSet<Fid>,
     /// The directory whose names come now.
     current: Option<(Fid, Option<usize>)>,
     /// Names that point to nothing: told only if no inode can have been lost with a page.
@@ -78,7 +84,7 @@ pub(crate) struct MdtCheck {
 }
 
 impl MdtCheck {
-    /// A row whose key begins with 0x20 to 0x2b.
+    /// A row whose key begins with 0x20 to 0x2c.
     pub(crate) fn row(
         &mut self,
         key: &[u8],
@@ -99,6 +105,7 @@ impl MdtCheck {
             space::TRUNCATE => self.truncate(key, value, findings),
             space::COUNTER => self.counter(key, value),
             space::OBJECTS => self.objects(key, value, findings),
+            space::INLINE => self.inline(key, value),
             _ => placement(key, value),
         };
         if let Err(error) = outcome {
@@ -151,6 +158,7 @@ impl MdtCheck {
             is_orphan: false,
             is_open: false,
             xattrs: inode.xattrs,
+            inline: inode.inline.then_some(inode.size),
         });
         Ok(())
     }
@@ -236,6 +244,7 @@ impl MdtCheck {
     fn truncate(&mut self, key: &[u8], value: &[u8], findings: &mut Findings) -> Result<(), DecodeError> {
         let fid = fid_key(key).ok_or(WRONG_KEY)?;
         let epoch = mdt::decode_truncate(value)?;
+        self.truncating.insert(fid);
         match self.find(fid).map(|at| &self.inodes[at]) {
             None => {
                 findings.add(Finding::warning(Kind::Truncate, Place::row(key), "a truncate of a file that is gone"))
@@ -255,6 +264,11 @@ impl MdtCheck {
             let words = format!("objects are called {owner}'s that are not");
             findings.add(Finding::warning(Kind::Row, Place::row(key), words));
         }
+        Ok(())
+    }
+
+    fn inline(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+        self.with_bytes.insert(fid_key(key).ok_or(WRONG_KEY)?, mdt::decode_inline(value)?);
         Ok(())
     }
 
@@ -284,6 +298,7 @@ impl MdtCheck {
             self.check_tree(findings);
             self.check_links(findings);
             self.check_xattrs(findings);
+            self.check_bytes(findings);
             for objects in &self.borrowed {
                 let words =
                     format!("a file has the objects called {objects}, and no row says so: they would be collected");
@@ -306,6 +321,29 @@ impl MdtCheck {
         for fid in self.with_xattrs.iter().filter(|fid| self.find(**fid).is_none()) {
             let words = "extended attributes of an inode that is gone";
             findings.add(Finding::warning(Kind::Xattr, inode_place(*fid), words));
+        }
+    }
+
+    fn check_bytes(&self, findings: &mut Findings) {
+        for (inode, size) in self.inodes.iter().filter_map(|inode| Some((inode, inode.inline?))) {
+            match self.with_bytes.get(&inode.fid) {
+                None => {
+                    let words = format!("its {size} bytes, which lie with the MDT, are missing");
+                    findings.add(Finding::error(Kind::Bytes, inode_place(inode.fid), words));
+                }
+                // One that grows out of its row has its new size already.
+                Some(bytes) if *bytes == size || *bytes < size && self.truncating.contains(&inode.fid) => {}
+                Some(bytes) => {
+                    let finding =
+                        Finding::error(Kind::Bytes, inode_place(inode.fid), "its bytes are not as many as it has");
+                    findings.add(finding.with(size, *bytes));
+                }
+            }
+        }
+        let is_owned = |fid: &Fid| self.find(*fid).is_some_and(|at| self.inodes[at].inline.is_some());
+        for fid in self.with_bytes.keys().filter(|fid| !is_owned(fid)) {
+            let place = Place::Row([&[space::INLINE][..], &fid.to_key()].concat());
+            findings.add(Finding::warning(Kind::Bytes, place, "bytes of a file that has none with the MDT"));
         }
     }
 

@@ -1,7 +1,10 @@
 //! Rows of an MDT: inodes, names, logs (docs/format-mdt.md).
 
 use bytes::Bytes;
-use forebay_proto::{DecodeError, Fid, Reader, Transno, limits as proto_limits};
+use forebay_proto::{
+    DecodeError, Fid, Reader, Transno,
+    limits::{self as proto_limits, INLINE_BYTES},
+};
 
 use super::{layout, siphash::siphash13};
 use crate::{format::varint, limits};
@@ -27,7 +30,10 @@ mod field {
     pub const BTIME: u16 = 64;
     pub const TRUNCATE_EPOCH: u16 = 128;
     pub const ATTR_EPOCH: u16 = 256;
+    /// Of a directory.
     pub const DEFAULT_LAYOUT: u16 = 512;
+    /// Of a regular file.
+    pub const INLINE: u16 = 512;
     pub const WRITTEN: u16 = 1024;
     pub const XATTRS: u16 = 4096;
     pub const ACL: u16 = 16384;
@@ -54,6 +60,8 @@ pub struct Inode {
     pub written: bool,
     /// It has extended attributes.
     pub xattrs: bool,
+    /// Its bytes lie in a row of their own.
+    pub inline: bool,
     /// What depends on its type.
     pub body: Body,
     /// Where in the value the number of names of a directory stands, and how long it is; for repair.
@@ -116,7 +124,8 @@ impl Inode {
         if has(field::ACL) && !xattrs {
             return Err(DecodeError::new("an inode with access control lists and without extended attributes"));
         }
-        Ok(Self { mode, nlink, size, truncate_epoch, transno, written, xattrs, body, entries_at })
+        let inline = mode & TYPE_MASK == REGULAR && has(field::INLINE);
+        Ok(Self { mode, nlink, size, truncate_epoch, transno, written, xattrs, inline, body, entries_at })
     }
 
     /// Its type.
@@ -295,6 +304,7 @@ pub fn decode_truncate(value: &[u8]) -> Result<u64, DecodeError> {
         1 => layout::skip_numbers(&mut r)?,
         2 => layout::decode_default(&mut r)?,
         3 => drop(varint::get_fid(&mut r)?),
+        4 => drop(varint::get(&mut r)?),
         _ => return Err(DecodeError::new("its purpose is not known here")),
     }
     Ok(epoch)
@@ -303,6 +313,15 @@ pub fn decode_truncate(value: &[u8]) -> Result<u64, DecodeError> {
 /// Whose objects of a fid are.
 pub fn decode_objects(value: &[u8]) -> Result<Fid, DecodeError> {
     varint::get_fid(&mut versioned(value)?)
+}
+
+/// Bytes of a small file: how many.
+pub fn decode_inline(value: &[u8]) -> Result<u64, DecodeError> {
+    match versioned(value)?.remaining() {
+        0 => Err(DecodeError::new("bytes of a file that has none")),
+        bytes if bytes <= INLINE_BYTES => Ok(bytes as u64),
+        _ => Err(DecodeError::new("more bytes than lie in a row")),
+    }
 }
 
 /// A counter.
@@ -412,6 +431,12 @@ mod tests {
     }
 
     #[test]
+    fn bit_512_of_a_file_says_where_its_bytes_lie() {
+        assert!(Inode::decode(&unhex("010a06a48100002a36fe9c971703f0a204e8070501100102")).unwrap().inline);
+        assert!(!Inode::decode(&unhex("010204a48100002a36fe9c971703f0a204e80701100102")).unwrap().inline);
+    }
+
+    #[test]
     fn a_commit_level_stands_behind_the_times() {
         let mut value = unhex("014284a48100002a36fe9c971703f0a204e807010201100102");
         assert_eq!(Inode::decode(&value).unwrap().body, Body::File(None, vec![2], 2));
@@ -465,8 +490,14 @@ mod tests {
         assert_eq!(decode_truncate(&[2, 3, 4, 1, 2, 7, 0xac, 2]), Ok(3));
         assert_eq!(decode_truncate(&[2, 3, 4, 2, 5, 0, 0, 0, 0]), Ok(3));
         assert_eq!(decode_truncate(&[2, 3, 4, 3, 0, 0xac, 2]), Ok(3));
-        assert!(decode_truncate(&[2, 3, 4, 4]).is_err() && decode_truncate(&[1, 3, 4, 0, 2]).is_err());
+        assert_eq!(decode_truncate(&[2, 3, 4, 4, 0xac, 2]), Ok(3));
+        assert!(decode_truncate(&[2, 3, 4, 5]).is_err() && decode_truncate(&[1, 3, 4, 0, 2]).is_err());
         assert_eq!(decode_objects(&[1, 0, 0xac, 2]), Ok(Fid { high: 0, low: 300 }));
+        assert_eq!(
+            (decode_inline(b"\x01abc"), decode_inline(&[1; INLINE_BYTES + 1])),
+            (Ok(3), Ok(INLINE_BYTES as u64))
+        );
+        assert!([&[1][..], b"\x02abc", &[1; INLINE_BYTES + 2]].iter().all(|row| decode_inline(row).is_err()));
         assert_eq!(decode_counter(&[1, 0xac, 2]), Ok(300));
         assert_eq!(encode_counter(300), [1, 0xac, 2]);
         let table = b"\x02\x02\x00\x10\xac\x02\x00\x01\x04fast\x02\x00\xac\x02";

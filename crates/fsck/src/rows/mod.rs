@@ -42,6 +42,8 @@ pub mod space {
     pub const PLACEMENT: u8 = 0x2a;
     /// Whose objects of a fid are.
     pub const OBJECTS: u8 = 0x2b;
+    /// Bytes of small files.
+    pub const INLINE: u8 = 0x2c;
     /// Objects of an OST.
     pub const OBJECT: u8 = 0x80;
 }

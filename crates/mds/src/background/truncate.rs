@@ -4,15 +4,19 @@
 
 use std::rc::Rc;
 
-use forebay_proto::{Errno, ErrorReply, Fid, Layout, message::TruncateObject};
+use forebay_env::{Bug, planted};
+use forebay_proto::{
+    Errno, ErrorReply, Fid, Layout, crc,
+    message::{ObjectRef, TruncateObject, WriteObject},
+};
 use forebay_target::store_error;
 
 use crate::{
     Mds,
-    halt::corrupt,
+    halt::{corrupt, damaged},
     inode::Inode,
     keys, limits,
-    ops::{Purpose, TruncateLog, extend, migrate},
+    ops::{Purpose, TruncateLog, extend, inline, migrate},
     tx::Tx,
 };
 
@@ -86,6 +90,12 @@ impl Mds {
                     let told = self.tell_osts(fid, &log, &layout, *size, ends.collect()).await?;
                     return self.end_cut(fid, &log, told).await;
                 }
+                Purpose::Outline { size } => {
+                    let ends = layout.object_ends(*size).into_iter();
+                    self.tell_osts(fid, &log, &layout, *size, ends.collect()).await?;
+                    self.write_out(fid, &log, &layout).await?;
+                    return self.end_outline(fid, &log).await;
+                }
                 _ => {
                     let ends = layout.osts().into_iter().map(|ost| (ost, u64::MAX));
                     let told = self.tell_osts(fid, &log, &layout, u64::MAX, ends.collect()).await?;
@@ -110,6 +120,54 @@ impl Mds {
             match tx.find_inode(fid)? {
                 Some(inode) if inode.truncate_epoch == log.truncate_epoch => {
                     learn_size(tx, fid, inode, told);
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// The bytes that lie with the MDT are written to the file's home, where it is as long as it is to be already. Again and again if need
+    /// be: they are the same.
+    async fn write_out(&self, fid: Fid, log: &TruncateLog, layout: &Layout) -> Result<(), ErrorReply> {
+        let bytes = self.change(|tx| tx.row(keys::inline(fid))).await?;
+        let bytes = bytes.as_ref().map(inline::decode).transpose();
+        let bytes =
+            bytes.map_err(|error| damaged(keys::inline(fid).as_ref(), error))?.filter(|bytes| !bytes.is_empty());
+        // It has ended meanwhile.
+        let Some(bytes) = bytes.filter(|_| !planted(Bug::OutlinedBeforeWritten)) else { return Ok(()) };
+        let (objects, write_id) = (layout.objects_of(fid), self.write_id());
+        let (length, sum) = (bytes.len() as u32, crc::crc64(&bytes));
+        let request = WriteObject {
+            object: ObjectRef {
+                fid: objects,
+                layout_generation: layout.generation,
+                truncate_epoch: log.truncate_epoch,
+            },
+            offset: 0,
+            length,
+            write_id,
+            sums: vec![crc::seal(objects, 0, write_id, sum, length.into())],
+            file_bytes: bytes.len() as u64,
+            // Its time is no time of the file.
+            attr_epoch: log.attr_epoch.saturating_sub(1),
+        };
+        let ost = layout.home();
+        match self.osts.insist_on_bulk(ost, &request, bytes).await {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(error),
+            None => Err(unlisted(ost)),
+        }
+    }
+
+    async fn end_outline(&self, fid: Fid, log: &TruncateLog) -> Result<(), ErrorReply> {
+        self.change(|tx| {
+            tx.delete(keys::truncate(fid));
+            match tx.find_inode(fid)? {
+                Some(mut inode) if inode.truncate_epoch == log.truncate_epoch && inode.inline => {
+                    tx.end_inline(fid, &mut inode);
+                    tx.put_inode_touched(fid, &mut inode);
                     Ok(())
                 }
                 _ => Ok(()),
@@ -191,12 +249,14 @@ impl Mds {
                 Some(Some(Ok(reply))) if *ost == layout.home() => told = reply.file_bytes,
                 Some(Some(Ok(_))) => {}
                 Some(Some(Err(error))) => failed = Some(error),
-                Some(None) | None => {
-                    let message = format!("OST{ost:04x} of the file's layout is not in this server's list of targets");
-                    failed = Some(ErrorReply::new(Errno::ENXIO, message));
-                }
+                Some(None) | None => failed = Some(unlisted(*ost)),
             }
         }
         failed.map_or(Ok(told), Err)
     }
+}
+
+fn unlisted(ost: u32) -> ErrorReply {
+    let message = format!("OST{ost:04x} of the file's layout is not in this server's list of targets");
+    ErrorReply::new(Errno::ENXIO, message)
 }

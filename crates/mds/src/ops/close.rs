@@ -6,6 +6,7 @@ use forebay_proto::{
     message::{Close, Closed, NEVER, lease_flags, open_flags},
 };
 
+use super::inline;
 use crate::{halt::Step, inode::Inode, keys, keys::Key, tx::Tx};
 
 /// Rows worth prefetching together.
@@ -13,12 +14,13 @@ pub fn keys(request: &Close) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Errors: EBADF for a handle that is not open in this session.
+/// Errors: EBADF for a handle that is not open in this session; those of [`inline::take`].
 pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     let session = tx.origin.session;
     let flags = tx.memory.opens.flags(request.fid, session, request.handle).ok_or(Errno::EBADF)?;
     let mut inode = tx.inode(request.fid)?;
     let before = inode.clone();
+    let is_inline = inline::take(tx, request, &mut inode)?;
     if request.wrote {
         // The handle goes whatever comes with it; a size that no file has is nothing to learn.
         let known = request.truncate_epoch == inode.truncate_epoch && request.size <= FILE_BYTES;
@@ -27,7 +29,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
         learn(&mut inode, size, mtime_ns);
         inode.sparse |= request.sparse;
     }
-    let ended = tx.drop_handle(request.fid, session, request.handle, &inode, request.wrote)?;
+    // What lies here was written to no OST.
+    let wrote = request.wrote && !is_inline;
+    let ended = tx.drop_handle(request.fid, session, request.handle, &inode, wrote)?;
     if ended {
         return Ok(Closed { attr: None });
     }
@@ -74,6 +78,7 @@ mod tests {
             mtime_ns: i64::MAX / 2,
             attr_epoch: 0,
             sparse: false,
+            inline: None,
         }
     }
 

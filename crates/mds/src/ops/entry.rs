@@ -40,8 +40,9 @@ impl Tx<'_> {
 
     /// The same; `has_writer`: somebody may write to it.
     pub fn attr_of(&self, fid: Fid, inode: &Inode, has_writer: bool) -> forebay_proto::message::Attr {
-        // Of a file whose truncate is stuck an OST has no answer: what the MDT knows is shown.
-        let is_asked = has_writer && inode.is_file() && !self.memory.stuck.contains(&fid);
+        // Of a file whose truncate is stuck an OST has no answer: what the MDT knows is shown. Of one whose bytes lie here OSTs know
+        // nothing.
+        let is_asked = has_writer && inode.is_file() && !inode.inline && !self.memory.stuck.contains(&fid);
         let flags = match is_asked {
             false => 0,
             true if self.memory.opens.is_sole_writer(fid, self.origin.session) => {
@@ -148,6 +149,7 @@ impl Tx<'_> {
             xattrs: false,
             sparse: false,
             has_acl: false,
+            inline: false,
             level: if is_dir || is_file { dir.level } else { None },
             acls: Acls::default(),
             body: new.body,

@@ -40,6 +40,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &ExtendLayout) -> Step<Empty> {
         return Err(Errno::EBADF.into());
     }
     let mut inode = tx.inode(request.fid)?;
+    if inode.inline {
+        return Err(ErrorReply::new(Errno::EBUSY, "the file's bytes lie with the MDT").into());
+    }
     if request.full.is_empty() {
         fill_gaps(tx, request, &mut inode)?
     } else {

@@ -45,6 +45,12 @@ fn check_idle(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Result<(), ErrorReply> {
     if inode.layout().is_none() {
         return Err(ErrorReply::new(Errno::EINVAL, "only regular files have objects that can be moved"));
     }
+    if inode.inline {
+        return Err(ErrorReply::new(
+            Errno::EBUSY,
+            "the file's bytes lie with the MDT: have them written to its OSTs first",
+        ));
+    }
     if tx.memory.opens.has_writer(fid) {
         return Err(ErrorReply::new(Errno::EBUSY, "the file is open for writing"));
     }
@@ -63,7 +69,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Migrate) -> Step<Empty> {
     perm::owner(&request.caller, &inode)?;
     perm::owner(&request.caller, &other)?;
     check_idle(tx, request.fid, &inode)?;
-    if other.layout().is_none() || request.fid == request.other {
+    if other.layout().is_none() || other.inline || request.fid == request.other {
         return Err(Errno::EINVAL.into());
     }
     if inode.transno != Transno(request.version) {

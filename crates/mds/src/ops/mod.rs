@@ -6,6 +6,7 @@ pub mod close;
 pub mod create;
 pub mod extend;
 pub mod getattr;
+pub mod inline;
 pub mod lease_sequence;
 pub mod level;
 pub mod link;

@@ -2,9 +2,10 @@
 
 use forebay_proto::{
     Errno, ErrorReply, Fid,
-    message::{Caller, Open, OpenReply, open_flags},
+    message::{Caller, Open, OpenReply, lease_flags, open_flags},
 };
 
+use super::inline;
 use crate::{
     halt::Step,
     inode::{Inode, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
@@ -73,6 +74,11 @@ pub fn existing(
     if handle != 0 {
         add_handle(tx, fid, handle, flags, false);
         leases = tx.lease_data(fid, flags);
+    }
+    if handle != 0 && inode.inline && flags & open_flags::READ != 0 {
+        tx.effects.bulk = Some(inline::bytes(tx, fid, &inode)?);
+        // With what it is like the bytes are good for longer than this moment.
+        leases |= if writes { 0 } else { tx.lease(fid, lease_flags::INODE) };
     }
     Ok(OpenReply { leases, ..tx.open_reply(fid, &inode, writes, false) })
 }

@@ -77,6 +77,9 @@ pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
         tx.delete(keys::xattrs(fid));
     }
     tx.delete(keys::inode(fid));
+    if inode.inline {
+        tx.delete(keys::inline(fid));
+    }
     if inode.truncate_epoch > 0 {
         tx.delete(keys::truncate(fid));
     }

@@ -46,6 +46,11 @@ pub enum Purpose {
         /// What was asked for.
         spec: LayoutSpec,
     },
+    /// The file has this size from now on, and its bytes, which lay with the MDT, are written to its home.
+    Outline {
+        /// In bytes.
+        size: u64,
+    },
     /// As before; then the file and its copy exchange their objects.
     Exchange {
         /// The copy.
@@ -77,6 +82,10 @@ impl TruncateLog {
                 out.push(3);
                 varint::put_fid(out, *other);
             }
+            Purpose::Outline { size } => {
+                out.push(4);
+                varint::put(out, *size);
+            }
         }
     }
 
@@ -95,6 +104,7 @@ impl TruncateLog {
             }
             2 => Purpose::Relayout { spec: layout_row::decode_spec(&mut r)? },
             3 => Purpose::Exchange { other: varint::get_fid(&mut r)? },
+            4 => Purpose::Outline { size: varint::get(&mut r)? },
             _ => return Err(DecodeError::new("truncate: a purpose this program does not know")),
         };
         Ok(Self { truncate_epoch, attr_epoch, purpose })
@@ -116,6 +126,10 @@ impl Tx<'_> {
         // Cut to nothing it has no holes any more; made longer it has one.
         let has_writer = self.memory.opens.has_writer(fid);
         inode.sparse = size != 0 && (inode.sparse || has_writer || size > inode.size);
+        let was_inline = inode.inline;
+        if was_inline {
+            self.resize_inline(fid, inode, size)?;
+        }
         inode.size = size;
         inode.mtime_ns = self.origin.now_ns;
         inode.ctime_ns = self.origin.now_ns;
@@ -129,7 +143,11 @@ impl Tx<'_> {
         }
         inode.truncate_epoch += 1;
         inode.attr_epoch += 1;
-        if inode.written {
+        if was_inline && size > 0 {
+            if size > limits::INLINE_BYTES as u64 {
+                self.log_truncate(fid, inode, Purpose::Outline { size });
+            }
+        } else if inode.written {
             self.log_truncate(fid, inode, Purpose::Cut { size });
         }
         Ok(())
@@ -164,5 +182,6 @@ mod tests {
         let spec = LayoutSpec { stripe_count: 5, ..LayoutSpec::inherit() };
         golden(Purpose::Relayout { spec }, &[2, 3, 4, 2, 5, 0, 0, 0, 0]);
         golden(Purpose::Exchange { other: Fid { high: 0, low: 300 } }, &[2, 3, 4, 3, 0, 0xac, 2]);
+        golden(Purpose::Outline { size: 300 }, &[2, 3, 4, 4, 0xac, 2]);
     }
 }

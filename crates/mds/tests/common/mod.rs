@@ -390,6 +390,7 @@ impl Client {
             mtime_ns: 1_800_000_000_000_000_000,
             attr_epoch: 0,
             sparse: false,
+            inline: None,
         };
         self.ask(&close).await.map(drop)
     }

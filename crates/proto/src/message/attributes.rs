@@ -38,6 +38,8 @@ pub mod attr_flags {
     pub const MTIME_SET: u32 = 16;
     /// Two bits: its own commit level ([`super::level_flags`]).
     pub const LEVEL: u32 = 96;
+    /// Its bytes lie with the MDT, and none with the OSTs. Until the next truncate epoch they stay as they are.
+    pub const INLINE: u32 = 128;
 }
 
 wire_struct! {

@@ -184,7 +184,10 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// An open file.
+    /// An open file. The bytes of one opened for reading that lie with the MDT ([`attr_flags::INLINE`]) are the bulk, unless the
+    /// reply is one that was sent before.
+    ///
+    /// [`attr_flags::INLINE`]: super::attr_flags::INLINE
     pub struct OpenReply {
         /// Attributes.
         pub attr: Attr,
@@ -373,6 +376,26 @@ wire_struct! {
         pub attr_epoch: u64,
         /// What was written may have left holes.
         pub sparse: bool,
+        /// All bytes of the file, of which no OST has been asked anything since it was made, or cut to nothing: they lie with
+        /// the MDT from now on.
+        pub inline: Option<Bytes>,
+    }
+}
+
+wire_struct! {
+    /// Has the bytes of a file that lie with the MDT written to its OSTs, under another truncate epoch: somebody is going to
+    /// change them. Answered when they are there, or at once if none lie with the MDT.
+    pub struct Outline {
+        /// Which file.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// Bytes of a file that lie with the MDT: the bulk of the reply, if the attributes still say so.
+    pub struct ReadInline {
+        /// Which file.
+        pub fid: Fid,
     }
 }
 

@@ -149,6 +149,10 @@ operations! {
     Claim = 66, Read, Claim -> ClaimReply;
     /// Name to attributes, and those of the names that follow it.
     LookupAhead = 68, Read, LookupAhead -> LookupAheadReply;
+    /// Has the bytes of a small file written to its OSTs.
+    Outline = 69, Modify, Outline -> EntryReply;
+    /// Bytes of a small file.
+    ReadInline = 70, Read, ReadInline -> EntryReply;
     /// Answers when objects of deleted files are destroyed on some OSTs, or after a while.
     FinishDestroys = 67, Read, FinishDestroys -> FinishDestroysReply;
 

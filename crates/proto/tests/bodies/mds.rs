@@ -63,6 +63,9 @@ fn files(samples: &mut Samples) {
         vec![Lock { fid: n.fid(), how: n.u32(), lock: lock(n) }],
         vec![LockReply { granted: true, holder: None }, LockReply { granted: false, holder: Some(lock(n)) }],
     );
+    let n = &mut Numbers::default();
+    samples.exchange(vec![Outline { fid: n.fid() }], entry_replies());
+    samples.exchange(vec![ReadInline { fid: n.fid() }], entry_replies());
 }
 
 fn attributes(samples: &mut Samples) {
@@ -259,6 +262,7 @@ fn close(wrote: bool, sparse: bool) -> Close {
         mtime_ns: n.i64(),
         attr_epoch: n.u64(),
         sparse,
+        inline: wrote.then(|| n.name()),
     }
 }
 

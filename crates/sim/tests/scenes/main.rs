@@ -7,6 +7,7 @@ mod closing;
 mod fsync;
 mod full;
 mod holes;
+mod inline;
 mod laboratory;
 mod layouts;
 mod leases;

@@ -1,0 +1,175 @@
+//! Small files whose bytes lie with the MDT (see `ops::inline` there): one round trip to open and read, none to an OST to write.
+//!
+//! Invariant: what is answered from bytes that are kept here is what the MDT would have answered at some time during the call: it said
+//! so under a lease that still holds, or is asked whether they are still those.
+//! Invariant: no OST is asked anything of such a file, nor while a handle of before the MDT ended the session is not open again:
+//! somebody may have closed it with its bytes meanwhile.
+//! Invariant: bytes that go with a close count as on their way until it is replied: a recall waits for that.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use forebay_env::{Bug, planted};
+use forebay_proto::{
+    Errno,
+    message::{Attr, Outline, ReadInline, attr_flags},
+};
+use forebay_rpc::RpcError;
+
+use crate::{Client, ClientError, ClientResult, OpenFile, file::FileState, leases::Holds, limits, write_back::Taken};
+
+/// What is known of bytes that lie with the MDT: as long as the truncate epoch is this one they are there.
+#[derive(Clone)]
+pub(crate) struct Inline {
+    epoch: u64,
+    /// What they are, if they came along.
+    bytes: Option<Bytes>,
+}
+
+impl FileState {
+    /// Takes over what the MDT says. Replies may come in any order; within an epoch bytes come to the MDT, and never leave it.
+    pub fn learn_inline(&self, attr: &Attr) {
+        let mut inline = self.inline.borrow_mut();
+        let is_here = attr.flags & attr_flags::INLINE != 0;
+        let known = inline.as_ref().map(|inline| inline.epoch);
+        if known.is_some_and(|epoch| epoch > attr.truncate_epoch) || self.size.borrow().epoch() > attr.truncate_epoch {
+            return;
+        }
+        if is_here && known != Some(attr.truncate_epoch) {
+            *inline = Some(Inline { epoch: attr.truncate_epoch, bytes: None });
+        } else if !is_here && known.is_some_and(|epoch| epoch < attr.truncate_epoch) {
+            *inline = None;
+        }
+    }
+
+    /// The MDT, asked after it had said that they lie there, says that they do not any more.
+    fn not_inline(&self, epoch: u64) {
+        let mut inline = self.inline.borrow_mut();
+        if inline.as_ref().is_some_and(|inline| inline.epoch <= epoch) {
+            *inline = None;
+        }
+    }
+
+    /// The bytes came with a reply that told of `attr`.
+    fn keep_inline(&self, attr: &Attr, bytes: Bytes) {
+        if let Some(inline) = self.inline.borrow_mut().as_mut().filter(|inline| inline.epoch == attr.truncate_epoch) {
+            inline.bytes = Some(bytes);
+        }
+    }
+
+    fn inline(&self) -> Option<Inline> {
+        self.inline.borrow().clone()
+    }
+
+    /// Its bytes lie with the MDT, as far as is known.
+    pub fn is_inline(&self) -> bool {
+        self.inline.borrow().is_some()
+    }
+}
+
+impl Client {
+    /// Takes over what a reply of the MDT told of a file, and its bytes if they came along. Errors: EIO if they are not as long as the
+    /// file.
+    pub(crate) fn learn_bytes(&self, file: &FileState, attr: &Attr, bulk: Bytes) -> ClientResult<()> {
+        if attr.flags & attr_flags::INLINE == 0 || bulk.is_empty() {
+            return Ok(());
+        }
+        if bulk.len() as u64 != attr.size {
+            let words = format!("the MDT sent {} bytes of {}, which has {}", bulk.len(), file.fid, attr.size);
+            return Err(ClientError::new(Errno::EIO, words));
+        }
+        file.keep_inline(attr, bulk);
+        Ok(())
+    }
+
+    /// Reads from bytes that lie with the MDT. `None`: they do not.
+    pub(crate) async fn read_inline(&self, file: &OpenFile, offset: u64, end: u64) -> ClientResult<Option<Vec<Bytes>>> {
+        let (state, fid) = (file.state(), file.fid());
+        for _ in 0..limits::STALE_ATTEMPTS {
+            let Some(Inline { epoch, bytes }) = state.inline() else { return Ok(None) };
+            let is_same = |attr: &Attr| attr.truncate_epoch == epoch && attr.flags & attr_flags::INLINE != 0;
+            let is_current = self.inner.leases.entry(fid).is_some_and(|entry| is_same(&entry.attr));
+            if let Some(bytes) = bytes {
+                if is_current || planted(Bug::InlineBytesNotAsked) {
+                    return Ok(Some(cut(&bytes, offset, end)));
+                }
+                let asked = self.inner.leases.ticket();
+                let entry = self.ask_attributes(fid).await?;
+                state.adopt(asked, &entry.attr, entry.layout.as_ref());
+                if is_same(&entry.attr) {
+                    return Ok(Some(cut(&bytes, offset, end)));
+                }
+                if entry.attr.truncate_epoch == epoch {
+                    state.not_inline(epoch);
+                }
+                continue;
+            }
+            let asked = self.inner.leases.ticket();
+            let called = self.call_mdt(fid, &ReadInline { fid }).await?;
+            let entry = called.reply;
+            if entry.leases != 0 {
+                self.inner.leases.learn(asked, &entry);
+                self.inner.listen();
+            }
+            state.adopt(asked, &entry.attr, entry.layout.as_ref());
+            if entry.attr.flags & attr_flags::INLINE == 0 {
+                state.not_inline(entry.attr.truncate_epoch);
+                continue;
+            }
+            self.learn_bytes(state, &entry.attr, called.bulk.clone())?;
+            return Ok(Some(cut(&called.bulk, offset, end)));
+        }
+        let words = format!("{fid} is truncated again and again; try later");
+        Err(ClientError::new(Errno::EIO, words))
+    }
+
+    /// Has the bytes of a file written to its OSTs, if they lie with the MDT: something is to be done with it that only OSTs do.
+    pub(crate) async fn outline(&self, file: &FileState) -> ClientResult<()> {
+        while file.is_inline() && !planted(Bug::InlineNotOutlined) {
+            let asked = self.inner.leases.ticket();
+            let entry = self.change(file.fid, &Outline { fid: file.fid }).await?;
+            file.adopt(asked, &entry.attr, entry.layout.as_ref());
+            file.not_inline(entry.attr.truncate_epoch);
+        }
+        Ok(())
+    }
+
+    /// The bytes of a file that is written to for the last time, if they may lie with the MDT: nobody else has it open, and no OST was
+    /// asked for anything. They are on their way from now on.
+    pub(crate) fn take_inline(&self, file: &FileState) -> Option<Taken> {
+        let is_alone = file.handles.get() == 1 && self.inner.leases.may_keep(file.fid) == Holds::All;
+        if !file.untouched.get() || !is_alone || file.losses() > 0 {
+            return None;
+        }
+        let (size, most) = (*file.size.borrow(), self.inner.options.inline_bytes);
+        let taken = file.kept.borrow_mut().take_whole(size.seen(), most)?;
+        self.inner.write_back.forget(file.fid);
+        Some(taken)
+    }
+
+    /// They have arrived, or are lost.
+    pub(crate) fn end_inline(&self, file: &Rc<FileState>, taken: Taken) {
+        self.inner.write_back.sent(file, taken.number(), taken.bytes().len());
+    }
+
+    /// The MDT does not take them: they are kept as before, to be sent to the OSTs.
+    pub(crate) fn put_back_inline(&self, file: &Rc<FileState>, taken: Taken) {
+        file.untouched.set(false);
+        file.kept.borrow_mut().put_back(taken, self.env().now());
+        self.inner.write_back.remember(file.fid);
+        file.arrived.notify_waiters();
+    }
+}
+
+/// An answer of the MDT to a close that brings bytes: they belong elsewhere.
+pub(crate) fn is_refused(error: &RpcError) -> bool {
+    matches!(error, RpcError::Reply(reply)
+        if matches!(reply.errno, Errno::EBUSY | Errno::ENOSPC | Errno::EINVAL | Errno::EOPNOTSUPP))
+}
+
+/// What lies between `offset` and `end`.
+fn cut(bytes: &Bytes, offset: u64, end: u64) -> Vec<Bytes> {
+    let length = bytes.len() as u64;
+    let (start, end) = (offset.min(length), end.min(length));
+    if start < end { vec![bytes.slice(start as usize..end as usize)] } else { Vec::new() }
+}

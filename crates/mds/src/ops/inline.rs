@@ -1,0 +1,392 @@
+//! Small files whose bytes lie with the MDT, in a row of their own beside the inode's.
+//!
+//! They come with the last close of whoever made the file, or cut it to nothing, if no OST was asked anything of it since
+//! ([`take`]). Before anybody writes to it again they are written to the file's home ([`outline`]): through the log of truncates, under a
+//! new truncate epoch, so whoever dies, they get there.
+//!
+//! Invariant: the row is there if and only if the inode says so, and is as long as the file.
+//! Invariant: within a truncate epoch the bytes stay as they are; so whoever was shown them may keep them until it sees another.
+//! Invariant: while bytes lie here no OST has any of the file: who has it open to write asks for [`outline`] before it asks an
+//! OST for anything.
+
+use bytes::Bytes;
+use forebay_env::{Bug, planted};
+use forebay_proto::{
+    DecodeError, Errno, ErrorReply, Fid,
+    limits::INLINE_BYTES,
+    message::{Close, EntryReply, Outline, ReadInline, open_flags},
+};
+
+use super::Purpose;
+use crate::{
+    halt::{Step, corrupt},
+    inode::Inode,
+    keys,
+    keys::Key,
+    tx::Tx,
+};
+
+const VERSION: u8 = 1;
+
+/// The value of a row.
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(VERSION);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads a row's value.
+pub fn decode(row: &Bytes) -> Result<Bytes, DecodeError> {
+    match row.first() {
+        Some(&VERSION) if row.len() <= 1 + INLINE_BYTES => Ok(row.slice(1..)),
+        Some(&VERSION) => Err(DecodeError::new("inline: more bytes than lie in a row")),
+        _ => Err(DecodeError::new("inline: a version this program does not know")),
+    }
+}
+
+/// The bytes of a file that has them here. Errors: EIO for a row that is not there, or not as long as the file.
+pub fn bytes(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Bytes> {
+    let key = keys::inline(fid);
+    let row = tx.row(key)?.ok_or(DecodeError::new("inline: it is missing")).and_then(|row| decode(&row));
+    let length = inode.size;
+    let whole = row.and_then(|bytes| match bytes.len() as u64 == length {
+        true => Ok(bytes),
+        false => Err(DecodeError::new("inline: not as long as the file")),
+    });
+    whole.map_err(|error| corrupt(key.as_ref(), error))
+}
+
+/// The last close brings all bytes of the file (`inode`, with its size already), of which `true` says that they are here now. Errors: EBUSY
+/// where somebody else has it open or is cutting it, or it has bytes; ENOSPC; EINVAL.
+pub fn take(tx: &mut Tx<'_>, request: &Close, inode: &mut Inode) -> Step<bool> {
+    let Some(bytes) = &request.inline else { return Ok(false) };
+    let flags = tx.memory.opens.flags(request.fid, tx.origin.session, request.handle).unwrap_or_default();
+    let is_whole = bytes.len() as u64 == request.size && (1..=INLINE_BYTES).contains(&bytes.len());
+    if !is_whole || !request.wrote || flags & open_flags::WRITE == 0 || !inode.is_file() {
+        return Err(ErrorReply::new(Errno::EINVAL, "these are not all bytes of a small file").into());
+    }
+    if inode.nlink == 0 && tx.memory.opens.count(request.fid).handles == 1 {
+        // It goes with this handle.
+        return Ok(false);
+    }
+    // Whoever had it open besides when this was executed first may be lost.
+    let is_last =
+        tx.origin.is_replay || tx.memory.opens.count(request.fid).handles == 1 || planted(Bug::InlineTakenFromOthers);
+    let is_current = request.truncate_epoch == inode.truncate_epoch && !tx.memory.truncating.contains(&request.fid);
+    if !is_last || !is_current || inode.inline || inode.size != 0 || !has_room_for_all(inode) {
+        return Err(ErrorReply::new(Errno::EBUSY, "the bytes of this file belong on its OSTs").into());
+    }
+    if !tx.origin.has_room && !tx.origin.is_replay {
+        return Err(crate::halt::no_room().into());
+    }
+    tx.put_with(keys::inline(request.fid), |out| encode(bytes, out));
+    tx.touch(keys::inode(request.fid));
+    inode.inline = true;
+    Ok(true)
+}
+
+/// As many bytes as may lie here lie on the home of the file, in its first object.
+fn has_room_for_all(inode: &Inode) -> bool {
+    let first = inode.layout().and_then(|layout| layout.components.first());
+    first.is_some_and(|part| part.has_osts() && part.end >= INLINE_BYTES as u64)
+}
+
+/// Rows worth prefetching together.
+pub fn keys(fid: Fid) -> [Key; 2] {
+    [keys::inode(fid), keys::inline(fid)]
+}
+
+/// Rows worth prefetching together.
+pub fn read_keys(request: &ReadInline) -> [Key; 2] {
+    keys(request.fid)
+}
+
+/// The bytes, as the reply's bulk; none if they are not here. Errors: ESTALE.
+pub fn read(tx: &mut Tx<'_>, request: &ReadInline) -> Step<EntryReply> {
+    tx.wait_while_cut(request.fid)?;
+    let inode = tx.inode(request.fid)?;
+    if inode.inline {
+        tx.effects.bulk = Some(bytes(tx, request.fid, &inode)?);
+    }
+    Ok(tx.leased_reply(request.fid, &inode))
+}
+
+/// Rows worth prefetching together.
+pub fn outline_keys(request: &Outline) -> [Key; 1] {
+    [keys::inode(request.fid)]
+}
+
+/// Begins to write the bytes to the file's home, if they are here; shows the file as it is then. Errors: ESTALE; EIO where an OST
+/// cannot take them.
+pub fn outline(tx: &mut Tx<'_>, request: &Outline) -> Step<EntryReply> {
+    tx.wait_for_truncate(request.fid)?;
+    let mut inode = tx.inode(request.fid)?;
+    if inode.inline {
+        let size = inode.size;
+        inode.truncate_epoch += 1;
+        // The time of that write is no time of the file.
+        inode.attr_epoch += 1;
+        tx.put_inode_touched(request.fid, &mut inode);
+        tx.log_truncate(request.fid, &inode, Purpose::Outline { size });
+        inode.inline = false;
+    }
+    Ok(tx.entry_reply(request.fid, &inode))
+}
+
+impl Tx<'_> {
+    /// The row of a file that gets another size (its inode has the old one): cut, grown by zeros, gone with its last byte; left where
+    /// it is if the file grows out of it.
+    pub fn resize_inline(&mut self, fid: Fid, inode: &mut Inode, size: u64) -> Step<()> {
+        let old = bytes(self, fid, inode)?;
+        match usize::try_from(size).ok().filter(|size| *size <= INLINE_BYTES) {
+            Some(0) => {
+                self.delete(keys::inline(fid));
+                inode.inline = false;
+            }
+            Some(size) => {
+                let mut new = old.to_vec();
+                new.resize(size, 0);
+                self.put_with(keys::inline(fid), |out| encode(&new, out));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The bytes lie on the file's home now (its inode is not yet written).
+    pub fn end_inline(&mut self, fid: Fid, inode: &mut Inode) {
+        self.delete(keys::inline(fid));
+        inode.inline = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ops::{self, TruncateLog},
+        testing::{World, root},
+    };
+    use forebay_proto::{
+        Layout, SessionId,
+        message::{Open, SetAttr, Unlink, attr_flags, lease_flags, set_attr},
+    };
+
+    const BYTES: &[u8] = b"twelve bytes";
+
+    fn close(fid: Fid, bytes: &[u8]) -> Close {
+        Close {
+            fid,
+            handle: 1,
+            wrote: true,
+            size: bytes.len() as u64,
+            truncate_epoch: 0,
+            mtime_ns: 5,
+            attr_epoch: 0,
+            sparse: false,
+            inline: Some(Bytes::copy_from_slice(bytes)),
+        }
+    }
+
+    fn made(world: &mut World) -> Fid {
+        let request = world.create(&root(), Fid::ROOT, "a", 1);
+        world.run(|tx| ops::create::apply(tx, &request)).attr.fid
+    }
+
+    /// A file of which the bytes are here.
+    fn small(world: &mut World) -> Fid {
+        let fid = made(world);
+        world.run(|tx| ops::close::apply(tx, &close(fid, BYTES)));
+        fid
+    }
+
+    fn open(world: &mut World, fid: Fid, flags: u32, handle: u64) -> forebay_proto::message::OpenReply {
+        let request = Open { caller: root(), fid, flags, handle };
+        world.run(|tx| ops::open::apply(tx, &request))
+    }
+
+    fn resize(world: &mut World, fid: Fid, size: u64) {
+        let (caller, mask) = (root(), set_attr::SIZE);
+        let request = SetAttr { caller, fid, mask, mode: 0, uid: 0, gid: 0, size, atime_ns: 0, mtime_ns: 0, handle: 0 };
+        world.run(|tx| ops::setattr::apply(tx, &request));
+    }
+
+    fn here(world: &mut World, fid: Fid) -> Option<Vec<u8>> {
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!(inode.inline, world.rows.contains_key(keys::inline(fid).as_ref()));
+        inode.inline.then(|| world.run(|tx| bytes(tx, fid, &inode)).to_vec())
+    }
+
+    fn log(world: &mut World, fid: Fid) -> Option<Purpose> {
+        let row = world.run(|tx| tx.row(keys::truncate(fid)))?;
+        Some(TruncateLog::decode(&row).unwrap().purpose)
+    }
+
+    #[test]
+    fn the_last_close_brings_all_bytes_and_opens_show_them() {
+        let mut world = World::new();
+        let fid = small(&mut world);
+        assert_eq!(here(&mut world, fid).as_deref(), Some(BYTES));
+        let reply = open(&mut world, fid, open_flags::READ, 2);
+        assert_eq!((reply.attr.size, reply.attr.flags), (12, attr_flags::INLINE));
+        assert_eq!((world.effects.bulk.as_deref(), reply.leases), (Some(BYTES), lease_flags::INODE));
+        // Who is going to write gets them, and no lease that would say that nobody does.
+        let reply = open(&mut world, fid, open_flags::READ | open_flags::WRITE, 3);
+        assert_eq!(world.effects.bulk.as_deref(), Some(BYTES));
+        assert_eq!(reply.leases & lease_flags::INODE, 0);
+        open(&mut world, fid, open_flags::WRITE, 4);
+        assert_eq!(world.effects.bulk, None);
+        let entry = world.run(|tx| read(tx, &ReadInline { fid }));
+        assert_eq!((entry.attr.flags, world.effects.bulk.as_deref()), (attr_flags::INLINE, Some(BYTES)));
+    }
+
+    #[test]
+    fn what_is_not_all_of_a_small_file_is_refused() {
+        let mut world = World::new();
+        let fid = made(&mut world);
+        let long = vec![7; INLINE_BYTES + 1];
+        let odd = [
+            close(fid, b""),
+            close(fid, &long),
+            Close { size: 13, ..close(fid, BYTES) },
+            Close { wrote: false, ..close(fid, BYTES) },
+        ];
+        for request in odd {
+            assert_eq!(world.errno(|tx| ops::close::apply(tx, &request)), Errno::EINVAL);
+        }
+        let late = Close { truncate_epoch: 1, ..close(fid, BYTES) };
+        assert_eq!(world.errno(|tx| ops::close::apply(tx, &late)), Errno::EBUSY);
+        world.run(|tx| ops::close::apply(tx, &close(fid, &long[..INLINE_BYTES])));
+        assert_eq!(here(&mut world, fid).map(|bytes| bytes.len()), Some(INLINE_BYTES));
+    }
+
+    #[test]
+    fn bytes_of_a_file_that_others_have_open_belong_on_osts() {
+        let mut world = World::new();
+        let fid = made(&mut world);
+        world.session = SessionId(2);
+        open(&mut world, fid, open_flags::READ, 9);
+        world.session = SessionId(1);
+        assert_eq!(world.errno(|tx| ops::close::apply(tx, &close(fid, BYTES))), Errno::EBUSY);
+        // It was taken once; whoever has it open now had not then.
+        world.is_replay = true;
+        world.run(|tx| ops::close::apply(tx, &close(fid, BYTES)));
+        assert_eq!(here(&mut world, fid).as_deref(), Some(BYTES));
+    }
+
+    #[test]
+    fn where_the_mdt_is_short_of_room_they_belong_there_too() {
+        let mut world = World::new();
+        let fid = made(&mut world);
+        world.has_room = false;
+        assert_eq!(world.errno(|tx| ops::close::apply(tx, &close(fid, BYTES))), Errno::ENOSPC);
+        world.run(|tx| ops::close::apply(tx, &Close { inline: None, ..close(fid, BYTES) }));
+        assert_eq!(here(&mut world, fid), None);
+    }
+
+    #[test]
+    fn and_those_of_which_a_part_would_lie_elsewhere() {
+        let mut world = World::new();
+        let fid = made(&mut world);
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            let mut layout = Layout::plain(1, 1 << 20, vec![0]);
+            let behind = forebay_proto::Component { start: 5000, ..layout.components[0].clone() };
+            layout.components[0].end = 5000;
+            layout.components.push(behind);
+            inode.body = crate::inode::Body::File(layout);
+            tx.put_inode(fid, &mut inode);
+            Ok(())
+        });
+        assert_eq!(world.errno(|tx| ops::close::apply(tx, &close(fid, BYTES))), Errno::EBUSY);
+    }
+
+    #[test]
+    fn they_are_cut_and_grow_where_they_lie_as_far_as_the_row_goes() {
+        let mut world = World::new();
+        let fid = small(&mut world);
+        resize(&mut world, fid, 6);
+        assert_eq!((here(&mut world, fid).as_deref(), log(&mut world, fid)), (Some(&b"twelve"[..]), None));
+        resize(&mut world, fid, 8);
+        assert_eq!((here(&mut world, fid).as_deref(), log(&mut world, fid)), (Some(&b"twelve\0\0"[..]), None));
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!((inode.size, inode.truncate_epoch, inode.sparse), (8, 2, true));
+        resize(&mut world, fid, 1 << 20);
+        assert_eq!(log(&mut world, fid), Some(Purpose::Outline { size: 1 << 20 }));
+        assert_eq!(world.count(keys::INLINE), 1, "until they are written");
+    }
+
+    #[test]
+    fn cut_to_nothing_the_file_has_no_row() {
+        let mut world = World::new();
+        let fid = small(&mut world);
+        resize(&mut world, fid, 0);
+        assert_eq!((here(&mut world, fid), world.count(keys::INLINE)), (None, 0));
+        assert_eq!(log(&mut world, fid), Some(Purpose::Cut { size: 0 }));
+    }
+
+    #[test]
+    fn before_somebody_writes_they_are_to_be_written_to_the_home() {
+        let mut world = World::new();
+        let fid = small(&mut world);
+        let entry = world.run(|tx| outline(tx, &Outline { fid }));
+        assert_eq!((entry.attr.flags, entry.attr.truncate_epoch, entry.attr.attr_epoch), (0, 1, 1));
+        assert_eq!(world.effects.truncate, Some(fid));
+        assert_eq!(log(&mut world, fid), Some(Purpose::Outline { size: 12 }));
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            tx.end_inline(fid, &mut inode);
+            tx.put_inode(fid, &mut inode);
+            Ok(())
+        });
+        assert_eq!(here(&mut world, fid), None);
+        // Who asks again is told what is.
+        let entry = world.run(|tx| outline(tx, &Outline { fid }));
+        assert_eq!((entry.attr.truncate_epoch, world.effects.truncate), (1, None));
+        let entry = world.run(|tx| read(tx, &ReadInline { fid }));
+        assert_eq!((entry.attr.flags, world.effects.bulk.clone()), (0, None));
+    }
+
+    #[test]
+    fn the_file_takes_them_along_and_no_object_is_looked_for() {
+        let mut world = World::new();
+        let _ = small(&mut world);
+        let unlink = Unlink { caller: root(), parent: Fid::ROOT, name: "a".into(), at_ns: 0 };
+        world.run(|tx| ops::unlink::apply(tx, &unlink));
+        assert_eq!((world.count(keys::INLINE), world.count(keys::DESTROY), world.memory.inodes), (0, 0, 1));
+    }
+
+    #[test]
+    fn one_that_was_unlinked_meanwhile_ends_with_its_last_handle() {
+        let mut world = World::new();
+        let fid = made(&mut world);
+        let unlink = Unlink { caller: root(), parent: Fid::ROOT, name: "a".into(), at_ns: 0 };
+        world.run(|tx| ops::unlink::apply(tx, &unlink));
+        world.run(|tx| ops::close::apply(tx, &close(fid, BYTES)));
+        assert_eq!((world.count(keys::INLINE), world.memory.inodes), (0, 1));
+    }
+
+    #[test]
+    fn a_row_that_is_missing_or_of_another_length_is_damage() {
+        let mut world = World::new();
+        let fid = small(&mut world);
+        let key = Bytes::copy_from_slice(keys::inline(fid).as_ref());
+        let request = Open { caller: root(), fid, flags: open_flags::READ, handle: 5 };
+        for row in [Some(&b"\x01short"[..]), Some(b"\x02twelve bytes"), Some(b""), None] {
+            match row {
+                Some(row) => world.rows.insert(key.clone(), Bytes::from_static(row)),
+                None => world.rows.remove(&key),
+            };
+            assert_eq!(world.errno(|tx| ops::open::apply(tx, &request)), Errno::EIO, "{row:?}");
+        }
+    }
+
+    /// The golden bytes of docs/format-mdt.md.
+    #[test]
+    fn rows_have_the_bytes_of_the_format() {
+        let mut out = Vec::new();
+        encode(BYTES, &mut out);
+        assert_eq!(out, b"\x01twelve bytes");
+        assert_eq!(decode(&out.into()).as_deref(), Ok(BYTES));
+        assert!(decode(&vec![1; INLINE_BYTES + 2].into()).is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! Small files whose bytes lie with the MDT: nobody can tell, but by what it takes.
+
+use std::{rc::Rc, time::Duration};
+
+use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_env::sim::{NodeId, Sim};
+use forebay_proto::{Fid, message::attr_flags};
+use forebay_sim::{Cluster, ClusterOptions};
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new() }
+}
+
+/// A cluster and two clients.
+struct Scene {
+    sim: Sim,
+    cluster: Rc<Cluster>,
+    nodes: [NodeId; 2],
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        let sim = Sim::new(seed);
+        sim.set_trace(std::env::var("FOREBAY_TRACE").is_ok());
+        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
+        cluster.boot_all();
+        let nodes = [sim.add_node("maker"), sim.add_node("looker")];
+        Self { sim, cluster, nodes }
+    }
+
+    async fn mounts(&self) -> (Client, Client) {
+        (self.mount(0).await, self.mount(1).await)
+    }
+
+    async fn mount(&self, number: usize) -> Client {
+        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
+    }
+
+    /// All OSTs go away.
+    fn stop_osts(&self) {
+        self.cluster.servers[1..].iter().for_each(|server| self.sim.crash(server.node));
+    }
+
+    fn boot_osts(&self) {
+        (1..self.cluster.servers.len()).for_each(|server| self.cluster.boot(server));
+    }
+}
+
+async fn begin(client: &Client, name: &[u8]) -> OpenFile {
+    let layout = LayoutSpec::inherit();
+    let open = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
+    client.create(&caller(), Fid::ROOT, name, 0o644, open, layout).await.expect("it is made").1
+}
+
+async fn make(client: &Client, name: &[u8], bytes: &[u8]) {
+    let file = begin(client, name).await;
+    client.write(&file, 0, bytes.to_vec()).await.expect("it is written");
+    client.close(file).await.expect("it closes");
+}
+
+async fn open(client: &Client, name: &[u8], mode: OpenMode) -> OpenFile {
+    let attr = client.lookup(&caller(), Fid::ROOT, name).await.expect("it is there");
+    client.open(&caller(), attr.fid, mode).await.expect("it opens")
+}
+
+async fn content(client: &Client, name: &[u8]) -> Vec<u8> {
+    let file = open(client, name, OpenMode::READ).await;
+    let read = client.read(&file, 0, 1 << 20).await.expect("it reads").to_vec();
+    client.close(file).await.expect("it closes");
+    read
+}
+
+async fn is_inline(client: &Client, name: &[u8]) -> bool {
+    let attr = client.lookup(&caller(), Fid::ROOT, name).await.expect("it is there");
+    client.getattr(attr.fid, None).await.expect("it is there").flags & attr_flags::INLINE != 0
+}
+
+#[test]
+fn a_small_file_needs_no_ost() {
+    let scene = Scene::new(1);
+    scene.sim.block_on(async {
+        let (maker, looker) = scene.mounts().await;
+        // It asks them whether they have room, now and then.
+        for number in 0..20 {
+            make(&maker, format!("warm{number}").as_bytes(), b"up").await;
+        }
+        scene.stop_osts();
+        make(&maker, b"a", b"twelve bytes").await;
+        assert_eq!(content(&looker, b"a").await, b"twelve bytes");
+        assert_eq!(content(&maker, b"a").await, b"twelve bytes");
+        let file = open(&looker, b"a", OpenMode::READ).await;
+        assert_eq!(looker.read(&file, 7, 100).await.expect("it reads"), b"bytes"[..]);
+        assert_eq!(looker.read(&file, 12, 100).await.expect("it reads"), b""[..]);
+        assert_eq!(looker.seek_data(&file, 3).await.expect("it is data"), 3);
+        assert_eq!(looker.seek_hole(&file, 3).await.expect("it ends"), 12);
+        let attr = looker.getattr(file.fid(), Some(&file)).await.expect("it is there");
+        assert_eq!((attr.size, looker.used_bytes(&attr).await.expect("told")), (12, 12));
+        maker.unlink(&caller(), Fid::ROOT, b"a").await.expect("it goes");
+        assert_eq!(looker.read(&file, 0, 6).await.expect("it is open"), b"twelve"[..]);
+    });
+}
+
+#[test]
+fn who_opens_it_sees_what_was_closed() {
+    for seed in 0..60 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            for round in 0..10u8 {
+                let bytes = vec![round; 1000 + usize::from(round)];
+                let file = begin(&maker, b"a").await;
+                maker.write(&file, 0, bytes.clone()).await.expect("it is written");
+                let closing = maker.clone();
+                // close(2) returns at once.
+                maker.flush(&file).await.expect("it is flushed");
+                let closed = scene.sim.env(scene.nodes[0]).spawn(async move { closing.close(file).await });
+                scene.sim.sleep(Duration::from_micros(seed * 60)).await;
+                assert_eq!(content(&looker, b"a").await, bytes, "seed {seed}, round {round}");
+                closed.await.expect("it ends").expect("it closes");
+            }
+        });
+    }
+}
+
+/// made, closed | written by the other: at its beginning, in it, behind its end | read by both, also through a handle of before
+#[test]
+fn it_is_written_to_as_any_file() {
+    for seed in 0..30 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            let at = [0usize, 5, 100, 16_380, 100_000][seed as usize % 5];
+            let mut expected = vec![1; 10_000];
+            make(&maker, b"a", &expected).await;
+            let before = open(&maker, b"a", OpenMode::READ).await;
+            assert_eq!(maker.read(&before, 0, 3).await.expect("it reads"), [1, 1, 1][..]);
+            assert!(is_inline(&looker, b"a").await);
+            let file = open(&looker, b"a", OpenMode::READ_WRITE).await;
+            assert_eq!(looker.read(&file, 9_990, 100).await.expect("it reads"), [1; 10][..]);
+            looker.write(&file, at as u64, vec![2; 300]).await.expect("it is written");
+            expected.resize(expected.len().max(at + 300), 0);
+            expected[at..at + 300].fill(2);
+            looker.close(file).await.expect("it closes");
+            let read = maker.read(&before, 0, 1 << 20).await.expect("it reads");
+            assert!(read == expected, "seed {seed}");
+            maker.close(before).await.expect("it closes");
+            assert!(content(&looker, b"a").await == expected && !is_inline(&maker, b"a").await, "seed {seed}");
+            let file = open(&looker, b"a", OpenMode::WRITE).await;
+            looker.append(&file, vec![3; 7]).await.expect("it is appended");
+            expected.extend([3; 7]);
+            looker.close(file).await.expect("it closes");
+            assert!(content(&maker, b"a").await == expected, "seed {seed}");
+        });
+    }
+}
+
+/// written to | X (MDT, OSTs, all) at any moment | all of it is there
+#[test]
+fn what_is_on_its_way_to_the_osts_when_servers_die_arrives() {
+    for seed in 0..60u64 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            make(&maker, b"a", &[1; 10_000]).await;
+            assert!(is_inline(&looker, b"a").await);
+            let (client, which) = (looker.clone(), seed % 3);
+            let writing = scene.sim.env(scene.nodes[1]).spawn(async move {
+                let file = open(&client, b"a", OpenMode::READ_WRITE).await;
+                client.write(&file, 20_000, vec![2; 100]).await.expect("it is written");
+                client.close(file).await
+            });
+            scene.sim.sleep(Duration::from_micros(seed * 100)).await;
+            if which != 1 {
+                scene.sim.power_cut(scene.cluster.servers[0].node);
+            }
+            if which != 0 {
+                scene.cluster.servers[1..].iter().for_each(|server| scene.sim.power_cut(server.node));
+            }
+            scene.sim.sleep(Duration::from_millis(50)).await;
+            if which != 1 {
+                scene.cluster.boot(0);
+            }
+            if which != 0 {
+                scene.boot_osts();
+            }
+            writing.await.expect("it ends").expect("it closes");
+            let mut expected = vec![1; 10_000];
+            expected.resize(20_000, 0);
+            expected.extend([2; 100]);
+            assert!(content(&maker, b"a").await == expected, "seed {seed}");
+            assert!(!is_inline(&looker, b"a").await, "seed {seed}");
+        });
+    }
+}
+
+#[test]
+fn it_is_cut_and_grows_in_place_and_out_of_it() {
+    let scene = Scene::new(3);
+    scene.sim.block_on(async {
+        let (maker, looker) = scene.mounts().await;
+        make(&maker, b"a", &[1; 5000]).await;
+        let file = open(&looker, b"a", OpenMode::READ).await;
+        assert_eq!(looker.read(&file, 0, 9000).await.expect("it reads").len(), 5000);
+        let mut expected = vec![1; 5000];
+        for (size, stays) in [(3000, true), (8000, true), (16_384, true), (40_000, false), (10, false)] {
+            let change = SetAttributes { size: Some(size), ..SetAttributes::default() };
+            maker.setattr(&caller(), file.fid(), change, None).await.expect("it is cut");
+            expected.resize(size as usize, 0);
+            let read = looker.read(&file, 0, 1 << 20).await.expect("it reads");
+            assert!(read == expected, "{size}");
+            assert!(content(&maker, b"a").await == expected, "{size}");
+            assert_eq!(is_inline(&looker, b"a").await, stays, "{size}");
+        }
+        looker.close(file).await.expect("it closes");
+        // Made anew it is small again (of what was recalled a moment ago nobody gets a lease).
+        scene.sim.sleep(Duration::from_secs(1)).await;
+        make(&maker, b"a", b"new").await;
+        assert!(content(&looker, b"a").await == b"new" && is_inline(&looker, b"a").await);
+    });
+}
+
+#[test]
+fn what_is_large_slow_or_open_elsewhere_goes_to_the_osts() {
+    let scene = Scene::new(4);
+    scene.sim.block_on(async {
+        let (maker, looker) = scene.mounts().await;
+        make(&maker, b"large", &[1; 16_385]).await;
+        make(&maker, b"most", &[1; 16_384]).await;
+        assert!(!is_inline(&looker, b"large").await && is_inline(&looker, b"most").await);
+        assert_eq!(content(&looker, b"most").await, [1; 16_384]);
+        let file = begin(&maker, b"slow").await;
+        maker.write(&file, 0, vec![1; 10]).await.expect("it is written");
+        scene.sim.sleep(Duration::from_millis(100)).await;
+        maker.close(file).await.expect("it closes");
+        let file = begin(&maker, b"open").await;
+        maker.write(&file, 0, vec![1; 10]).await.expect("it is written");
+        let other = open(&looker, b"open", OpenMode::READ).await;
+        maker.close(file).await.expect("it closes");
+        let file = begin(&maker, b"synced").await;
+        maker.write(&file, 0, vec![1; 10]).await.expect("it is written");
+        maker.fsync(&file, false).await.expect("it is synced");
+        maker.close(file).await.expect("it closes");
+        let file = begin(&maker, b"holes").await;
+        maker.write(&file, 100, vec![1; 10]).await.expect("it is written");
+        maker.close(file).await.expect("it closes");
+        for name in [&b"slow"[..], b"open", b"synced"] {
+            assert_eq!((content(&looker, name).await, is_inline(&looker, name).await), (vec![1; 10], false));
+        }
+        assert_eq!((content(&looker, b"holes").await.len(), is_inline(&looker, b"holes").await), (110, false));
+        looker.close(other).await.expect("it closes");
+    });
+}
