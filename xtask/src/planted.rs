@@ -87,9 +87,11 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         }
         NamesAheadUnleased => &["forebay_mds", "scenes:listings"],
         LastRecallUnsaid => &["forebay_client", "scenes:listings"],
-        InlineBytesNotAsked | InlineNotOutlined | InlineNotAwaited | InlineTakenFromOthers | OutlinedBeforeWritten => {
-            &["forebay_mds", "scenes:inline", "histories"]
-        }
+        InlineBytesNotAsked
+        | InlineNotOutlined
+        | InlineTakenFromOthers
+        | OutlinedBeforeWritten
+        | OutlineEndNotSynced => &["forebay_mds", "scenes:inline", "histories"],
         OpensNotSynced => &["forebay_mds", "scenes:fsync"],
         OwnWriteNotForgotten | UncommittedKept | BytesOutliveLease => {
             &["forebay_client", "scenes:reading", "histories"]

@@ -11,7 +11,7 @@ use forebay_proto::{
     ClientId, Fid, LockList, Uuid, WriteId,
     message::{ClusterMap, CommitLevel, Op, Operation},
 };
-use forebay_rpc::{Call, Called, RpcError};
+use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
     ClientError, MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases,
@@ -128,11 +128,20 @@ impl Client {
         Ok(called)
     }
 
-    /// A change that nobody waits for: it may wait a little for another request to go with.
-    pub(crate) async fn mdt_patiently<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
+    /// A change that nobody waits for: it may wait a little for another request to go with. `slot`: it has one already.
+    pub(crate) async fn mdt_patiently<O: Operation>(
+        &self,
+        fid: Fid,
+        request: &O,
+        slot: Option<Reservation>,
+    ) -> Result<O::Reply, RpcError> {
         let call = Call { fid: Some(fid), patient: true, ..Call::level(self.level()) };
         let begun = self.inner.env.now();
-        let called = self.inner.peers.mdt().call(request, call).await?;
+        let mdt = self.inner.peers.mdt();
+        let called = match slot {
+            Some(slot) => mdt.session.call_reserved(slot, request, call).await?,
+            None => mdt.call(request, call).await?,
+        };
         self.inner.leases.heard(begun);
         Ok(called.reply)
     }

@@ -4,7 +4,8 @@
 //! so under a lease that still holds, or is asked whether they are still those.
 //! Invariant: no OST is asked anything of such a file, nor while a handle of before the MDT ended the session is not open again:
 //! somebody may have closed it with its bytes meanwhile.
-//! Invariant: bytes that go with a close count as on their way until it is replied: a recall waits for that.
+//! Invariant: bytes that go with a close count as on their way until it is replied: a recall waits for that. So the close has a slot of
+//! the session before they are taken: it waits for no request that others may hold up until the recall is answered.
 
 use std::rc::Rc;
 
@@ -14,7 +15,7 @@ use forebay_proto::{
     Errno,
     message::{Attr, Outline, ReadInline, attr_flags},
 };
-use forebay_rpc::RpcError;
+use forebay_rpc::{Reservation, RpcError};
 
 use crate::{Client, ClientError, ClientResult, OpenFile, file::FileState, leases::Holds, limits, write_back::Taken};
 
@@ -135,16 +136,26 @@ impl Client {
     }
 
     /// The bytes of a file that is written to for the last time, if they may lie with the MDT: nobody else has it open, and no OST was
-    /// asked for anything. They are on their way from now on.
-    pub(crate) fn take_inline(&self, file: &FileState) -> Option<Taken> {
-        let is_alone = file.handles.get() == 1 && self.inner.leases.may_keep(file.fid) == Holds::All;
-        if !file.untouched.get() || !is_alone || file.losses() > 0 {
+    /// asked for anything. They are on their way from now on, in this slot.
+    pub(crate) async fn take_inline(&self, file: &FileState) -> Option<(Reservation, Taken)> {
+        let most = self.inner.options.inline_bytes;
+        let may_be_taken = || {
+            let is_alone = file.handles.get() == 1 && self.inner.leases.may_keep(file.fid) == Holds::All;
+            file.untouched.get() && is_alone && file.losses() == 0 && file.size.borrow().seen() == 0
+        };
+        if !may_be_taken() || !file.kept.borrow().is_whole(most) {
             return None;
         }
-        let (size, most) = (*file.size.borrow(), self.inner.options.inline_bytes);
-        let taken = file.kept.borrow_mut().take_whole(size.seen(), most)?;
+        file.idle().await;
+        let bytes = file.kept.borrow().bytes() + limits::CHANGE_BYTES;
+        let slot = self.inner.peers.mdt().session.reserve_in_turn(bytes).await.ok()?;
+        // What was recalled, or kept too long, meanwhile is on its way to the OSTs.
+        if !may_be_taken() {
+            return None;
+        }
+        let taken = file.kept.borrow_mut().take_whole(most)?;
         self.inner.write_back.forget(file.fid);
-        Some(taken)
+        Some((slot, taken))
     }
 
     /// They have arrived, or are lost.
@@ -152,19 +163,18 @@ impl Client {
         self.inner.write_back.sent(file, taken.number(), taken.bytes().len());
     }
 
-    /// The MDT does not take them: they are kept as before, to be sent to the OSTs.
-    pub(crate) fn put_back_inline(&self, file: &Rc<FileState>, taken: Taken) {
+    /// The MDT does not take them: they go to the OSTs, on their way all the time.
+    pub(crate) async fn send_inline(&self, file: &FileState, taken: Taken) {
         file.untouched.set(false);
-        file.kept.borrow_mut().put_back(taken, self.env().now());
-        self.inner.write_back.remember(file.fid);
-        file.arrived.notify_waiters();
+        let (by, number, run) = taken.into_run();
+        self.send_batch(by.expect("somebody has written it"), number, vec![run]).await;
     }
 }
 
-/// An answer of the MDT to a close that brings bytes: they belong elsewhere.
+/// An answer of the MDT to a close that brings bytes, and has not come to pass: they belong elsewhere.
 pub(crate) fn is_refused(error: &RpcError) -> bool {
-    matches!(error, RpcError::Reply(reply)
-        if matches!(reply.errno, Errno::EBUSY | Errno::ENOSPC | Errno::EINVAL | Errno::EOPNOTSUPP))
+    // Where the handle, or the file, is gone nobody can bring them anywhere.
+    matches!(error, RpcError::Reply(reply) if !matches!(reply.errno, Errno::EBADF | Errno::ESTALE))
 }
 
 /// What lies between `offset` and `end`.

@@ -411,10 +411,7 @@ impl Client {
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
     async fn end(self, file: Rc<FileState>, handle: u64, writes: bool, wrote: Rc<Cell<bool>>) -> ClientResult<()> {
-        if writes && file.untouched.get() {
-            file.idle().await;
-        }
-        let mut taken = if writes { self.take_inline(&file) } else { None };
+        let mut taken = if writes { self.take_inline(&file).await } else { None };
         if taken.is_none() {
             // What is lost of it, `close` reports.
             let _ = self.send_kept(&file).await;
@@ -439,10 +436,9 @@ impl Client {
             sparse: file.is_sparse(),
             inline: None,
         };
-        if let Some(taken) = &taken {
+        if let Some((_, taken)) = &taken {
             // No OST has told a time.
-            file.told_time(file.attr_epoch(), self.env().unix_time().0);
-            (request.attr_epoch, request.mtime_ns) = file.time();
+            (request.attr_epoch, request.mtime_ns) = (file.attr_epoch(), self.env().unix_time().0);
             request.size = taken.bytes().len() as u64;
             request.inline = Some(taken.bytes().clone());
         }
@@ -451,19 +447,22 @@ impl Client {
         if let Some(held) = self.inner.handles.borrow_mut().get_mut(&handle) {
             held.closing = true;
         }
-        let mut closed = self.mdt_patiently(file.fid, &request).await;
-        if let Some(taken) = taken.take() {
+        let (slot, taken) = taken.take().unzip();
+        let mut closed = self.mdt_patiently(file.fid, &request, slot).await;
+        if let Some(taken) = taken {
             if closed.as_ref().is_err_and(inline::is_refused) {
-                self.put_back_inline(&file, taken);
-                let _ = self.send_kept(&file).await;
+                self.send_inline(&file, taken).await;
                 let size = *file.size.borrow();
                 (request.size, request.truncate_epoch, request.inline) = (size.seen(), size.epoch(), None);
                 (request.attr_epoch, request.mtime_ns) = file.time();
                 asked = self.inner.leases.ticket();
-                closed = self.mdt_patiently(file.fid, &request).await;
+                closed = self.mdt_patiently(file.fid, &request, None).await;
             } else {
                 match &closed {
-                    Ok(_) => file.size.borrow_mut().see(request.truncate_epoch, request.size),
+                    Ok(_) => {
+                        file.size.borrow_mut().see(request.truncate_epoch, request.size);
+                        file.told_time(request.attr_epoch, request.mtime_ns);
+                    }
                     Err(error) => self.lose_inline(&file, error),
                 }
                 self.end_inline(&file, taken);

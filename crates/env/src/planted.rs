@@ -132,12 +132,12 @@ bugs! {
     InlineBytesNotAsked = "inline-bytes-not-asked",
     /// A client writes to OSTs of a file whose bytes lie with the MDT.
     InlineNotOutlined = "inline-not-outlined",
-    /// What goes with a close does not count as on its way.
-    InlineNotAwaited = "inline-not-awaited",
     /// The MDT takes the bytes of a file that others have open.
     InlineTakenFromOthers = "inline-taken-from-others",
     /// The bytes of a file leave the MDT before they are on its OSTs.
     OutlinedBeforeWritten = "outlined-before-written",
+    /// It is told that the bytes of a file are on its OSTs before it is durable that they have left the MDT.
+    OutlineEndNotSynced = "outline-end-not-synced",
     /// A client gives an object id to two files.
     FidReused = "fid-reused",
     /// The MDT grants what an evicted client held before it is fenced.

@@ -56,6 +56,8 @@ pub const FULL_FRACTION: u64 = 50;
 pub const EXHAUSTED_BYTES: u64 = 64 << 20;
 /// Bytes kept free on the MDT so that deleting always works: creates answer ENOSPC below it.
 pub const KEEP_FREE_BYTES: u64 = 1 << 20;
+/// Kept free beside that where bytes of small files come: some hundred may, before it is looked again ([`ROOM_INTERVAL`]).
+pub const INLINE_ROOM_BYTES: u64 = 4 << 20;
 /// Estimated bytes of one more file on the MDT, for statfs.
 pub const FILE_ROW_BYTES: u64 = 512;
 /// Stripe size where neither the file nor a directory above says one.

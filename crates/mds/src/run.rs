@@ -211,6 +211,7 @@ impl Mds {
                     transno,
                     now_ns: self.env.unix_time().0,
                     has_room: true,
+                    has_room_for_bytes: true,
                 };
                 self.apply(txn, &memory, &Alone, origin, &op, &mut effects, &mut halted)
             });
@@ -366,6 +367,7 @@ impl Mds {
             transno,
             now_ns: self.env.unix_time().0,
             has_room: self.has_room(),
+            has_room_for_bytes: self.has_room_for_bytes(),
         }
     }
 

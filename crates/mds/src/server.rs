@@ -74,7 +74,8 @@ pub struct Mds {
     target: RefCell<Option<Target>>,
     /// A truncate or a placement table is through.
     changed: Notify,
-    room: Cell<(Time, bool)>,
+    /// When it was looked how much is free, and how much was.
+    room: Cell<(Time, u64)>,
     /// Writes of this life of the server to OSTs so far.
     writes: Cell<u64>,
     /// To hand to background tasks.
@@ -113,7 +114,7 @@ impl Mds {
                 store: store.clone(),
                 target: RefCell::default(),
                 changed: Notify::new(),
-                room: Cell::new((Time(0), true)),
+                room: Cell::new((Time(0), 0)),
                 writes: Cell::new(0),
                 this: OnceCell::new(),
             });
@@ -204,15 +205,25 @@ impl Mds {
         }
     }
 
-    /// True while there is room for more than deleting: what is free, less what the pages of unwritten changes may take.
+    /// True while there is room for more than deleting.
     pub(crate) fn has_room(&self) -> bool {
+        self.room_bytes() > limits::KEEP_FREE_BYTES
+    }
+
+    /// True while there is room for bytes of small files, too, as many as may come before it is looked again.
+    pub(crate) fn has_room_for_bytes(&self) -> bool {
+        self.room_bytes() > limits::KEEP_FREE_BYTES + limits::INLINE_ROOM_BYTES
+    }
+
+    /// What is free, less what the pages of unwritten changes may take.
+    fn room_bytes(&self) -> u64 {
         let (asked, answer) = self.room.get();
         let now = self.env.now();
         if asked != Time(0) && now.since(asked) < limits::ROOM_INTERVAL {
             return answer;
         }
         let dirty_bytes = self.store.stats().table_dirty_bytes;
-        let room = self.store.space().available_bytes > limits::KEEP_FREE_BYTES + 2 * dirty_bytes;
+        let room = self.store.space().available_bytes.saturating_sub(2 * dirty_bytes);
         self.room.set((now, room));
         room
     }
@@ -227,8 +238,9 @@ impl Mds {
             return Ok(false);
         };
         written.map_err(store_error)?;
-        self.room.set((Time(0), true));
-        Ok(self.store.space().available_bytes > limits::KEEP_FREE_BYTES)
+        let room = self.store.space().available_bytes;
+        self.room.set((Time(0), room));
+        Ok(room > limits::KEEP_FREE_BYTES)
     }
 
     async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Result<Answer, ErrorReply> {

@@ -122,6 +122,7 @@ impl World {
             transno: Transno(self.transno),
             now_ns: self.now_ns,
             has_room: self.has_room,
+            has_room_for_bytes: self.has_room,
         };
         let mut rows = Overlay { base: &self.rows, changes: BTreeMap::new() };
         let mut tx = Tx::new(&mut rows, &Alone, &self.memory, origin);

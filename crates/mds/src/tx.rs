@@ -87,6 +87,8 @@ pub struct Origin {
     pub now_ns: i64,
     /// There is room on the MDT's device for more than deleting.
     pub has_room: bool,
+    /// And for bytes of small files.
+    pub has_room_for_bytes: bool,
 }
 
 /// What follows when the transaction was applied.
@@ -399,7 +401,7 @@ impl<'a> Tx<'a> {
     }
 }
 /// What is told of a file whose truncate an OST cannot do.
-fn stuck_truncate(fid: Fid) -> ErrorReply {
+pub fn stuck_truncate(fid: Fid) -> ErrorReply {
     let words = format!("a truncate of {fid} does not come to an end on its OSTs; the log of the MDT says why");
     ErrorReply::new(Errno::EIO, words)
 }

@@ -18,7 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Bug, Time, planted, sync::Notify};
+use forebay_env::{Time, sync::Notify};
 use forebay_proto::{
     Fid,
     message::{CommitLevel, OstStatFs},
@@ -100,31 +100,37 @@ impl Taken {
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
+
+    /// As bytes that are sent to OSTs, under the same number, through the handle they were written by.
+    pub fn into_run(self) -> (Option<OpenFile>, u64, Run) {
+        (self.by, self.number, Run { offset: 0, parts: vec![self.bytes] })
+    }
 }
 
 impl Kept {
-    /// Takes everything, if that is all of a file that has `size` bytes elsewhere, and no more than `most`.
-    pub fn take_whole(&mut self, size: u64, most: usize) -> Option<Taken> {
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> usize {
+        self.parts.bytes()
+    }
+
+    /// What is kept is all of a file that has no bytes elsewhere, and no more than `most`.
+    pub fn is_whole(&self, most: usize) -> bool {
         let length = self.parts.bytes();
-        let is_whole = self.sending.is_empty() && self.parts.end() == length as u64 && size <= length as u64;
-        if length == 0 || length > most || !is_whole {
+        (1..=most).contains(&length) && self.sending.is_empty() && self.parts.end() == length as u64
+    }
+
+    /// Takes everything, if it is whole.
+    pub fn take_whole(&mut self, most: usize) -> Option<Taken> {
+        if !self.is_whole(most) {
             return None;
         }
+        let length = self.parts.bytes();
         let parts: Vec<Bytes> = self.parts.take_all().into_iter().flat_map(|run| run.parts).collect();
         let bytes = if parts.len() == 1 { parts[0].clone() } else { parts.concat().into() };
         let number = self.next;
         self.next += 1;
-        if !planted(Bug::InlineNotAwaited) {
-            self.sending.insert(number, vec![(0, length as u64)]);
-        }
+        self.sending.insert(number, vec![(0, length as u64)]);
         Some(Taken { number, bytes, by: self.by.take() })
-    }
-
-    /// What was taken is kept again. It is `now`.
-    pub fn put_back(&mut self, taken: Taken, now: Time) {
-        self.sending.remove(&taken.number);
-        self.parts.insert(0, taken.bytes, now);
-        self.by = taken.by;
     }
 }
 
@@ -132,11 +138,6 @@ impl WriteBack {
     /// Nothing of the file is kept that could become too old.
     pub fn forget(&self, fid: Fid) {
         self.files.borrow_mut().remove(&fid);
-    }
-
-    /// Something is.
-    pub fn remember(&self, fid: Fid) {
-        self.files.borrow_mut().insert(fid);
     }
 
     /// What was on its way under `number` has arrived, or is lost.
@@ -398,7 +399,7 @@ impl Client {
         drop(by);
     }
 
-    async fn send_batch(&self, by: OpenFile, number: u64, runs: Vec<Run>) {
+    pub(crate) async fn send_batch(&self, by: OpenFile, number: u64, runs: Vec<Run>) {
         let file = by.state().clone();
         let _busy = file.busy();
         loop {

@@ -159,6 +159,10 @@ impl Mds {
             // It may lie elsewhere by now.
             self.fence(ending.client, &layout.osts(), &ending.fenced).await;
         }
+        if inode.inline {
+            // No OST has any of it, nor knows of its epoch where it was cut in place.
+            return Ok(Glimpse::default());
+        }
         // An OST that cannot do a truncate of it does not answer either.
         let is_stuck = self.wait_until(|memory| memory.stuck.contains(&fid));
         Ok(forebay_env::sync::select! {

@@ -19,11 +19,11 @@ use forebay_proto::{
 
 use super::Purpose;
 use crate::{
-    halt::{Step, corrupt},
+    halt::{Step, corrupt, no_room},
     inode::Inode,
     keys,
     keys::Key,
-    tx::Tx,
+    tx::{Tx, stuck_truncate},
 };
 
 const VERSION: u8 = 1;
@@ -46,6 +46,10 @@ pub fn decode(row: &Bytes) -> Result<Bytes, DecodeError> {
 /// The bytes of a file that has them here. Errors: EIO for a row that is not there, or not as long as the file.
 pub fn bytes(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Bytes> {
     let key = keys::inline(fid);
+    if inode.size > INLINE_BYTES as u64 && tx.memory.truncating.contains(&fid) {
+        // It grows out of the row, and that does not come to an end.
+        return Err(stuck_truncate(fid).into());
+    }
     let row = tx.row(key)?.ok_or(DecodeError::new("inline: it is missing")).and_then(|row| decode(&row));
     let length = inode.size;
     let whole = row.and_then(|bytes| match bytes.len() as u64 == length {
@@ -68,15 +72,17 @@ pub fn take(tx: &mut Tx<'_>, request: &Close, inode: &mut Inode) -> Step<bool> {
         // It goes with this handle.
         return Ok(false);
     }
-    // Whoever had it open besides when this was executed first may be lost.
+    // Whoever had it open besides when this was executed first may be lost; and a truncate that had come to its end may have to come to
+    // it again.
     let is_last =
         tx.origin.is_replay || tx.memory.opens.count(request.fid).handles == 1 || planted(Bug::InlineTakenFromOthers);
-    let is_current = request.truncate_epoch == inode.truncate_epoch && !tx.memory.truncating.contains(&request.fid);
+    let is_cut = !tx.origin.is_replay && tx.memory.truncating.contains(&request.fid);
+    let is_current = request.truncate_epoch == inode.truncate_epoch && !is_cut;
     if !is_last || !is_current || inode.inline || inode.size != 0 || !has_room_for_all(inode) {
         return Err(ErrorReply::new(Errno::EBUSY, "the bytes of this file belong on its OSTs").into());
     }
-    if !tx.origin.has_room && !tx.origin.is_replay {
-        return Err(crate::halt::no_room().into());
+    if !tx.origin.has_room_for_bytes && !tx.origin.is_replay {
+        return Err(no_room().into());
     }
     tx.put_with(keys::inline(request.fid), |out| encode(bytes, out));
     tx.touch(keys::inode(request.fid));
@@ -115,16 +121,21 @@ pub fn outline_keys(request: &Outline) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Begins to write the bytes to the file's home, if they are here; shows the file as it is then. Errors: ESTALE; EIO where an OST
-/// cannot take them.
+/// Begins to write the bytes to the file's home, if they are here; shows the file as it is then. Errors: ESTALE; ENOSPC; EIO where an
+/// OST cannot take them.
 pub fn outline(tx: &mut Tx<'_>, request: &Outline) -> Step<EntryReply> {
     tx.wait_for_truncate(request.fid)?;
     let mut inode = tx.inode(request.fid)?;
     if inode.inline {
+        let home = inode.layout().ok_or(Errno::EINVAL)?.home();
+        if tx.memory.exhausted.contains(&home) && !tx.origin.is_replay {
+            let words = "the OST that the file's bytes belong on is full; see `forebay df`";
+            return Err(ErrorReply::new(Errno::ENOSPC, words).into());
+        }
         let size = inode.size;
         inode.truncate_epoch += 1;
-        // The time of that write is no time of the file.
-        inode.attr_epoch += 1;
+        // The time of that write is no time of the file. The one that it has is of its writer's clock; the next is an OST's.
+        (inode.attr_epoch, inode.mtime_set) = (inode.attr_epoch + 1, true);
         tx.put_inode_touched(request.fid, &mut inode);
         tx.log_truncate(request.fid, &inode, Purpose::Outline { size });
         inode.inline = false;
@@ -143,6 +154,9 @@ impl Tx<'_> {
                 inode.inline = false;
             }
             Some(size) => {
+                if size > old.len() {
+                    self.need_room()?;
+                }
                 let mut new = old.to_vec();
                 new.resize(size, 0);
                 self.put_with(keys::inline(fid), |out| encode(&new, out));
@@ -344,6 +358,40 @@ mod tests {
         assert_eq!((entry.attr.truncate_epoch, world.effects.truncate), (1, None));
         let entry = world.run(|tx| read(tx, &ReadInline { fid }));
         assert_eq!((entry.attr.flags, world.effects.bulk.clone()), (0, None));
+    }
+
+    #[test]
+    fn a_full_home_is_not_asked_to_take_them() {
+        let mut world = World::new();
+        let fid = small(&mut world);
+        world.memory.exhausted = [0, 1, 2].into();
+        assert_eq!(world.errno(|tx| outline(tx, &Outline { fid })), Errno::ENOSPC);
+        assert_eq!(here(&mut world, fid).as_deref(), Some(BYTES));
+    }
+
+    #[test]
+    fn while_they_cannot_be_written_to_it_they_can_be_read() {
+        let mut world = World::new();
+        let fid = small(&mut world);
+        world.run(|tx| outline(tx, &Outline { fid }));
+        world.memory.truncating.insert(fid);
+        world.memory.stuck.insert(fid);
+        open(&mut world, fid, open_flags::READ, 7);
+        assert_eq!(world.effects.bulk.as_deref(), Some(BYTES));
+        let request = Open { caller: root(), fid, flags: open_flags::READ | open_flags::WRITE, handle: 8 };
+        assert_eq!(world.errno(|tx| ops::open::apply(tx, &request)), Errno::EIO);
+    }
+
+    /// cut to nothing, written, closed |X| the log of the cut is there again, and its close is replayed
+    #[test]
+    fn a_close_is_replayed_though_the_truncate_before_it_is_under_way_again() {
+        let mut world = World::new();
+        let fid = made(&mut world);
+        world.memory.truncating.insert(fid);
+        assert_eq!(world.errno(|tx| ops::close::apply(tx, &close(fid, BYTES))), Errno::EBUSY);
+        world.is_replay = true;
+        world.run(|tx| ops::close::apply(tx, &close(fid, BYTES)));
+        assert_eq!(here(&mut world, fid).as_deref(), Some(BYTES));
     }
 
     #[test]

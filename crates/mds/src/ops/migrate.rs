@@ -92,6 +92,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &Migrate) -> Step<Empty> {
 pub fn exchange(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, other_fid: Fid) -> Step<bool> {
     let Some(mut other) = tx.find_inode(other_fid)? else { return Ok(false) };
     let (Some(old), Some(new)) = (inode.layout().cloned(), other.layout().cloned()) else { return Ok(false) };
+    if inode.inline || other.inline {
+        return Ok(false);
+    }
     if tx.memory.opens.has_writer(other_fid) || tx.memory.opens.has_writer(fid) || other.size != inode.size {
         return Ok(false);
     }

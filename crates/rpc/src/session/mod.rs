@@ -180,6 +180,12 @@ impl ClientSession {
         Some(Reservation(slot, pin))
     }
 
+    /// The same, as soon as there is one. Errors: as of [`ClientSession::call`].
+    pub async fn reserve_in_turn(&self, bytes: usize) -> Result<Reservation, RpcError> {
+        let pin = self.inner().pins.acquire(bytes as u64 + crate::limits::PIN_OVERHEAD_BYTES).await;
+        Ok(Reservation(self.inner().slots.acquire().await?, pin))
+    }
+
     /// As [`ClientSession::call`], without waiting for other calls to end.
     pub async fn call_reserved<O: Operation>(
         &self,

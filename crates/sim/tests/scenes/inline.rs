@@ -166,7 +166,9 @@ fn what_is_on_its_way_to_the_osts_when_servers_die_arrives() {
             let (client, which) = (looker.clone(), seed % 3);
             let writing = scene.sim.env(scene.nodes[1]).spawn(async move {
                 let file = open(&client, b"a", OpenMode::READ_WRITE).await;
-                client.write(&file, 20_000, vec![2; 100]).await.expect("it is written");
+                for at in [100, 20_000] {
+                    client.write(&file, at, vec![2; 100]).await.expect("it is written");
+                }
                 client.close(file).await
             });
             scene.sim.sleep(Duration::from_micros(seed * 100)).await;
@@ -187,6 +189,7 @@ fn what_is_on_its_way_to_the_osts_when_servers_die_arrives() {
             let mut expected = vec![1; 10_000];
             expected.resize(20_000, 0);
             expected.extend([2; 100]);
+            expected[100..200].fill(2);
             assert!(content(&maker, b"a").await == expected, "seed {seed}");
             assert!(!is_inline(&looker, b"a").await, "seed {seed}");
         });
