@@ -92,6 +92,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         | InlineTakenFromOthers
         | OutlinedBeforeWritten
         | OutlineEndNotSynced => &["forebay_mds", "scenes:inline", "histories"],
+        AttributesNotSettled | SetTimeUndone => &["scenes:set_ahead", "histories"],
         OpensNotSynced => &["forebay_mds", "scenes:fsync"],
         OwnWriteNotForgotten | UncommittedKept | BytesOutliveLease => {
             &["forebay_client", "scenes:reading", "histories"]

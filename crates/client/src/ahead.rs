@@ -425,6 +425,7 @@ impl Client {
     /// The same of all changes.
     pub(crate) async fn settle_all(&self) {
         self.settle_where(|_| true).await;
+        self.settle_set().await;
     }
 
     /// Waits until the changes of names that concern `fid`, and were answered so far, have been made by the MDT.

@@ -47,7 +47,7 @@ pub struct SetAttributes {
 }
 
 impl SetAttributes {
-    fn request(&self, caller: &Caller, fid: Fid, handle: u64) -> SetAttr {
+    pub(crate) fn request(&self, caller: &Caller, fid: Fid, handle: u64) -> SetAttr {
         let mut mask = 0;
         let mut take = |value: Option<u64>, bit: u32| {
             mask |= if value.is_some() { bit } else { 0 };
@@ -68,7 +68,7 @@ impl SetAttributes {
         };
         let atime_ns = time(self.atime, set_attr::ATIME, set_attr::ATIME_NOW);
         let mtime_ns = time(self.mtime, set_attr::MTIME, set_attr::MTIME_NOW);
-        SetAttr { caller: caller.clone(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle }
+        SetAttr { caller: caller.clone(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle, at_ns: 0 }
     }
 }
 
@@ -123,6 +123,9 @@ impl Client {
     /// Attributes of a file that only this client writes: what it keeps back is sent first, as the OSTs give the times; else nobody
     /// is asked. `None`: not known, or not any more.
     async fn known_under_lease(&self, fid: Fid) -> ClientResult<Option<Attr>> {
+        if let Some(attr) = self.known_as_set(fid) {
+            return Ok(Some(attr));
+        }
         let known = || {
             let entry = self.inner.leases.written(fid)?;
             self.known_as_sole_writer(&entry.attr).map(|known| merge(entry.attr, &[known]))
@@ -167,6 +170,9 @@ impl Client {
         open: Option<&'a OpenFile>,
     ) -> Boxed<'a, ClientResult<Attr>> {
         Box::pin(async move {
+            if let Some(attr) = self.set_ahead(caller, fid, &changes) {
+                return Ok(attr);
+            }
             let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
             let (client, open) = (self.clone(), open.cloned());
             // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
@@ -270,8 +276,8 @@ impl Client {
     fn lacks_xattr(&self, fid: Fid, name: &[u8]) -> bool {
         let is_label = name.starts_with(b"security.") && (10..=NAME_BYTES).contains(&name.len());
         let is_plain = is_label || name == b"system.posix_acl_access" || name == b"system.posix_acl_default";
-        let kept = if is_plain { self.inner.leases.entry(fid) } else { None };
-        kept.is_some_and(|EntryReply { attr, .. }| {
+        let kept = || self.inner.leases.entry(fid).map(|entry| entry.attr).or_else(|| self.known_but_times(fid));
+        is_plain.then(kept).flatten().is_some_and(|attr| {
             (mode::is_dir(attr.mode) || mode::is_file(attr.mode)) && attr.flags & attr_flags::XATTRS == 0
         })
     }

@@ -15,7 +15,8 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
     ClientError, MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases,
-    listings::Listings, open::Held, peers::Peers, read_cache::ReadCache, stats::Counters, write_back::WriteBack,
+    listings::Listings, open::Held, peers::Peers, read_cache::ReadCache, set_ahead::SetAhead, stats::Counters,
+    write_back::WriteBack,
 };
 
 /// A mounted file system. Cheap to clone; belongs to one shard.
@@ -48,6 +49,8 @@ pub(crate) struct Inner {
     pub next_write: Cell<u64>,
     /// Changes of names that were answered and not replied yet.
     pub ahead: Ahead,
+    /// Attributes that were set and not sent yet.
+    pub set_ahead: SetAhead,
     /// What was written and not sent yet.
     pub write_back: WriteBack,
     /// What was read of files, or will be.
@@ -119,6 +122,7 @@ impl Client {
     }
 
     async fn call_mdt_with<O: Operation>(&self, call: Call, request: &O) -> Result<Called<O::Reply>, RpcError> {
+        self.settle_set().await;
         let begun = self.inner.env.now();
         let called = self.inner.peers.mdt().call(request, call).await?;
         // The target answers that one itself.

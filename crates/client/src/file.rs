@@ -7,7 +7,7 @@ use std::{
 };
 
 use forebay_env::{
-    Time,
+    Bug, Time, planted,
     sync::{Mutex, Notify},
 };
 use forebay_proto::{
@@ -18,7 +18,8 @@ use forebay_rpc::{Call, Lost};
 
 use crate::{
     Client, ClientError, ClientResult, client::Inner, errors::Trouble, inline::Inline, leases::Ticket,
-    levels::KnownLevel, limits, read_cache::Company, sharing::Sharing, size::KnownSize, write_back::Kept,
+    levels::KnownLevel, limits, read_cache::Company, set_ahead::Setting, sharing::Sharing, size::KnownSize,
+    write_back::Kept,
 };
 
 /// A file with open handles.
@@ -47,6 +48,10 @@ pub(crate) struct FileState {
     pub roomy_until: Cell<Time>,
     /// What was written and not sent yet.
     pub kept: RefCell<Kept>,
+    /// Attributes that were set and not sent yet.
+    pub setting: RefCell<Option<Setting>>,
+    /// What it is like, as far as is known, and since when.
+    pub like: RefCell<Option<(Ticket, Attr)>>,
     /// Something of it has arrived.
     pub arrived: Notify,
     /// What is known of other clients that write to it.
@@ -83,6 +88,16 @@ pub(crate) struct Snapshot {
     pub attr_epoch: u64,
     /// The file is at least this long.
     pub seen: u64,
+}
+
+impl Snapshot {
+    /// The same under no later attribute epoch than this one.
+    pub fn of_attr_epoch(mut self, latest: u64) -> Self {
+        if !planted(Bug::SetTimeUndone) {
+            self.attr_epoch = self.attr_epoch.min(latest);
+        }
+        self
+    }
 }
 
 /// A change of the file is under way; its handles are not closed before it ends.
@@ -127,6 +142,8 @@ impl FileState {
             sparse: Cell::new(false),
             roomy_until: Cell::new(Time(0)),
             kept: RefCell::new(Kept::new(owner.options.max_rpc_bytes.into())),
+            setting: RefCell::default(),
+            like: RefCell::default(),
             arrived: Notify::new(),
             sharing: Sharing::default(),
             ask_for_data_at: Cell::new(Time(0)),
@@ -226,6 +243,11 @@ impl FileState {
         Reopening(self.clone())
     }
 
+    /// Some handle is being opened again.
+    pub fn is_reopening(&self) -> bool {
+        self.reopening.get() > 0
+    }
+
     /// Waits until no handle is being opened again.
     async fn reopened(&self) {
         while self.reopening.get() > 0 {
@@ -280,6 +302,9 @@ impl Drop for FileState {
                 files.remove(&self.fid);
             }
             drop(files);
+            if self.setting.borrow().is_some() {
+                inner.end_set(self.fid);
+            }
             if self.losses.get() > self.told.get() {
                 inner.remember_loss(self.fid, self.loss());
             }
@@ -410,6 +435,7 @@ impl Inner {
                 self.lose_leases();
                 // Handles and locks are brought back where the session goes on.
                 if lost.ended {
+                    self.lose_all_set(&lost.reason);
                     self.leases.lose_data();
                     self.fids.forget();
                     self.lose_locks();

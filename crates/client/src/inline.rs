@@ -13,7 +13,7 @@ use bytes::Bytes;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno,
-    message::{Attr, Outline, ReadInline, attr_flags},
+    message::{Attr, Outline, ReadInline, SetAttr, attr_flags},
 };
 use forebay_rpc::{Reservation, RpcError};
 
@@ -137,7 +137,8 @@ impl Client {
 
     /// The bytes of a file that is written to for the last time, if they may lie with the MDT: nobody else has it open, and no OST was
     /// asked for anything. They are on their way from now on, in this slot.
-    pub(crate) async fn take_inline(&self, file: &FileState) -> Option<(Reservation, Taken)> {
+    /// Attributes that are kept back go along.
+    pub(crate) async fn take_inline(&self, file: &FileState) -> Option<(Reservation, Taken, Option<SetAttr>)> {
         let most = self.inner.options.inline_bytes;
         let may_be_taken = || {
             let is_alone = file.handles.get() == 1 && self.inner.leases.may_keep(file.fid) == Holds::All;
@@ -147,15 +148,20 @@ impl Client {
             return None;
         }
         file.idle().await;
-        let bytes = file.kept.borrow().bytes() + limits::CHANGE_BYTES;
-        let slot = self.inner.peers.mdt().session.reserve_in_turn(bytes).await.ok()?;
+        let mut slot = None;
+        if file.setting.borrow().is_none() {
+            let bytes = file.kept.borrow().bytes() + limits::CHANGE_BYTES;
+            slot = Some(self.inner.peers.mdt().session.reserve_in_turn(bytes).await.ok()?);
+        }
         // What was recalled, or kept too long, meanwhile is on its way to the OSTs.
         if !may_be_taken() {
             return None;
         }
         let taken = file.kept.borrow_mut().take_whole(most)?;
         self.inner.write_back.forget(file.fid);
-        Some((slot, taken))
+        let (own, set) = file.take_setting().map(|setting| setting.into_request(file.fid)).unzip();
+        let slot = own.or(slot).expect("one of them was there");
+        Some((slot, taken, set))
     }
 
     /// They have arrived, or are lost.
@@ -167,7 +173,7 @@ impl Client {
     pub(crate) async fn send_inline(&self, file: &FileState, taken: Taken) {
         file.untouched.set(false);
         let (by, number, run) = taken.into_run();
-        self.send_batch(by.expect("somebody has written it"), number, vec![run]).await;
+        self.send_batch(by, number, vec![run]).await;
     }
 }
 

@@ -20,6 +20,11 @@ pub(crate) struct KnownLevel {
 }
 
 impl KnownLevel {
+    /// Changes of the inode are durable when they are answered.
+    pub fn commits(&self) -> bool {
+        self.level == Some(CommitLevel::Commit)
+    }
+
     /// As a reply to what was `asked` says. Replies come in any order: what was asked for before counts less.
     pub fn see(&mut self, attr: &Attr, asked: Ticket) {
         if asked >= self.asked {

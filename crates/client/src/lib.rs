@@ -42,6 +42,7 @@ mod pools;
 mod read;
 mod read_cache;
 mod recalls;
+mod set_ahead;
 mod sharing;
 mod size;
 mod statfs;

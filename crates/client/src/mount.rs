@@ -47,6 +47,7 @@ impl Client {
                 next_handle: Cell::new(1),
                 next_write: Cell::new(1),
                 ahead: Default::default(),
+                set_ahead: Default::default(),
                 write_back: WriteBack::default(),
                 read_cache: Default::default(),
                 lost_requests: Cell::new(0),

@@ -344,6 +344,7 @@ impl Client {
         let state = self.file_state(asked, &reply.attr, layout);
         // Without them they are asked for.
         let _ = self.learn_bytes(&state, &reply.attr, bulk);
+        state.is_like(asked, &reply.attr);
         if reply.leases & lease_flags::INODE != 0 && !reply.created {
             self.inner.leases.learn_attributes(asked, &reply.attr);
             self.inner.listen();
@@ -411,7 +412,7 @@ impl Client {
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
     async fn end(self, file: Rc<FileState>, handle: u64, writes: bool, wrote: Rc<Cell<bool>>) -> ClientResult<()> {
-        let mut taken = if writes { self.take_inline(&file).await } else { None };
+        let taken = if writes { self.take_inline(&file).await } else { None };
         if taken.is_none() {
             // What is lost of it, `close` reports.
             let _ = self.send_kept(&file).await;
@@ -422,6 +423,14 @@ impl Client {
             let _ = self.send_kept(&file).await;
         }
         self.handle_goes(&file);
+        let (mut slot, taken, mut set) = match taken {
+            Some((slot, taken, set)) => (Some(slot), Some(taken), set),
+            None => (None, None, None),
+        };
+        if let Some(setting) = file.take_setting() {
+            let (own, request) = setting.into_request(file.fid);
+            (slot, set) = (Some(own), Some(request));
+        }
         let size = *file.size.borrow();
         let (attr_epoch, mtime_ns) = file.time();
         let mut request = Close {
@@ -435,10 +444,11 @@ impl Client {
             attr_epoch,
             sparse: file.is_sparse(),
             inline: None,
+            set: set.clone(),
         };
-        if let Some((_, taken)) = &taken {
+        if let Some(taken) = &taken {
             // No OST has told a time.
-            (request.attr_epoch, request.mtime_ns) = (file.attr_epoch(), self.env().unix_time().0);
+            (request.attr_epoch, request.mtime_ns) = (taken.by().attr_epoch, taken.by().at_ns);
             request.size = taken.bytes().len() as u64;
             request.inline = Some(taken.bytes().clone());
         }
@@ -447,25 +457,36 @@ impl Client {
         if let Some(held) = self.inner.handles.borrow_mut().get_mut(&handle) {
             held.closing = true;
         }
-        let (slot, taken) = taken.take().unzip();
         let mut closed = self.mdt_patiently(file.fid, &request, slot).await;
-        if let Some(taken) = taken {
-            if closed.as_ref().is_err_and(inline::is_refused) {
+        let brought = taken.is_some() || set.is_some();
+        if brought && closed.as_ref().is_err_and(inline::is_refused) {
+            // By themselves, and the attributes first: what sends bytes may ask the MDT for something.
+            if let Some(set) = set {
+                self.send_set(&file, &set, None).await;
+            }
+            if let Some(taken) = taken {
                 self.send_inline(&file, taken).await;
-                let size = *file.size.borrow();
-                (request.size, request.truncate_epoch, request.inline) = (size.seen(), size.epoch(), None);
-                (request.attr_epoch, request.mtime_ns) = file.time();
-                asked = self.inner.leases.ticket();
-                closed = self.mdt_patiently(file.fid, &request, None).await;
-            } else {
-                match &closed {
-                    Ok(_) => {
+            }
+            let size = *file.size.borrow();
+            (request.size, request.truncate_epoch) = (size.seen(), size.epoch());
+            (request.inline, request.set) = (None, None);
+            (request.attr_epoch, request.mtime_ns) = file.time();
+            asked = self.inner.leases.ticket();
+            closed = self.mdt_patiently(file.fid, &request, None).await;
+        } else {
+            let outcome = closed.as_ref().map(drop);
+            if let Some(taken) = taken {
+                match outcome {
+                    Ok(()) => {
                         file.size.borrow_mut().see(request.truncate_epoch, request.size);
                         file.told_time(request.attr_epoch, request.mtime_ns);
                     }
                     Err(error) => self.lose_inline(&file, error),
                 }
                 self.end_inline(&file, taken);
+            }
+            if set.is_some() {
+                self.closed_set(&file, outcome);
             }
         }
         // Only now: while the MDT may not have executed it, the handle is named to it after a restart.
@@ -497,6 +518,7 @@ impl Inner {
         let open = |held: &Held| {
             let fid = held.open.fid;
             let kept = self.leases.holds(fid) > Holds::Nothing
+                || self.set_ahead.has(fid)
                 || self.file(fid).is_some_and(|file| !file.kept.borrow().is_clean());
             let data = if kept { open_flags::DATA_LEASE } else { 0 };
             let closing = if held.closing { open_flags::CLOSING } else { 0 };
@@ -529,7 +551,18 @@ impl Inner {
 /// The end of a handle through which nothing was written.
 fn close_only(fid: Fid, handle: u64) -> Close {
     let (size, truncate_epoch, mtime_ns, attr_epoch) = (0, 0, 0, u64::MAX);
-    Close { fid, handle, wrote: false, size, truncate_epoch, mtime_ns, attr_epoch, sparse: false, inline: None }
+    Close {
+        fid,
+        handle,
+        wrote: false,
+        size,
+        truncate_epoch,
+        mtime_ns,
+        attr_epoch,
+        sparse: false,
+        inline: None,
+        set: None,
+    }
 }
 
 impl OpenFile {
@@ -558,6 +591,7 @@ impl OpenInner {
         let reply = reply?;
         self.state.adopt(asked, &reply.attr, reply.layout.as_ref());
         self.client.learn_data(asked, &reply);
+        self.state.is_like(asked, &reply.attr);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use forebay_proto::{
 };
 use forebay_rpc::{ClientSession, SessionState};
 
-use crate::{Attr, Client, Dropped, client::Inner, leases::Holds, limits};
+use crate::{Attr, Client, Dropped, client::Inner, file::FileState, leases::Holds, limits};
 
 impl Client {
     /// How long `attr` may be believed without asking again; the hook of [`Client::set_dropped`] hears when not any more.
@@ -78,7 +78,8 @@ impl Inner {
             return self.send_names(recall, session);
         }
         self.leases.data_recalled(&recall);
-        let Some(file) = self.file(recall.fid).filter(|file| !file.kept.borrow().is_clean()) else {
+        let keeps = |file: &Rc<FileState>| !file.kept.borrow().is_clean() || self.set_ahead.has(file.fid);
+        let Some(file) = self.file(recall.fid).filter(keeps) else {
             return self.leases.flushed(recall);
         };
         if planted(Bug::FlushedBeforeSent) {
@@ -88,6 +89,7 @@ impl Inner {
         drop(self.env.spawn(async move {
             // Sent or lost, nothing of it comes later.
             let _ = client.send_kept(&file).await;
+            client.settle_set_of(file.fid).await;
             client.inner.leases.flushed(recall);
             // The other question may be waiting for its answer just now.
             say_flushed(&client.inner, &session).await;

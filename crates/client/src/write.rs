@@ -52,6 +52,7 @@ impl Client {
             if file.state().is_inline() {
                 self.outline(file.state()).await?;
             }
+            self.set_before_write(file.state()).await;
             let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
             if length == data.len() && self.keep_back(file, offset, &data).await {
                 return Ok(length);
@@ -75,26 +76,29 @@ impl Client {
         if offset > file.state().size.borrow().seen() {
             file.state().make_sparse();
         }
-        let written = self.write_pieces(file, offset, length, data).await?.bytes;
+        let written = self.write_pieces(file, offset, length, data, u64::MAX).await?.bytes;
         self.wrote(file, written).await?;
         Ok(written)
     }
 
     /// Writes the first `length` bytes of `data`, again and again until the epoch was current; fails only if nothing is written.
     ///
-    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale.
+    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale. `attr_epoch`: no later one; a time
+    /// that was set since is not theirs to change.
     pub(crate) async fn write_pieces(
         &self,
         file: &OpenFile,
         offset: u64,
         length: usize,
         data: &Payload,
+        attr_epoch: u64,
     ) -> ClientResult<Written> {
         let mut written = 0;
         while written < length {
             // What an OST has no room for goes to another, if what came before it is there: asked for as a write of its own.
             let (offset, length, rest) = (offset + written as u64, length - written, data.skip(written));
-            let once = async || self.write_once(file, &file.state().snapshot(), 0, offset, length, &rest).await;
+            let at = || file.state().snapshot().of_attr_epoch(attr_epoch);
+            let once = async || self.write_once(file, &at(), 0, offset, length, &rest).await;
             match self.roomy(file, once).await {
                 Ok(Written { bytes, cut }) => {
                     written += bytes;

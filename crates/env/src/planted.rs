@@ -138,6 +138,10 @@ bugs! {
     OutlinedBeforeWritten = "outlined-before-written",
     /// It is told that the bytes of a file are on its OSTs before it is durable that they have left the MDT.
     OutlineEndNotSynced = "outline-end-not-synced",
+    /// A lease on data is given back before attributes that were set under it are sent.
+    AttributesNotSettled = "attributes-not-settled",
+    /// Bytes that are sent after a time was set change it.
+    SetTimeUndone = "set-time-undone",
     /// A client gives an object id to two files.
     FidReused = "fid-reused",
     /// The MDT grants what an evicted client held before it is fenced.

@@ -320,6 +320,7 @@ impl Run {
             attr_epoch: 0,
             sparse: false,
             inline: None,
+            set: None,
         };
         let got = self.world.attempt(|tx| ops::close::apply(tx, &request));
         self.check(&format!("{request:?}"), got, Ok(()));

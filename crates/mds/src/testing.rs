@@ -170,8 +170,18 @@ impl World {
     /// The end of a handle of the session; `wrote`: something was written through it.
     pub fn close(&mut self, fid: Fid, handle: u64, wrote: bool) {
         let (size, truncate_epoch, mtime_ns, attr_epoch) = (0, 0, 0, u64::MAX);
-        let request =
-            Close { fid, handle, wrote, size, truncate_epoch, mtime_ns, attr_epoch, sparse: false, inline: None };
+        let request = Close {
+            fid,
+            handle,
+            wrote,
+            size,
+            truncate_epoch,
+            mtime_ns,
+            attr_epoch,
+            sparse: false,
+            inline: None,
+            set: None,
+        };
         self.run(|tx| crate::ops::close::apply(tx, &request));
     }
 

@@ -324,7 +324,7 @@ fn the_size_of_a_file_whose_writer_died_comes_from_the_osts() {
 
 fn cut(fid: Fid, size: u64) -> SetAttr {
     let (mask, mode, uid, gid, atime_ns, mtime_ns, handle) = (set_attr::SIZE, 0, 0, 0, 0, 0, 0);
-    SetAttr { caller: root(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle }
+    SetAttr { caller: root(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle, at_ns: 0 }
 }
 
 /// truncate |MDT dies while an OST is away| driven from the log

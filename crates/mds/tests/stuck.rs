@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 fn cut(fid: Fid) -> SetAttr {
     let (mask, mode, uid, gid, size, atime_ns, mtime_ns, handle) = (set_attr::SIZE, 0, 0, 0, 10, 0, 0, 0);
-    SetAttr { caller: root(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle }
+    SetAttr { caller: root(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle, at_ns: 0 }
 }
 
 /// A file of 100 bytes whose truncate to 10 waits; everybody else is answered in time from then on.

@@ -273,6 +273,13 @@ impl Leases {
         }
     }
 
+    /// Nothing has happened to the inode since something was `asked`: we have not changed it, and nobody else may have.
+    pub fn is_unchanged(&self, fid: Fid, asked: Ticket) -> bool {
+        let state = self.state.borrow();
+        let last = |node: &Node| node.changed.max(node.recalled).max(node.data_ended);
+        state.nodes.get(&fid).map_or(state.forgotten, last) <= asked.0
+    }
+
     // ---- what replies bring
 
     /// What a reply said of an inode.

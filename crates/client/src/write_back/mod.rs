@@ -49,11 +49,22 @@ pub(crate) struct WriteBack {
 /// What is kept of one file.
 pub(crate) struct Kept {
     parts: Parts,
-    /// The handle it was written through last.
-    by: Option<OpenFile>,
+    /// How it was written last.
+    by: Option<Writer>,
     /// On their way: where they begin and end, in the order of their numbers.
     sending: BTreeMap<u64, Vec<(u64, u64)>>,
     next: u64,
+}
+
+/// How something was written.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    /// Through this handle.
+    pub file: OpenFile,
+    /// Under this attribute epoch: a time that is set later stays.
+    pub attr_epoch: u64,
+    /// When, by the clock.
+    pub at_ns: i64,
 }
 
 impl Kept {
@@ -87,7 +98,7 @@ impl Kept {
 pub(crate) struct Taken {
     number: u64,
     bytes: Bytes,
-    by: Option<OpenFile>,
+    by: Writer,
 }
 
 impl Taken {
@@ -101,13 +112,23 @@ impl Taken {
         &self.bytes
     }
 
-    /// As bytes that are sent to OSTs, under the same number, through the handle they were written by.
-    pub fn into_run(self) -> (Option<OpenFile>, u64, Run) {
+    /// How they were written.
+    pub fn by(&self) -> &Writer {
+        &self.by
+    }
+
+    /// As bytes that are sent to OSTs, under the same number.
+    pub fn into_run(self) -> (Writer, u64, Run) {
         (self.by, self.number, Run { offset: 0, parts: vec![self.bytes] })
     }
 }
 
 impl Kept {
+    /// Where the last of them ends.
+    pub fn end(&self) -> u64 {
+        self.parts.end()
+    }
+
     /// Bytes that are kept.
     pub fn bytes(&self) -> usize {
         self.parts.bytes()
@@ -124,13 +145,14 @@ impl Kept {
         if !self.is_whole(most) {
             return None;
         }
+        let by = self.by.take()?;
         let length = self.parts.bytes();
         let parts: Vec<Bytes> = self.parts.take_all().into_iter().flat_map(|run| run.parts).collect();
         let bytes = if parts.len() == 1 { parts[0].clone() } else { parts.concat().into() };
         let number = self.next;
         self.next += 1;
         self.sending.insert(number, vec![(0, length as u64)]);
-        Some(Taken { number, bytes, by: self.by.take() })
+        Some(Taken { number, bytes, by })
     }
 }
 
@@ -249,7 +271,8 @@ impl Client {
         if kept.parts.is_empty() {
             here.files.borrow_mut().insert(file.fid());
         }
-        kept.by = Some(file.clone());
+        let (attr_epoch, at_ns) = (state.attr_epoch(), self.env().unix_time().0);
+        kept.by = Some(Writer { file: file.clone(), attr_epoch, at_ns });
         let before = kept.parts.bytes();
         let mut at = offset;
         for part in data.parts() {
@@ -399,8 +422,8 @@ impl Client {
         drop(by);
     }
 
-    pub(crate) async fn send_batch(&self, by: OpenFile, number: u64, runs: Vec<Run>) {
-        let file = by.state().clone();
+    pub(crate) async fn send_batch(&self, by: Writer, number: u64, runs: Vec<Run>) {
+        let file = by.file.state().clone();
         let _busy = file.busy();
         loop {
             let arrived = file.arrived.notified();
@@ -420,7 +443,7 @@ impl Client {
 
     /// Each by itself: what of it there is room for, and where OSTs are missing. One after another: one that goes elsewhere as its
     /// OST is full does so at the end of the file, and is not to find those behind it there already.
-    async fn send_each(&self, by: &OpenFile, runs: &[Run]) {
+    async fn send_each(&self, by: &Writer, runs: &[Run]) {
         let Some((first, rest)) = runs.split_first() else { return };
         self.send_run(by, first).await;
         let rest = Rc::new(rest.to_vec());
@@ -433,9 +456,9 @@ impl Client {
         }
     }
 
-    async fn send_run(&self, by: &OpenFile, run: &Run) {
-        let (file, length) = (by.state(), run.len());
-        let lost = match self.write_pieces(by, run.offset, length, &Payload::from(run.parts.clone())).await {
+    async fn send_run(&self, by: &Writer, run: &Run) {
+        let (file, length, data) = (by.file.state(), run.len(), Payload::from(run.parts.clone()));
+        let lost = match self.write_pieces(&by.file, run.offset, length, &data, by.attr_epoch).await {
             Ok(Written { cut: None, .. }) => None,
             Ok(Written { bytes, cut: Some(error) }) => {
                 Some((error.errno, format!("{} of its bytes: {error}", length - bytes)))
@@ -450,15 +473,16 @@ impl Client {
     }
 
     /// Sees to it that nothing is kept for longer than [`limits::KEEP_TERM`].
-    fn look_after_age(&self) {
+    pub(crate) fn look_after_age(&self) {
         if self.inner.write_back.ageing.replace(true) {
             return;
         }
         let client = self.clone();
         drop(self.env().spawn(async move {
             let here = &client.inner.write_back;
-            while !here.files.borrow().is_empty() {
+            while !here.files.borrow().is_empty() || client.sets_any() {
                 client.env().sleep(limits::KEEP_TERM / 2).await;
+                client.send_set_of_age(limits::KEEP_TERM / 2);
                 let now = client.env().now();
                 let files: Vec<Fid> = here.files.borrow().iter().copied().collect();
                 for file in files.into_iter().filter_map(|fid| client.inner.file(fid)) {

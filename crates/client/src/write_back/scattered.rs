@@ -10,7 +10,7 @@ use forebay_proto::{
 };
 use forebay_rpc::Call;
 
-use super::parts::Run;
+use super::{Writer, parts::Run};
 use crate::{
     Client, OpenFile,
     errors::Trouble,
@@ -69,9 +69,10 @@ fn plan_scattered(layout: &Layout, runs: &[Run], max_rpc_bytes: u64) -> Vec<Scat
 
 impl Client {
     /// Writes all of `runs`, or fails; then some of it may be there.
-    pub(super) async fn write_scattered(&self, file: &OpenFile, runs: &Rc<Vec<Run>>) -> Result<(), Trouble> {
-        self.try_fresh(file.state(), async || self.write_scattered_once(file, &file.state().snapshot(), runs).await)
-            .await
+    pub(super) async fn write_scattered(&self, by: &Writer, runs: &Rc<Vec<Run>>) -> Result<(), Trouble> {
+        let state = by.file.state();
+        let at = || state.snapshot().of_attr_epoch(by.attr_epoch);
+        self.try_fresh(state, async || self.write_scattered_once(&by.file, &at(), runs).await).await
     }
 
     async fn write_scattered_once(&self, file: &OpenFile, at: &Snapshot, runs: &[Run]) -> Result<(), Trouble> {

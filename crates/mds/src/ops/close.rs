@@ -1,12 +1,12 @@
-//! Closes a handle; a writer's brings size and time.
+//! Closes a handle; a writer's brings size and time, and attributes that were set meanwhile.
 
 use forebay_proto::{
-    Errno,
+    Errno, ErrorReply,
     limits::FILE_BYTES,
-    message::{Close, Closed, NEVER, lease_flags, open_flags},
+    message::{Close, Closed, NEVER, lease_flags, open_flags, set_attr},
 };
 
-use super::inline;
+use super::{inline, setattr};
 use crate::{halt::Step, inode::Inode, keys, keys::Key, tx::Tx};
 
 /// Rows worth prefetching together.
@@ -14,10 +14,12 @@ pub fn keys(request: &Close) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Errors: EBADF for a handle that is not open in this session; those of [`inline::take`].
+/// Errors: EBADF for a handle that is not open in this session; those of [`inline::take`]; EBUSY, where attributes come along, of a
+/// file that is being cut, or whose data is not leased to the client; those of [`setattr::apply`].
 pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     let session = tx.origin.session;
     let flags = tx.memory.opens.flags(request.fid, session, request.handle).ok_or(Errno::EBADF)?;
+    check_set(tx, request)?;
     let mut inode = tx.inode(request.fid)?;
     let before = inode.clone();
     let is_inline = inline::take(tx, request, &mut inode)?;
@@ -28,6 +30,15 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
         let mtime_ns = (request.attr_epoch == inode.attr_epoch).then_some(request.mtime_ns);
         learn(&mut inode, size, mtime_ns);
         inode.sparse |= request.sparse;
+    }
+    if let Some(set) = &request.set {
+        let written_ns = inode.ctime_ns;
+        setattr::set(tx, set, &mut inode)?;
+        if set.mask & set_attr::MTIME == 0 {
+            // What was written may have been written since.
+            inode.ctime_ns = inode.ctime_ns.max(written_ns);
+        }
+        tx.touch(keys::inode(request.fid));
     }
     // What lies here was written to no OST.
     let wrote = request.wrote && !is_inline;
@@ -44,6 +55,20 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     let is_whole = was_last && !tx.memory.truncating.contains(&request.fid);
     let leases = if is_whole { tx.lease_anyway(request.fid, lease_flags::INODE) } else { 0 };
     Ok(Closed { attr: (leases != 0).then(|| tx.attr_of(request.fid, &inode, false)) })
+}
+
+/// What is to be set with a close may be.
+fn check_set(tx: &Tx<'_>, request: &Close) -> Step<()> {
+    let Some(set) = &request.set else { return Ok(()) };
+    if set.fid != request.fid || set.mask & set_attr::SIZE != 0 {
+        return Err(ErrorReply::new(Errno::EINVAL, "a close sets no size, nor anything of another file").into());
+    }
+    // When it was executed first none may have been under way.
+    let is_cut = tx.memory.truncating.contains(&request.fid) && !tx.origin.is_replay;
+    if is_cut || !setattr::may_be_told(tx, set) {
+        return Err(ErrorReply::new(Errno::EBUSY, "the attributes have to be set by themselves").into());
+    }
+    Ok(())
 }
 
 /// Takes in what the OSTs told of a file: sizes of the same truncate epoch and times of the same attribute epoch only
@@ -66,7 +91,10 @@ pub fn learn(inode: &mut Inode, size: Option<u64>, mtime_ns: Option<i64>) {
 mod tests {
     use super::*;
     use crate::testing::{World, root};
-    use forebay_proto::{Fid, SessionId, message::Open};
+    use forebay_proto::{
+        Fid, SessionId,
+        message::{Open, SetAttr},
+    };
 
     fn close(fid: Fid, handle: u64) -> Close {
         Close {
@@ -79,6 +107,7 @@ mod tests {
             attr_epoch: 0,
             sparse: false,
             inline: None,
+            set: None,
         }
     }
 
@@ -148,6 +177,64 @@ mod tests {
         let fid = opened(&mut world, "a");
         world.memory.truncating.insert(fid);
         assert_eq!(world.run(|tx| apply(tx, &close(fid, 1))).attr, None);
+    }
+
+    fn owned(fid: Fid, mtime_ns: i64) -> SetAttr {
+        let mask = set_attr::UID | set_attr::GID | set_attr::MODE | set_attr::MTIME;
+        SetAttr {
+            caller: root(),
+            fid,
+            mask,
+            mode: 0o640,
+            uid: 5,
+            gid: 6,
+            size: 0,
+            atime_ns: 0,
+            mtime_ns,
+            handle: 1,
+            at_ns: 0,
+        }
+    }
+
+    #[test]
+    fn what_was_set_before_it_comes_after_what_was_written() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        let told = world.now_ns + 1;
+        world.memory.kept.data.grant(world.session, fid);
+        let set = Some(SetAttr { at_ns: told, ..owned(fid, 77) });
+        let attr = world.run(|tx| apply(tx, &Close { set, ..close(fid, 1) })).attr.unwrap();
+        assert_eq!((attr.size, attr.mtime_ns, attr.attr_epoch), (4096, 77, 1));
+        assert_eq!((attr.mode, attr.uid, attr.gid, attr.ctime_ns), (0o100_640, 5, 6, told));
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!((inode.uid, inode.mtime_set), (5, true));
+    }
+
+    #[test]
+    fn a_handle_through_which_nothing_was_written_sets_attributes_too() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        world.run(|tx| apply(tx, &Close { wrote: false, set: Some(owned(fid, 77)), ..close(fid, 1) }));
+        let inode = world.run(|tx| tx.inode(fid));
+        assert_eq!((inode.size, inode.mtime_ns, inode.gid), (0, 77, 6));
+    }
+
+    #[test]
+    fn it_sets_no_size_and_nothing_of_others_and_waits_for_no_truncate() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        let cut = SetAttr { mask: set_attr::SIZE, ..owned(fid, 1) };
+        for set in [cut, owned(Fid::ROOT, 1)] {
+            assert_eq!(world.errno(|tx| apply(tx, &Close { set: Some(set), ..close(fid, 1) })), Errno::EINVAL);
+        }
+        world.memory.truncating.insert(fid);
+        let request = Close { set: Some(owned(fid, 1)), ..close(fid, 1) };
+        let told = Close { set: Some(SetAttr { at_ns: 5, ..owned(fid, 1) }), ..close(fid, 1) };
+        assert_eq!(world.errno(|tx| apply(tx, &told)), Errno::EBUSY);
+        assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::EBUSY);
+        // It was not being cut when this was executed first.
+        world.is_replay = true;
+        world.run(|tx| apply(tx, &request));
     }
 
     #[test]

@@ -198,6 +198,7 @@ mod tests {
             attr_epoch: 0,
             sparse: false,
             inline: Some(Bytes::copy_from_slice(bytes)),
+            set: None,
         }
     }
 
@@ -220,7 +221,8 @@ mod tests {
 
     fn resize(world: &mut World, fid: Fid, size: u64) {
         let (caller, mask) = (root(), set_attr::SIZE);
-        let request = SetAttr { caller, fid, mask, mode: 0, uid: 0, gid: 0, size, atime_ns: 0, mtime_ns: 0, handle: 0 };
+        let request =
+            SetAttr { caller, fid, mask, mode: 0, uid: 0, gid: 0, size, atime_ns: 0, mtime_ns: 0, handle: 0, at_ns: 0 };
         world.run(|tx| ops::setattr::apply(tx, &request));
     }
 

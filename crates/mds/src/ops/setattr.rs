@@ -1,7 +1,7 @@
 //! Changes attributes; a new size truncates.
 
 use forebay_proto::{
-    Errno,
+    Errno, ErrorReply,
     message::{EntryReply, SetAttr, open_flags, set_attr},
 };
 
@@ -16,23 +16,42 @@ pub fn keys(request: &SetAttr) -> [Key; 1] {
 /// Errors: EPERM, EACCES, EISDIR, EINVAL, EFBIG, ESTALE.
 pub fn apply(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
     tx.wait_for_truncate(request.fid)?;
+    if !may_be_told(tx, request) {
+        let words = "attributes were set under a lease on the file's data that has ended since";
+        return Err(ErrorReply::new(Errno::ESTALE, words).into());
+    }
     let mut inode = tx.inode(request.fid)?;
-    check(tx, request, &inode)?;
+    set(tx, request, &mut inode)?;
+    tx.put_inode_touched(request.fid, &mut inode);
+    Ok(tx.entry_reply(request.fid, &inode))
+}
+
+/// Whether the client may have answered it: nobody else could see the file, nor can now.
+pub fn may_be_told(tx: &Tx<'_>, request: &SetAttr) -> bool {
+    request.at_ns == 0 || tx.origin.is_replay || tx.memory.kept.data.has(tx.origin.session, request.fid)
+}
+
+/// Changes `inode`, which is then to be put, as asked for. Errors: those of [`apply`].
+pub fn set(tx: &mut Tx<'_>, request: &SetAttr, inode: &mut Inode) -> Step<()> {
+    check(tx, request, inode)?;
     let has = |bit| request.mask & bit != 0;
     if has(set_attr::UID | set_attr::GID) {
-        change_owner(request, &mut inode);
+        change_owner(request, inode);
     }
     if has(set_attr::MODE) {
         inode.mode = inode.mode & !0o7777 | perm::chmod(&request.caller, inode.gid, request.mode);
-        xattr::chmod_acl(tx, request.fid, &mut inode)?;
+        xattr::chmod_acl(tx, request.fid, inode)?;
     }
     if has(set_attr::SIZE) {
-        tx.resize(request.fid, &mut inode, request.size, request.caller.uid == 0)?;
+        tx.resize(request.fid, inode, request.size, request.caller.uid == 0)?;
     }
-    change_times(tx, request, &mut inode);
-    inode.ctime_ns = tx.origin.now_ns;
-    tx.put_inode_touched(request.fid, &mut inode);
-    Ok(tx.entry_reply(request.fid, &inode))
+    change_times(tx, request, inode);
+    inode.ctime_ns = match request.at_ns {
+        0 => tx.origin.now_ns,
+        // Nobody was shown a later one: a replay may have made the file later than it was made at first.
+        told => told,
+    };
+    Ok(())
 }
 
 fn check(tx: &Tx<'_>, request: &SetAttr, inode: &Inode) -> Result<(), Errno> {
@@ -94,7 +113,7 @@ mod tests {
     use forebay_proto::{Fid, message::Caller};
 
     fn request(caller: Caller, fid: Fid, mask: u32) -> SetAttr {
-        SetAttr { caller, fid, mask, mode: 0, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, handle: 0 }
+        SetAttr { caller, fid, mask, mode: 0, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, handle: 0, at_ns: 0 }
     }
 
     fn owned(world: &mut World, uid: u32) -> Fid {
@@ -109,6 +128,20 @@ mod tests {
         let chmod = |caller| SetAttr { mode: 0o600, ..request(caller, fid, set_attr::MODE) };
         assert_eq!(world.errno(|tx| apply(tx, &chmod(user(8)))), Errno::EPERM);
         assert_eq!(world.run(|tx| apply(tx, &chmod(user(7)))).attr.mode, 0o100_600);
+    }
+
+    #[test]
+    fn what_was_answered_without_the_lease_is_not_set() {
+        let mut world = World::new();
+        let fid = owned(&mut world, 7);
+        let told = SetAttr { mode: 0o600, at_ns: 12, ..request(root(), fid, set_attr::MODE) };
+        assert_eq!(world.errno(|tx| apply(tx, &told)), Errno::ESTALE);
+        world.memory.kept.data.grant(world.session, fid);
+        let attr = world.run(|tx| apply(tx, &told)).attr;
+        assert_eq!((attr.mode, attr.ctime_ns), (0o100_600, 12));
+        world.memory.kept.data.end(world.session, fid);
+        world.is_replay = true;
+        world.run(|tx| apply(tx, &told));
     }
 
     #[test]

@@ -423,6 +423,7 @@ mod tests {
             atime_ns: 0,
             mtime_ns: 0,
             handle: 0,
+            at_ns: 0,
         };
         world.run(|tx| crate::ops::setattr::apply(tx, &chmod));
         let inode = world.run(|tx| tx.inode(fid));

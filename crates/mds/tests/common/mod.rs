@@ -391,6 +391,7 @@ impl Client {
             attr_epoch: 0,
             sparse: false,
             inline: None,
+            set: None,
         };
         self.ask(&close).await.map(drop)
     }

@@ -155,6 +155,8 @@ wire_struct! {
         pub mtime_ns: i64,
         /// The open handle the request came through (ftruncate needs no permission); 0 = none.
         pub handle: u64,
+        /// The client has answered it already, as of then, under a lease on the file's data; 0 = no.
+        pub at_ns: i64,
     }
 }
 
@@ -379,6 +381,8 @@ wire_struct! {
         /// All bytes of the file, of which no OST has been asked anything since it was made, or cut to nothing: they lie with
         /// the MDT from now on.
         pub inline: Option<Bytes>,
+        /// Attributes to set after that, but the size: of the same file, through the same handle.
+        pub set: Option<SetAttr>,
     }
 }
 

@@ -263,6 +263,7 @@ fn close(wrote: bool, sparse: bool) -> Close {
         attr_epoch: n.u64(),
         sparse,
         inline: wrote.then(|| n.name()),
+        set: sparse.then(set_attr),
     }
 }
 
@@ -291,5 +292,6 @@ fn set_attr() -> SetAttr {
         atime_ns: n.i64(),
         mtime_ns: n.i64(),
         handle: n.u64(),
+        at_ns: n.i64(),
     }
 }

@@ -1,74 +1,11 @@
 //! Small files whose bytes lie with the MDT: nobody can tell, but by what it takes.
 
-use std::{rc::Rc, time::Duration};
+use std::time::Duration;
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{Client, OpenMode, SetAttributes};
 use forebay_proto::{Fid, message::attr_flags};
-use forebay_sim::{Cluster, ClusterOptions};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// A cluster and two clients.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
-
-impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        sim.set_trace(std::env::var("FOREBAY_TRACE").is_ok());
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = [sim.add_node("maker"), sim.add_node("looker")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mounts(&self) -> (Client, Client) {
-        (self.mount(0).await, self.mount(1).await)
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
-    /// All OSTs go away.
-    fn stop_osts(&self) {
-        self.cluster.servers[1..].iter().for_each(|server| self.sim.crash(server.node));
-    }
-
-    fn boot_osts(&self) {
-        (1..self.cluster.servers.len()).for_each(|server| self.cluster.boot(server));
-    }
-}
-
-async fn begin(client: &Client, name: &[u8]) -> OpenFile {
-    let layout = LayoutSpec::inherit();
-    let open = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
-    client.create(&caller(), Fid::ROOT, name, 0o644, open, layout).await.expect("it is made").1
-}
-
-async fn make(client: &Client, name: &[u8], bytes: &[u8]) {
-    let file = begin(client, name).await;
-    client.write(&file, 0, bytes.to_vec()).await.expect("it is written");
-    client.close(file).await.expect("it closes");
-}
-
-async fn open(client: &Client, name: &[u8], mode: OpenMode) -> OpenFile {
-    let attr = client.lookup(&caller(), Fid::ROOT, name).await.expect("it is there");
-    client.open(&caller(), attr.fid, mode).await.expect("it opens")
-}
-
-async fn content(client: &Client, name: &[u8]) -> Vec<u8> {
-    let file = open(client, name, OpenMode::READ).await;
-    let read = client.read(&file, 0, 1 << 20).await.expect("it reads").to_vec();
-    client.close(file).await.expect("it closes");
-    read
-}
+use crate::small::{Scene, begin, caller, content, make, open};
 
 async fn is_inline(client: &Client, name: &[u8]) -> bool {
     let attr = client.lookup(&caller(), Fid::ROOT, name).await.expect("it is there");

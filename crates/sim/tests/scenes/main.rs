@@ -19,8 +19,10 @@ mod outage;
 mod pins;
 mod reading;
 mod returning;
+mod set_ahead;
 mod sharing;
 mod slow_disk;
+mod small;
 mod truncates;
 mod write_back;
 
