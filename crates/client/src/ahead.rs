@@ -14,7 +14,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     rc::Rc,
 };
 
@@ -33,10 +33,12 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 use crate::{
     Client, ClientError, ClientResult, OpenFile, OpenMode,
     client::Inner,
+    early::Early,
     leases::{Lone, Ticket, Told, commits},
     limits, mode,
     names::Names,
     open_flags,
+    payload::Payload,
 };
 
 const S_ISGID: u32 = 0o2000;
@@ -47,6 +49,8 @@ const SET_IDS: u32 = 0o6000;
 #[derive(Default)]
 pub(crate) struct Ahead {
     under_way: RefCell<Vec<Change>>,
+    /// Files that were made, and are still coming.
+    coming: RefCell<BTreeMap<Fid, Rc<Made>>>,
     last: Cell<u64>,
     /// Somebody waits until some are made.
     waiting: Cell<usize>,
@@ -74,13 +78,22 @@ pub struct Coming {
     inner: Rc<Made>,
 }
 
-struct Made {
+pub(crate) struct Made {
     /// Who asked for it; nobody where it was open at once.
     client: Option<Client>,
     handle: u64,
     permissions: u32,
     result: RefCell<Option<ClientResult<OpenFile>>>,
     arrived: Notify,
+    /// What was done with it so far, while it is still coming.
+    early: RefCell<Option<Early>>,
+}
+
+impl Made {
+    /// What was done with it so far, while it is still coming.
+    pub fn early(&self) -> &RefCell<Option<Early>> {
+        &self.early
+    }
 }
 
 impl Coming {
@@ -104,6 +117,13 @@ impl Coming {
         self.inner.result.borrow().clone()
     }
 
+    /// Takes a small write to a file that is still coming: it is kept back as soon as it has come. False: it has to wait for that.
+    pub fn write(&self, offset: u64, data: &Bytes) -> bool {
+        let mut early = self.inner.early.borrow_mut();
+        let (Some(client), Some(early)) = (&self.inner.client, early.as_mut()) else { return false };
+        client.write_early(early, offset, &Payload::from(data.clone()))
+    }
+
     /// The open file: has the MDT asked for it at once. Errors: EIO if the change was lost.
     pub async fn file(&self) -> ClientResult<OpenFile> {
         if let Some(result) = self.arrived() {
@@ -114,6 +134,11 @@ impl Coming {
         if let Some(client) = client {
             client.peers.mdt().session.hurry();
         }
+        self.file_in_time().await
+    }
+
+    /// The same for somebody who is in no hurry: the request for it may go with others.
+    pub async fn file_in_time(&self) -> ClientResult<OpenFile> {
         loop {
             let arrived = self.inner.arrived.notified();
             if let Some(result) = self.arrived() {
@@ -128,7 +153,8 @@ impl From<OpenFile> for Coming {
     fn from(file: OpenFile) -> Self {
         let (handle, permissions) = (file.handle(), file.permissions());
         let result = RefCell::new(Some(Ok(file)));
-        Self { inner: Rc::new(Made { client: None, handle, permissions, result, arrived: Notify::new() }) }
+        let (arrived, early) = (Notify::new(), RefCell::default());
+        Self { inner: Rc::new(Made { client: None, handle, permissions, result, arrived, early }) }
     }
 }
 
@@ -178,8 +204,10 @@ impl Client {
         };
         let begun = self.begin_ahead(&Told { dir: &dir, name, fid, made: Some(&attr) });
         let (result, arrived) = (RefCell::default(), Notify::new());
-        let made = Made { client: Some(self.clone()), handle, permissions, result, arrived };
+        let early = RefCell::new((open.write && !open.sync).then(|| Early::new(attr.clone())));
+        let made = Made { client: Some(self.clone()), handle, permissions, result, arrived, early };
         let coming = Coming { inner: Rc::new(made) };
+        self.inner.ahead.coming.borrow_mut().insert(fid, coming.inner.clone());
         let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());
         drop(self.env().spawn(async move {
             let asked = client.inner.leases.ticket();
@@ -196,6 +224,13 @@ impl Client {
                 Ok(_) => Err(client.fail(parent, fid, &there_already())),
                 Err(error) => Err(client.fail(parent, fid, &error)),
             };
+            client.inner.ahead.coming.borrow_mut().remove(&fid);
+            let early = made.early.borrow_mut().take();
+            match (early, &result) {
+                (Some(early), Ok(file)) => client.take_over(early, file).await,
+                (Some(early), Err(_)) => client.lose_early(fid, early),
+                (None, _) => {}
+            }
             *made.result.borrow_mut() = Some(result);
             made.arrived.notify_waiters();
             client.end_ahead(begun);
@@ -493,6 +528,11 @@ impl Drop for Waiting<'_> {
 }
 
 impl Ahead {
+    /// A file that is still coming.
+    pub fn coming(&self, fid: Fid) -> Option<Rc<Made>> {
+        self.coming.borrow().get(&fid).cloned()
+    }
+
     /// A change of `name` is under way.
     fn has_name(&self, parent: Fid, name: &[u8]) -> bool {
         self.under_way.borrow().iter().any(|change| change.parent == parent && change.name == name)

@@ -153,10 +153,23 @@ impl Client {
     pub(crate) async fn change<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
         // What is made in a directory may depend on it.
         self.inner.leases.stop_answering(fid);
+        let reply = self.change_inode(fid, request).await;
+        self.inner.leases.stop_answering(fid);
+        reply
+    }
+
+    /// The same of what a client can see of a directory whose names are its own: owner, permissions, times.
+    async fn change_attributes(&self, request: &SetAttr) -> Result<EntryReply, RpcError> {
+        self.inner.leases.pause_answering(request.fid);
+        let reply = self.change_inode(request.fid, request).await;
+        self.inner.leases.resume_answering(request.fid);
+        reply
+    }
+
+    async fn change_inode<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
         self.inner.leases.links_change(fid);
         let result = self.call_mdt(fid, request).await;
         let transno = result.as_ref().map_or(Transno(0), |called| called.transno);
-        self.inner.leases.stop_answering(fid);
         self.inner.leases.touch_at(fid, transno);
         Ok(result?.reply)
     }
@@ -180,7 +193,7 @@ impl Client {
                 let outside = client.send_kept_of(fid).await?;
                 let asked = client.inner.leases.ticket();
                 let changing = changes.size.map(|_| client.all_bytes_change(fid));
-                let entry = client.change(fid, &request).await?;
+                let entry = client.change_attributes(&request).await?;
                 if let Some(file) = client.inner.file(fid) {
                     file.adopt(asked, &entry.attr, entry.layout.as_ref());
                 }

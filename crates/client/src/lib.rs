@@ -17,6 +17,7 @@ mod attributes;
 mod client;
 mod config;
 mod copy;
+mod early;
 mod errors;
 mod extend;
 mod fids;

@@ -34,6 +34,10 @@ pub const APPEND_SLACK_BYTES: u64 = 512 << 10;
 pub const ROOMY_BYTES: u64 = 1 << 30;
 /// See [`ROOMY_BYTES`]: what everybody together can write in this time.
 pub const ROOMY_FOR: Duration = Duration::from_millis(100);
+/// Of no more OSTs is it asked whether all have room, for the first bytes of files that are still being made.
+pub const EARLY_OSTS: usize = 64;
+/// So long a file that was made without a lease on its data waits for its first bytes.
+pub const EARLY_TERM: Duration = Duration::from_secs(5);
 /// Bytes that are kept back, by default; writers wait beyond it.
 pub const WRITE_BACK_BYTES: u64 = 32 << 20;
 /// Longer writes are not kept back: they are worth a request of their own.

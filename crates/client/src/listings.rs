@@ -81,9 +81,9 @@ impl Listings {
 impl Client {
     /// How many names to look up beside this one, if any.
     fn looks_at_listed(&self, request: &Lookup) -> Option<u32> {
-        // Of others than the superuser each is asked for by itself; what is changed from here is known anyway.
+        // Of others than the superuser each is asked for by itself.
         let is_plain = request.caller.uid == 0 && !matches!(&request.name[..], b"." | b"..");
-        if !is_plain || self.inner.leases.may_hold_names(request.parent) {
+        if !is_plain {
             return None;
         }
         self.inner.listings.begin(request.parent, self.env().now())
@@ -109,9 +109,10 @@ impl Client {
 
     fn learn_other(&self, asked: Ticket, parent: Fid, other: NamedAttr) {
         self.learn_level(asked, &other.attr);
-        let (layout, default_layout, leases) = (None, None, lease_flags::INODE);
+        let (layout, default_layout) = (None, None);
+        let leases = other.leases | lease_flags::INODE | lease_flags::PARENT;
         let entry = EntryReply { attr: other.attr, layout, default_layout, leases, parent: None };
-        self.learn_name(asked, parent, &other.name, leases | lease_flags::PARENT, Some(&entry));
+        self.learn_name(asked, parent, &other.name, leases, Some(&entry));
     }
 }
 

@@ -46,6 +46,11 @@ pub(crate) struct SetAhead {
 }
 
 impl SetAhead {
+    /// A file of which some are kept back has come.
+    pub fn arrived(&self) {
+        self.ended.notify_waiters();
+    }
+
     fn numbers(&self) -> Vec<(Fid, u64)> {
         self.files.borrow().iter().map(|(fid, number)| (*fid, *number)).collect()
     }
@@ -75,6 +80,16 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
+    /// The modification time is among them.
+    pub fn has_time(&self) -> bool {
+        self.changes.mtime.is_some()
+    }
+
+    /// Something is written: that does not count.
+    pub fn time_changes(&mut self) {
+        self.changes.mtime = None;
+    }
+
     /// What is to be sent, and the slot to send it in.
     pub fn into_request(self, fid: Fid) -> (Reservation, SetAttr) {
         let request = self.changes.request(&SUPERUSER, fid, 0);
@@ -138,9 +153,9 @@ impl FileState {
     }
 
     /// Something is written: a time that was set before, and not sent, does not count.
-    pub fn time_changes(&self) {
+    fn time_changes(&self) {
         if let Some(setting) = self.setting.borrow_mut().as_mut() {
-            setting.changes.mtime = None;
+            setting.time_changes();
         }
     }
 }
@@ -151,19 +166,34 @@ impl Client {
     /// The kernel names no handle with fchown, fchmod and futimens.
     pub(crate) fn set_ahead(&self, caller: &Caller, fid: Fid, changes: &SetAttributes) -> Option<Attr> {
         let inner = &self.inner;
-        let state = inner.file(fid)?;
+        let Some(state) = inner.file(fid) else { return self.set_early(caller, fid, changes) };
         let is_ours = inner.leases.may_keep(fid) == Holds::All && state.losses() == 0 && !state.is_inline();
         let is_durable = self.level() == CommitLevel::Commit || state.level.get().commits();
         let may = caller.uid == 0 && !is_durable && inner.options.write_back_bytes > 0;
         if !is_ours || !may || state.writers.get() == 0 || state.is_reopening() {
             return None;
         }
-        let mut setting = state.setting.borrow_mut();
+        let attr = self.keep_setting(fid, &mut state.setting.borrow_mut(), &self.like(&state)?, changes)?;
+        inner.leases.links_change(fid);
+        state.is_like(inner.leases.ticket(), &attr);
+        self.look_after_age();
+        Some(attr)
+    }
+
+    /// Keeps back what is set of a file that is `like` that, with what was `set` before; what it is like then.
+    pub(crate) fn keep_setting(
+        &self,
+        fid: Fid,
+        setting: &mut Option<Setting>,
+        like: &Attr,
+        changes: &SetAttributes,
+    ) -> Option<Attr> {
+        let inner = &self.inner;
         if setting.is_none() && inner.set_ahead.has(fid) {
             return None;
         }
         let now_ns = self.env().unix_time().0;
-        let attr = changes.applied(self.like(&state)?, now_ns)?;
+        let attr = changes.applied(like.clone(), now_ns)?;
         let at_ns = attr.ctime_ns;
         let changes = changes.at(now_ns);
         match setting.as_mut() {
@@ -180,10 +210,6 @@ impl Client {
                 inner.set_ahead.files.borrow_mut().insert(fid, number);
             }
         }
-        drop(setting);
-        inner.leases.links_change(fid);
-        state.is_like(inner.leases.ticket(), &attr);
-        self.look_after_age();
         Some(attr)
     }
 
@@ -197,14 +223,20 @@ impl Client {
     /// Attributes of a file of which some are kept back, the modification time among them: nothing was written since. The kernel asks
     /// for them before it changes the owner.
     pub(crate) fn known_as_set(&self, fid: Fid) -> Option<Attr> {
-        let file = self.inner.file(fid).filter(|_| self.inner.set_ahead.has(fid))?;
-        let has_time = file.setting.borrow().as_ref().is_some_and(|setting| setting.changes.mtime.is_some());
+        if !self.inner.set_ahead.has(fid) {
+            return None;
+        }
+        let Some(file) = self.inner.file(fid) else { return self.known_early(fid, true) };
+        let has_time = file.setting.borrow().as_ref().is_some_and(Setting::has_time);
         if has_time { self.like_of_ours(&file) } else { None }
     }
 
     /// The same but for the times, of any file that only this client has open.
     pub(crate) fn known_but_times(&self, fid: Fid) -> Option<Attr> {
-        self.like_of_ours(&*self.inner.file(fid)?)
+        match self.inner.file(fid) {
+            Some(file) => self.like_of_ours(&file),
+            None => self.known_early(fid, false),
+        }
     }
 
     fn like_of_ours(&self, file: &FileState) -> Option<Attr> {
@@ -247,18 +279,16 @@ impl Client {
     async fn settle_set_where(&self, wanted: impl Fn(Fid) -> bool) {
         let mut numbers = self.inner.set_ahead.numbers();
         numbers.retain(|(fid, _)| wanted(*fid));
-        for (fid, _) in &numbers {
-            if let Some(file) = self.inner.file(*fid) {
-                self.start_setting(&file);
-            }
-        }
-        // They may go with a close that waits for something else to go with.
-        self.inner.peers.mdt().session.hurry();
         loop {
             let ended = self.inner.set_ahead.ended.notified();
-            if !numbers.iter().any(|(fid, number)| self.inner.set_ahead.is_under_way(*fid, *number)) {
+            numbers.retain(|(fid, number)| self.inner.set_ahead.is_under_way(*fid, *number));
+            if numbers.is_empty() {
                 return;
             }
+            // A file that is still coming is there later.
+            numbers.iter().filter_map(|(fid, _)| self.inner.file(*fid)).for_each(|file| self.start_setting(&file));
+            // They may go with a close, or wait for a create, that waits for something else to go with.
+            self.inner.peers.mdt().session.hurry();
             ended.await;
         }
     }

@@ -59,7 +59,12 @@ impl Server {
             // Unless somebody gave it one meanwhile.
             open.got_capability.set(open.got_capability.get() - capabilities.min(open.got_capability.get()));
         }
-        let (bytes, file) = (data.len() as u32, open.file().await?);
+        let bytes = data.len() as u32;
+        let is_plain = open_flags & (libc::O_APPEND | libc::O_DSYNC) == 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if is_plain && open.write_early(offset, &data) {
+            return Ok(bytes);
+        }
+        let file = open.file().await?;
         if open_flags & libc::O_APPEND != 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.client.append(&file, data).await?;
             self.sync_one(&file, kind, open_flags).await?;
@@ -92,7 +97,7 @@ impl Server {
 
     /// close(2) of one descriptor of the process `owner`, which takes its locks of the file along.
     pub async fn flush(&self, handle: FileHandle, owner: u64) -> ClientResult<()> {
-        // Nothing was done through a file that is still coming.
+        // What was done through a file that is still coming is kept back: nobody else can tell.
         let Some(file) = self.file(handle)?.arrived() else { return Ok(()) };
         let file = file?;
         let flushed = self.client.flush(&file).await;
@@ -108,7 +113,8 @@ impl Server {
     }
 
     pub async fn release(&self, handle: FileHandle) -> ClientResult<()> {
-        let file = self.take_file(handle)?.file().await?;
+        // Its program has closed it, and waits for nothing.
+        let file = self.take_file(handle)?.file_in_time().await?;
         self.client.unlock_handle(&file).await?;
         self.client.close(file).await
     }

@@ -57,6 +57,16 @@ impl Open {
         self.coming.file().await
     }
 
+    /// The file, for who is in no hurry.
+    pub async fn file_in_time(&self) -> ClientResult<OpenFile> {
+        self.coming.file_in_time().await
+    }
+
+    /// Takes a write to a file that the MDT is still making. False: it has to wait for the file.
+    pub fn write_early(&self, offset: u64, data: &bytes::Bytes) -> bool {
+        self.coming.write(offset, data)
+    }
+
     /// The same, if it is known already.
     pub fn arrived(&self) -> Option<ClientResult<OpenFile>> {
         self.coming.arrived()

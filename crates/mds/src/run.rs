@@ -342,8 +342,8 @@ impl Mds {
     fn grant_names(&self, session: SessionId, effects: &Effects) {
         let mut memory = self.memory.borrow_mut();
         effects.granted_names.iter().chain(&effects.changing).for_each(|fid| memory.kept.grant_names(session, *fid));
-        if let Some((fid, parent)) = effects.alone {
-            memory.kept.set_alone(session, fid, parent);
+        for (fid, parent) in &effects.alone {
+            memory.kept.set_alone(session, *fid, *parent);
         }
         if let Some(fid) = effects.removed
             && memory.kept.data.closed(fid)

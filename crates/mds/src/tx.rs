@@ -126,7 +126,7 @@ pub struct Effects {
     /// The same on names of directories.
     pub granted_names: Vec<Fid>,
     /// Which of the leases given nobody else is to have meanwhile, and whose names the session changes.
-    pub alone: Option<(Fid, Fid)>,
+    pub alone: Vec<(Fid, Fid)>,
     /// A directory that is gone.
     pub removed: Option<Fid>,
     /// Directories of which the session has changes under way.
@@ -253,7 +253,7 @@ impl<'a> Tx<'a> {
         if flags & lease_flags::INODE == 0 || !self.memory.kept.is_alone(self.origin.session, fid, parent) {
             return flags;
         }
-        self.effects.alone = Some((fid, parent));
+        self.effects.alone.push((fid, parent));
         flags | lease_flags::ALONE
     }
 

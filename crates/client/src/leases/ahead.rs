@@ -21,6 +21,14 @@ pub(super) struct Directory {
     pub may: bool,
     /// Changes that were answered and have not come to pass.
     pub under_way: usize,
+    /// Changes of its own attributes that are under way: none is answered meanwhile.
+    pub paused: usize,
+}
+
+impl Directory {
+    fn answers(&self) -> bool {
+        self.may && self.paused == 0
+    }
 }
 
 /// What is known of an inode that was made here, under its one name.
@@ -77,7 +85,7 @@ impl Leases {
     pub fn answers_for(&self, fid: Fid) -> Option<Attr> {
         self.alive()?;
         let mut state = self.state.borrow_mut();
-        if !state.directories.get(&fid).is_some_and(|directory| directory.may) {
+        if !state.directories.get(&fid).is_some_and(Directory::answers) {
             return None;
         }
         state.used = self.env.now();
@@ -113,7 +121,7 @@ impl Leases {
         let (Some(directory), Some(node)) = (state.directories.get(&fid), state.nodes.get(&fid)) else { return false };
         let absent = |name: &Name| matches!(name.known, Some(None));
         let known = node.leased && node.complete && node.names.values().all(absent);
-        directory.may && directory.under_way == 0 && known
+        directory.answers() && directory.under_way == 0 && known
     }
 
     /// No change of the directory's names is answered before it is asked for, until the MDT allows it anew.
@@ -124,6 +132,20 @@ impl Leases {
         state.end_changes(fid);
         drop(state);
         self.bound();
+    }
+
+    /// The same until [`Leases::resume_answering`]: the directory's attributes are changed, but its names stay ours.
+    pub fn pause_answering(&self, fid: Fid) {
+        if let Some(directory) = self.state.borrow_mut().directories.get_mut(&fid) {
+            directory.paused += 1;
+        }
+    }
+
+    /// As they are now, they may be answered from again.
+    pub fn resume_answering(&self, fid: Fid) {
+        if let Some(directory) = self.state.borrow_mut().directories.get_mut(&fid) {
+            directory.paused = directory.paused.saturating_sub(1);
+        }
     }
 
     /// The same of all directories.
@@ -382,6 +404,25 @@ mod tests {
             leases.heard(leases.env.now());
             assert_eq!(leases.question().map(|question| question.returned), Some(vec![DIR]));
             assert_eq!(leases.question(), None);
+        });
+    }
+
+    #[test]
+    fn while_its_attributes_change_nothing_is_answered_and_then_as_before() {
+        with(|_, leases| {
+            let asked = leases.ticket();
+            let begun = make(leases, 1, 2);
+            leases.learn_changes(asked, lease_flags::ALONE, DIR, Some(file(1).fid));
+            leases.came_to_pass(begun, (DIR, &name(1)), None, Transno(1));
+            leases.pause_answering(DIR);
+            leases.learn_changes(leases.ticket(), lease_flags::PARENT_NAMES, DIR, None);
+            assert_eq!(leases.answers_for(DIR), None, "nor if a reply to something else allows it");
+            leases.touch(DIR);
+            leases.resume_answering(DIR);
+            assert_eq!(leases.answers_for(DIR), None, "what it is like is not known");
+            leases.learn(leases.ticket(), &entry_of(&attr(DIR, mode::S_IFDIR | 0o700, 2)));
+            assert_eq!(leases.answers_for(DIR).map(|dir| dir.mode), Some(mode::S_IFDIR | 0o700));
+            assert!(leases.alone(DIR, &name(1)).is_some(), "nobody else has seen its names");
         });
     }
 

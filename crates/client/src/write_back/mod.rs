@@ -42,6 +42,8 @@ pub(crate) struct WriteBack {
     files: RefCell<BTreeSet<Fid>>,
     /// The task that looks after their age runs.
     ageing: Cell<bool>,
+    /// Whether all OSTs have room is being asked.
+    pub asking: Cell<bool>,
     /// Until when an OST is known to have room for all that is kept.
     roomy_until: RefCell<BTreeMap<u32, Time>>,
 }
@@ -157,6 +159,28 @@ impl Kept {
 }
 
 impl WriteBack {
+    /// So much more may be kept back, of `bound`.
+    pub fn has_room_for(&self, length: u64, bound: u64) -> bool {
+        self.bytes.get() + length <= bound
+    }
+
+    /// So much is kept elsewhere, and counts.
+    pub fn add(&self, length: u64) {
+        self.bytes.set(self.bytes.get() + length);
+    }
+
+    /// It does not any more.
+    pub fn subtract(&self, length: u64) {
+        self.bytes.set(self.bytes.get() - length);
+        self.room.notify_waiters();
+    }
+
+    /// Which of these OSTs are not known to have room for all that is kept, at that time.
+    pub fn not_roomy(&self, osts: &[u32], at: Time) -> Vec<u32> {
+        let until = self.roomy_until.borrow();
+        osts.iter().copied().filter(|ost| until.get(ost).is_none_or(|until| *until <= at)).collect()
+    }
+
     /// Nothing of the file is kept that could become too old.
     pub fn forget(&self, fid: Fid) {
         self.files.borrow_mut().remove(&fid);
@@ -260,9 +284,19 @@ impl Client {
         }
         let now = self.env().now();
         let osts = || layout.components.iter().flat_map(|component| component.osts.iter().copied());
-        if !osts().all(|ost| here.roomy_until.borrow().get(&ost).is_some_and(|until| *until > now)) {
+        if !osts().all(|ost| here.not_roomy(&[ost], now).is_empty()) {
             return Keep::AskRoom(osts().collect::<BTreeSet<u32>>().into_iter().collect());
         }
+        self.insert_kept(file, offset, data, self.env().unix_time().0);
+        inner.counters.written(length);
+        self.look_after_age();
+        Keep::Kept
+    }
+
+    /// Keeps a write back; sends what became whole by it.
+    pub(crate) fn insert_kept(&self, file: &OpenFile, offset: u64, data: &Payload, at_ns: i64) {
+        let (here, state, now) = (&self.inner.write_back, file.state(), self.env().now());
+        let holds = self.inner.leases.holds(file.fid());
         file.inner.wrote.set(true);
         let mut kept = state.kept.borrow_mut();
         if offset > state.size.borrow().seen().max(kept.parts.end()) {
@@ -271,7 +305,7 @@ impl Client {
         if kept.parts.is_empty() {
             here.files.borrow_mut().insert(file.fid());
         }
-        let (attr_epoch, at_ns) = (state.attr_epoch(), self.env().unix_time().0);
+        let attr_epoch = state.attr_epoch();
         kept.by = Some(Writer { file: file.clone(), attr_epoch, at_ns });
         let before = kept.parts.bytes();
         let mut at = offset;
@@ -288,9 +322,6 @@ impl Client {
         };
         drop(kept);
         self.send_runs(state, whole);
-        inner.counters.written(length);
-        self.look_after_age();
-        Keep::Kept
     }
 
     /// Writes through this handle need not be durable when they are acknowledged.
@@ -299,7 +330,7 @@ impl Client {
     }
 
     /// Whether each of the OSTs has room for all that this client may keep, and for others who think so too.
-    async fn have_room(&self, osts: Vec<u32>) -> bool {
+    pub(crate) async fn have_room(&self, osts: Vec<u32>) -> bool {
         let asks =
             osts.iter().map(|ost| {
                 let (client, ost) = (self.clone(), *ost);

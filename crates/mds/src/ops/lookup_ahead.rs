@@ -80,10 +80,13 @@ fn other(tx: &mut Tx<'_>, request: &LookupAhead, cookie: u64, entry: &Entry) -> 
         return Ok(None);
     }
     let Some(inode) = tx.find_inode(entry.fid)? else { return Ok(None) };
-    if !planted(Bug::NamesAheadUnleased) && tx.lease_waited_for(entry.fid, lease_flags::INODE) == 0 {
+    let mut leases = tx.lease_waited_for(entry.fid, lease_flags::INODE);
+    if leases == 0 && !planted(Bug::NamesAheadUnleased) {
         return Ok(None);
     }
-    Ok(Some(NamedAttr { name: entry.name.clone(), attr: tx.attr(entry.fid, &inode) }))
+    // Who takes all names away can answer for each.
+    leases = tx.lease_alone(entry.fid, request.lookup.parent, leases);
+    Ok(Some(NamedAttr { name: entry.name.clone(), attr: tx.attr(entry.fid, &inode), leases }))
 }
 
 /// Its size is not known here.

@@ -109,6 +109,8 @@ wire_struct! {
         pub name: Bytes,
         /// The inode's attributes.
         pub attr: Attr,
+        /// What is leased of it with that: [`lease_flags`].
+        pub leases: u32,
     }
 }
 

@@ -189,7 +189,7 @@ fn lookup() -> Lookup {
 
 fn look_ahead_replies() -> Vec<LookupAheadReply> {
     let n = &mut Numbers::default();
-    let others = vec![NamedAttr { name: n.name(), attr: attr(n) }, NamedAttr { name: n.name(), attr: attr(n) }];
+    let others = [(); 2].map(|()| NamedAttr { name: n.name(), attr: attr(n), leases: n.u32() }).to_vec();
     let found = LookupReply { entry: entry_replies().into_iter().next(), leases: 3 };
     let absent = LookupReply { entry: None, leases: 2 };
     vec![LookupAheadReply { found, others }, LookupAheadReply { found: absent, others: Vec::new() }]

@@ -1,0 +1,133 @@
+//! What is done with a file that was made ahead, before the MDT has replied: its first bytes and its attributes.
+//!
+//! Whoever makes a small file writes it at once. Its create was answered (see [`crate::ahead`]), so it comes to pass, and nobody else
+//! sees the file before that is so; then what was done with it is kept back like anything else that is.
+//!
+//! Invariant: what was done early is part of the file before its create counts as replied, and before anything else is done
+//! with it.
+//! Invariant: no more than may lie with the MDT ([`MountOptions::inline_bytes`](crate::MountOptions)), in order from the first
+//! byte on, and only while every OST has room for all that this client may keep back.
+
+use forebay_proto::{
+    Fid,
+    message::{Attr, Caller, CommitLevel, SetAttr},
+};
+
+use crate::{Client, OpenFile, SetAttributes, leases::Holds, limits, payload::Payload, set_ahead::Setting};
+
+/// What was done with a file that is still coming.
+pub(crate) struct Early {
+    /// What programs were told that it is like.
+    attr: Attr,
+    writes: Vec<(u64, Payload)>,
+    bytes: u64,
+    /// When the last of them was written.
+    at_ns: i64,
+    setting: Option<Setting>,
+}
+
+impl Early {
+    /// Nothing, with a file that will be like that.
+    pub fn new(attr: Attr) -> Self {
+        Self { attr, writes: Vec::new(), bytes: 0, at_ns: 0, setting: None }
+    }
+}
+
+impl Client {
+    /// Takes a write to a file that is still coming. False: it has to wait for it.
+    pub(crate) fn write_early(&self, early: &mut Early, offset: u64, data: &Payload) -> bool {
+        let (here, length) = (&self.inner.write_back, data.len() as u64);
+        let fits = offset == early.bytes && early.bytes + length <= self.inner.options.inline_bytes as u64;
+        let may = self.level() != CommitLevel::Commit && here.has_room_for(length, self.inner.options.write_back_bytes);
+        if length == 0 || !fits || !may || !self.all_osts_are_roomy() {
+            return false;
+        }
+        here.add(length);
+        early.writes.push((offset, data.clone()));
+        (early.bytes, early.at_ns) = (early.bytes + length, self.env().unix_time().0);
+        if let Some(setting) = &mut early.setting {
+            setting.time_changes();
+        }
+        self.inner.counters.written(data.len());
+        true
+    }
+
+    /// As [`Client::set_ahead`], of a file that is still coming.
+    pub(crate) fn set_early(&self, caller: &Caller, fid: Fid, changes: &SetAttributes) -> Option<Attr> {
+        let made = self.inner.ahead.coming(fid)?;
+        let mut early = made.early().borrow_mut();
+        let early = early.as_mut()?;
+        let options = &self.inner.options;
+        if caller.uid != 0 || self.level() == CommitLevel::Commit || options.write_back_bytes == 0 {
+            return None;
+        }
+        let attr = self.keep_setting(fid, &mut early.setting, &early.attr, changes)?;
+        early.attr = attr.clone();
+        Some(Attr { size: early.bytes, ..attr })
+    }
+
+    /// What a file that is still coming is like; `with_times`: only if the modification time is known too.
+    pub(crate) fn known_early(&self, fid: Fid, with_times: bool) -> Option<Attr> {
+        let made = self.inner.ahead.coming(fid)?;
+        let early = made.early().borrow();
+        let early = early.as_ref()?;
+        let is_known = !with_times || early.setting.as_ref().is_some_and(Setting::has_time);
+        is_known.then(|| Attr { size: early.bytes, ..early.attr.clone() })
+    }
+
+    /// The file has come: what was done with it is kept back, or done.
+    pub(crate) async fn take_over(&self, early: Early, file: &OpenFile) {
+        let (state, fid) = (file.state().clone(), file.fid());
+        self.inner.write_back.subtract(early.bytes);
+        for (offset, data) in &early.writes {
+            self.insert_kept(file, *offset, data, early.at_ns);
+        }
+        if early.bytes > 0 || early.setting.is_some() {
+            self.look_after_age();
+        }
+        let is_ours = self.inner.leases.may_keep(fid) == Holds::All;
+        match early.setting {
+            Some(setting) if is_ours => {
+                *state.setting.borrow_mut() = Some(setting);
+                state.is_like(self.inner.leases.ticket(), &early.attr);
+                self.inner.set_ahead.arrived();
+            }
+            Some(setting) => {
+                // Its time of change will be that of the MDT.
+                let (slot, request) = setting.into_request(fid);
+                self.send_set(&state, &SetAttr { at_ns: 0, ..request }, Some(slot)).await;
+            }
+            None => {}
+        }
+        if !is_ours && early.bytes > 0 {
+            // Others may open it as soon as it is there.
+            let _ = self.env().timeout(limits::EARLY_TERM, self.send_kept(&state)).await;
+        }
+    }
+
+    /// The file does not come.
+    pub(crate) fn lose_early(&self, fid: Fid, early: Early) {
+        self.inner.write_back.subtract(early.bytes);
+        if early.setting.is_some() {
+            self.inner.end_set(fid);
+        }
+    }
+
+    /// Whether every OST that a new file may be placed on has room for all that is kept back. Asks them, if that is not known.
+    fn all_osts_are_roomy(&self) -> bool {
+        let (here, now, osts) = (&self.inner.write_back, self.env().now(), self.inner.peers.osts());
+        // Before it is forgotten.
+        let soon = here.not_roomy(&osts, now + limits::ROOMY_FOR / 2);
+        if !soon.is_empty() && osts.len() <= limits::EARLY_OSTS && !here.asking.replace(true) {
+            let client = self.clone();
+            drop(self.env().spawn(async move {
+                if !client.have_room(soon).await {
+                    client.env().sleep(limits::ROOMY_FOR).await;
+                }
+                client.inner.write_back.asking.set(false);
+            }));
+        }
+        !osts.is_empty() && here.not_roomy(&osts, now).is_empty()
+    }
+}
+
