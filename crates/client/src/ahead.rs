@@ -227,7 +227,7 @@ impl Client {
             client.inner.ahead.coming.borrow_mut().remove(&fid);
             let early = made.early.borrow_mut().take();
             match (early, &result) {
-                (Some(early), Ok(file)) => client.take_over(early, file).await,
+                (Some(early), Ok(file)) => client.take_over(early, parent, file).await,
                 (Some(early), Err(_)) => client.lose_early(fid, early),
                 (None, _) => {}
             }
@@ -566,6 +566,7 @@ impl Inner {
         let client = Client { inner: self.clone() };
         async move {
             client.settle(fid).await;
+            client.send_came_to(fid).await;
             client.inner.leases.gave_names_back(fid);
         }
     }

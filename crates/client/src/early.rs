@@ -8,12 +8,17 @@
 //! Invariant: no more than may lie with the MDT ([`MountOptions::inline_bytes`](crate::MountOptions)), in order from the first
 //! byte on, and only while every OST has room for all that this client may keep back.
 
+use std::rc::Rc;
+
 use forebay_proto::{
     Fid,
     message::{Attr, Caller, CommitLevel, SetAttr},
 };
 
-use crate::{Client, OpenFile, SetAttributes, leases::Holds, limits, payload::Payload, set_ahead::Setting};
+use crate::{
+    Client, OpenFile, SetAttributes, client::Inner, file::FileState, leases::Holds, limits, payload::Payload,
+    set_ahead::Setting,
+};
 
 /// What was done with a file that is still coming.
 pub(crate) struct Early {
@@ -76,8 +81,9 @@ impl Client {
     }
 
     /// The file has come: what was done with it is kept back, or done.
-    pub(crate) async fn take_over(&self, early: Early, file: &OpenFile) {
+    pub(crate) async fn take_over(&self, early: Early, parent: Fid, file: &OpenFile) {
         let (state, fid) = (file.state().clone(), file.fid());
+        state.came_to.set(Some(parent));
         self.inner.write_back.subtract(early.bytes);
         for (offset, data) in &early.writes {
             self.insert_kept(file, *offset, data, early.at_ns);
@@ -102,6 +108,16 @@ impl Client {
         if !is_ours && early.bytes > 0 {
             // Others may open it as soon as it is there.
             let _ = self.env().timeout(limits::EARLY_TERM, self.send_kept(&state)).await;
+        }
+    }
+
+    /// The names of a directory are given back: what was done early with files that came to it goes first. Whoever asked for it may
+    /// have done so before the MDT counted the data of these files as leased.
+    pub(crate) async fn send_came_to(&self, dir: Fid) {
+        for file in self.inner.came_to(dir) {
+            // What is lost of it, its handles report.
+            let _ = self.send_kept(&file).await;
+            self.settle_set_of(file.fid).await;
         }
     }
 
@@ -131,3 +147,12 @@ impl Client {
     }
 }
 
+impl Inner {
+    /// Files of which something is kept back that were made ahead in the directory.
+    pub(crate) fn came_to(&self, dir: Fid) -> Vec<Rc<FileState>> {
+        let keeps = |file: &Rc<FileState>| !file.kept.borrow().is_clean() || self.set_ahead.has(file.fid);
+        let mut files = self.open_files();
+        files.retain(|file| file.came_to.get() == Some(dir) && keeps(file));
+        files
+    }
+}

@@ -48,6 +48,8 @@ pub(crate) struct FileState {
     pub roomy_until: Cell<Time>,
     /// What was written and not sent yet.
     pub kept: RefCell<Kept>,
+    /// The directory it was made in, ahead.
+    pub came_to: Cell<Option<Fid>>,
     /// Attributes that were set and not sent yet.
     pub setting: RefCell<Option<Setting>>,
     /// What it is like, as far as is known, and since when.
@@ -142,6 +144,7 @@ impl FileState {
             sparse: Cell::new(false),
             roomy_until: Cell::new(Time(0)),
             kept: RefCell::new(Kept::new(owner.options.max_rpc_bytes.into())),
+            came_to: Cell::new(None),
             setting: RefCell::default(),
             like: RefCell::default(),
             arrived: Notify::new(),

@@ -100,7 +100,8 @@ impl Inner {
     /// The same of the names of a directory.
     fn send_names(self: &Rc<Self>, recall: DataRecall, session: &ClientSession) {
         let given_back = self.give_names_back(recall.fid);
-        if !self.ahead.concerns(recall.fid) || planted(Bug::NamesGivenBackEarly) {
+        let is_idle = !self.ahead.concerns(recall.fid) && self.came_to(recall.fid).is_empty();
+        if is_idle || planted(Bug::NamesGivenBackEarly) {
             self.leases.gave_names_back(recall.fid);
             return self.leases.flushed(recall);
         }

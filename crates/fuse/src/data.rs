@@ -60,7 +60,8 @@ impl Server {
             open.got_capability.set(open.got_capability.get() - capabilities.min(open.got_capability.get()));
         }
         let bytes = data.len() as u32;
-        let is_plain = open_flags & (libc::O_APPEND | libc::O_DSYNC) == 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let is_plain =
+            open_flags & (libc::O_APPEND | libc::O_DSYNC) == 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE);
         if is_plain && open.write_early(offset, &data) {
             return Ok(bytes);
         }

@@ -1,6 +1,6 @@
 //! Operations on the bytes of files.
 
-use forebay_client::{Allocate, OpenFile, SetAttributes};
+use forebay_client::{Allocate, Coming, OpenFile, SetAttributes};
 
 use super::{FILE_BYTES, Outcome, Pending, Runner, caller};
 use crate::model::{FileModel, NodeId, WriteTag, fill};
@@ -43,6 +43,18 @@ impl Runner {
         }
         // Refused or cut short: whole, in part or not at all. Look, and go on from what is there.
         self.look(file, id, tag).await
+    }
+
+    /// The first bytes of a file that is still coming, if it takes them.
+    pub(super) fn write_early(&mut self, coming: &Coming, id: NodeId) {
+        let length = 1 + self.dice.below(6_000);
+        let tag = self.dice.roll() | 1;
+        if coming.write(0, &fill(tag, 0, length as usize).into()) {
+            self.say(&format!("wrote {tag:#x} at 0 + {length}, early"));
+            let mut me = self.me.borrow_mut();
+            me.version += 1;
+            me.file(id).write(0, length, tag);
+        }
     }
 
     /// Reads a whole file after write `tag` was refused, and takes what is there as current, if the history allows it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_client::OpenMode;
+use forebay_client::{OpenMode, SetAttributes, SetTime};
 use forebay_proto::Errno;
 
 use super::{NAMES, Outcome, Runner, caller, layouts};
@@ -39,6 +39,16 @@ impl Runner {
             let mut me = self.me.borrow_mut();
             me.files.insert(id, FileModel::default());
             me.fids.insert(attr.fid, id);
+        }
+        if self.dice.below(2) == 0 {
+            self.write_early(&coming, id);
+        }
+        if self.dice.below(4) == 0 {
+            // What tar sets; it goes with the close, or before it.
+            let (mtime, mode) = (Some(SetTime::At(77)), Some(0o600));
+            let changes = SetAttributes { mtime, mode, ..SetAttributes::default() };
+            let set = self.client.setattr(&caller(), attr.fid, changes, None).await;
+            self.allow(set)?;
         }
         if self.dice.below(6) == 0 {
             return Ok(());

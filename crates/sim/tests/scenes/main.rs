@@ -4,6 +4,7 @@ mod ahead;
 mod appends;
 mod clocks;
 mod closing;
+mod early;
 mod fsync;
 mod full;
 mod holes;

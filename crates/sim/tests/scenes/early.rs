@@ -1,0 +1,211 @@
+//! What is done with a file before the MDT has replied to its create: it is part of it before anybody else sees it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_client::{Attr, Client, Coming, OpenMode, SetAttributes, SetTime};
+use forebay_proto::{Errno, Fid};
+
+use crate::small::{Scene, caller};
+
+/// A directory that is the maker's to change, and OSTs of which it knows that they have room.
+async fn directory(scene: &Scene, maker: &Client) -> Fid {
+    let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
+    for number in 0..50 {
+        let (_, coming) = begin(maker, dir, format!("warm{number}").as_bytes());
+        let is_early = coming.write(0, &Bytes::from_static(b"up"));
+        maker.close(coming.file().await.expect("it comes")).await.expect("it closes");
+        if is_early {
+            return dir;
+        }
+        scene.sim.sleep(Duration::from_millis(3)).await;
+    }
+    panic!("nothing is ever taken early");
+}
+
+fn begin(maker: &Client, dir: Fid, name: &[u8]) -> (Attr, Coming) {
+    maker.create_ahead(&caller(), dir, name, 0o600, OpenMode::WRITE).expect("it is answered at once")
+}
+
+async fn tar(maker: &Client, fid: Fid) -> Attr {
+    let none = SetAttributes::default();
+    let times = SetAttributes { mtime: Some(SetTime::At(77)), ..none.clone() };
+    let owner = SetAttributes { uid: Some(5), gid: Some(6), mode: Some(0o640), ..none };
+    maker.setattr(&caller(), fid, times, None).await.expect("it is set");
+    maker.setattr(&caller(), fid, owner, None).await.expect("it is set")
+}
+
+async fn look(client: &Client, dir: Fid, name: &[u8]) -> Attr {
+    let attr = client.lookup(&caller(), dir, name).await.expect("it is there");
+    client.getattr(attr.fid, None).await.expect("it is there")
+}
+
+async fn content(client: &Client, dir: Fid, name: &[u8]) -> Vec<u8> {
+    let attr = client.lookup(&caller(), dir, name).await.expect("it is there");
+    let file = client.open(&caller(), attr.fid, OpenMode::READ).await.expect("it opens");
+    let read = client.read(&file, 0, 1 << 20).await.expect("it reads").to_vec();
+    client.close(file).await.expect("it closes");
+    read
+}
+
+fn seen(attr: &Attr) -> (u64, i64, i64, u32, u32) {
+    (attr.size, attr.mtime_ns, attr.ctime_ns, attr.mode & 0o7777, attr.uid)
+}
+
+/// made, written, set: all without a round trip | others look | they see all of it
+#[test]
+fn who_looks_at_the_file_sees_all_that_was_done() {
+    for seed in 0..60 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            let dir = directory(&scene, &maker).await;
+            let now = scene.sim.now();
+            let (made, coming) = begin(&maker, dir, b"a");
+            assert!(coming.write(0, &vec![1; 3000].into()) && coming.write(3000, &vec![2; 2000].into()));
+            let told = tar(&maker, made.fid).await;
+            let again = maker.getattr(made.fid, None).await.expect("it is told");
+            assert_eq!((scene.sim.now().since(now), seen(&again)), (Duration::ZERO, seen(&told)));
+            scene.sim.sleep(Duration::from_micros(seed % 20 * 40)).await;
+            assert_eq!(seen(&look(&looker, dir, b"a").await), seen(&told), "seed {seed}");
+            let bytes = [vec![1; 3000], vec![2; 2000]].concat();
+            assert_eq!(content(&looker, dir, b"a").await, bytes, "seed {seed}");
+            let file = coming.file().await.expect("it comes");
+            maker.close(file).await.expect("it closes");
+            for client in [&looker, &maker] {
+                assert_eq!(seen(&look(client, dir, b"a").await), seen(&told), "seed {seed}");
+                assert_eq!(content(client, dir, b"a").await, bytes, "seed {seed}");
+            }
+        });
+    }
+}
+
+/// made, written, closed at once, twelve times | two requests for each, no OST is asked
+#[test]
+fn a_file_takes_two_requests() {
+    let scene = Scene::new(3);
+    scene.sim.block_on(async {
+        let (maker, looker) = scene.mounts().await;
+        let dir = directory(&scene, &maker).await;
+        let mut closing = Vec::new();
+        for number in 0..12u8 {
+            let (made, coming) = begin(&maker, dir, &[b'f', number + 1]);
+            assert!(coming.write(0, &vec![number; 1000].into()));
+            tar(&maker, made.fid).await;
+            let client = maker.clone();
+            closing.push(scene.sim.env(scene.nodes[0]).spawn(async move {
+                client.close(coming.file_in_time().await.expect("it comes")).await.expect("it closes");
+            }));
+        }
+        scene.stop_osts();
+        for closed in closing {
+            closed.await.expect("it ends");
+        }
+        for number in 0..12u8 {
+            assert_eq!(content(&looker, dir, &[b'f', number + 1]).await, [number; 1000]);
+        }
+    });
+}
+
+/// What is not small, not in order, or comes later waits for the file, and for what came before it.
+#[test]
+fn other_writes_wait_for_the_file_and_lie_over_it() {
+    for seed in 0..30 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            let dir = directory(&scene, &maker).await;
+            let (_, coming) = begin(&maker, dir, b"a");
+            assert!(!coming.write(5, &vec![9; 10].into()), "not the first");
+            assert!(coming.write(0, &vec![1; 10_000].into()));
+            assert!(!coming.write(0, &vec![9; 10].into()), "over it");
+            assert!(!coming.write(10_000, &vec![9; 7_000].into()), "too many");
+            let file = coming.file().await.expect("it comes");
+            assert!(!coming.write(10_000, &vec![9; 10].into()), "it is there");
+            let length = [4usize, 20_000, 3 << 20][seed as usize % 3];
+            maker.write(&file, 9_998, vec![2; length]).await.expect("it is written");
+            maker.close(file).await.expect("it closes");
+            let expected = [vec![1; 9_998], vec![2; length]].concat();
+            let read = content(&looker, dir, b"a").await;
+            assert!(read == expected[..expected.len().min(1 << 20)], "seed {seed}");
+        });
+    }
+}
+
+/// made, written, set |the MDT dies| as it was told
+#[test]
+fn it_survives_the_mdt_while_its_client_lives() {
+    for seed in 0..60 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            let dir = directory(&scene, &maker).await;
+            let (made, coming) = begin(&maker, dir, b"a");
+            assert!(coming.write(0, &vec![1; 5000].into()));
+            let told = tar(&maker, made.fid).await;
+            let client = maker.clone();
+            let close = scene.sim.env(scene.nodes[0]).spawn(async move {
+                client.close(coming.file_in_time().await.expect("it comes")).await.expect("it closes");
+            });
+            scene.sim.sleep(Duration::from_micros(seed * 50)).await;
+            scene.sim.crash(scene.mdt());
+            scene.cluster.boot(0);
+            // It was made again, without a lease: the time of that change is the MDT's.
+            let seen = |attr: Attr| (attr.size, attr.mtime_ns, attr.mode & 0o7777, attr.uid);
+            assert_eq!(seen(look(&looker, dir, b"a").await), seen(told.clone()), "seed {seed}");
+            assert_eq!(content(&looker, dir, b"a").await, [1; 5000], "seed {seed}");
+            close.await.expect("it ends");
+            assert_eq!(seen(look(&looker, dir, b"a").await), seen(told), "seed {seed}");
+        });
+    }
+}
+
+/// The maker hears nobody any more: the file did not happen, and whatever is done with it says so.
+#[test]
+fn a_client_that_is_cut_off_loses_it_and_says_so() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            let dir = directory(&scene, &maker).await;
+            scene.sim.cut_both(scene.nodes[0], scene.mdt());
+            let (made, coming) = begin(&maker, dir, b"a");
+            assert!(coming.write(0, &vec![1; 5000].into()));
+            tar(&maker, made.fid).await;
+            let absent = looker.lookup(&caller(), dir, b"a").await;
+            assert_eq!(absent.map(drop).expect_err("it did not happen").errno, Errno::ENOENT, "seed {seed}");
+            scene.sim.heal(scene.nodes[0], scene.mdt());
+            assert_eq!(coming.file().await.map(drop).expect_err("it was lost").errno, Errno::EIO);
+            assert_eq!(maker.sync_all().await.expect_err("it was lost").errno, Errno::EIO);
+            // Nothing of it is left that others would wait for.
+            maker.sync_all().await.expect("it was said");
+            maker.mkdir(&caller(), dir, b"other", 0o755).await.expect("it goes on");
+        });
+    }
+}
+
+/// fsync of the directory, or of everything by the other | all of it is durable
+#[test]
+fn what_was_synced_is_there_after_everybody_died() {
+    for seed in 0..20 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            let dir = directory(&scene, &maker).await;
+            let (made, coming) = begin(&maker, dir, b"a");
+            assert!(coming.write(0, &vec![1; 5000].into()));
+            tar(&maker, made.fid).await;
+            match seed % 2 {
+                0 => looker.sync_all().await.expect("it syncs"),
+                _ => maker.sync_all().await.expect("it syncs"),
+            }
+            scene.sim.crash(scene.nodes[0]);
+            scene.cluster.servers.iter().for_each(|server| scene.sim.crash(server.node));
+            scene.cluster.boot_all();
+            std::mem::forget(coming);
+            let attr = look(&looker, dir, b"a").await;
+            assert_eq!((attr.size, attr.mtime_ns, attr.uid), (5000, 77, 5), "seed {seed}");
+            assert_eq!(content(&looker, dir, b"a").await, [1; 5000], "seed {seed}");
+        });
+    }
+}
