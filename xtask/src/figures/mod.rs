@@ -20,6 +20,7 @@ pub mod process;
 mod store;
 pub mod summary;
 mod syscalls;
+mod trees;
 
 use std::path::PathBuf;
 
@@ -52,11 +53,12 @@ pub struct Plan {
 type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
 
 /// What the document's sections are called.
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("store", store::measure),
     ("namespace", namespace::measure),
     ("mount", mount::measure),
     ("names-mount", names_mount::measure),
+    ("trees", trees::measure),
     ("memory", memory::measure),
     ("syscalls", syscalls::measure),
     ("levels", levels::measure),
