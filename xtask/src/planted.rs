@@ -93,6 +93,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         | OutlinedBeforeWritten
         | OutlineEndNotSynced => &["forebay_mds", "scenes:inline", "histories"],
         AttributesNotSettled | SetTimeUndone => &["scenes:set_ahead", "histories"],
+        EarlyBytesComeLate => &["scenes:early"],
         OpensNotSynced => &["forebay_mds", "scenes:fsync"],
         OwnWriteNotForgotten | UncommittedKept | BytesOutliveLease => {
             &["forebay_client", "scenes:reading", "histories"]

@@ -72,7 +72,7 @@ impl Client {
     }
 
     async fn allocate(self, file: OpenFile, _busy: Busy, offset: u64, length: u64, what: Allocate) -> ClientResult<()> {
-        self.set_before_write(file.state()).await;
+        self.settle_set_of(file.fid()).await;
         let outside = self.send_kept_through(&file).await?;
         file.inner.wrote.set(true);
         file.state().make_sparse();

@@ -39,7 +39,7 @@ impl Client {
             let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
             detached(self.env(), async move {
                 let _busy = busy;
-                client.set_before_write(file.state()).await;
+                client.settle_set_of(file.fid()).await;
                 let _outside = client.send_kept_through(&file).await?;
                 // Its place is part of the file before its bytes are there.
                 let end = file.state().size.borrow().seen();

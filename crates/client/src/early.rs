@@ -10,6 +10,7 @@
 
 use std::rc::Rc;
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Fid,
     message::{Attr, Caller, CommitLevel, SetAttr},
@@ -78,6 +79,13 @@ impl Client {
         let early = early.as_ref()?;
         let is_known = !with_times || early.setting.as_ref().is_some_and(Setting::has_time);
         is_known.then(|| Attr { size: early.bytes, ..early.attr.clone() })
+    }
+
+    /// Waits until a file has come: what was done with it is part of it then.
+    pub(crate) async fn settle_coming(&self, fid: Fid) {
+        if self.inner.ahead.coming(fid).is_some() && !planted(Bug::EarlyBytesComeLate) {
+            self.settle(fid).await;
+        }
     }
 
     /// The file has come: what was done with it is kept back, or done.

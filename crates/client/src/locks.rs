@@ -41,6 +41,7 @@ impl Client {
                 let _unlocking = (lets_go || ends).then(|| Unlocking::begin(&client.inner, fid));
                 if ends && !lets_go {
                     let _ = client.send_own_of(fid).await;
+                    client.settle_set_of(fid).await;
                     // It stays exclusive: readers would not see what was written under it.
                     file.report()?;
                 }
@@ -132,6 +133,7 @@ impl Client {
             if self.inner.ends_exclusive(fid, &lock) {
                 // What was written under a lock does not die with this client once the lock is gone. What is lost, handles report.
                 let _ = self.send_own_of(fid).await;
+                self.settle_set_of(fid).await;
             }
             // First: if the MDT restarts, what is let go of must not be brought back.
             self.inner.remember_lock(fid, &lock);

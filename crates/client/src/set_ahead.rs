@@ -4,7 +4,8 @@
 //! else can see it meanwhile, so what they set is answered from what is known here and goes to the MDT with the close; or, like
 //! what is kept back of writes, when the lease is recalled, or after [`limits::KEEP_TERM`].
 //!
-//! Invariant: whatever else this client asks the MDT is asked after attributes that are kept back were replied ([`Client::settle_set`]).
+//! Invariant: whatever shows or changes attributes at the MDT is asked for after those that are kept back were replied
+//! ([`Client::settle_set`]): all but closes, changes of names that are answered ahead, and locks.
 //! Invariant: they have a slot of the session from the beginning: on their way they wait for no other client.
 //! Invariant: a recall of the lease on the file's data is answered after that, too.
 //! Invariant: bytes that were written before do not change the time that is set, though they may be sent later: they go under the
@@ -57,6 +58,11 @@ impl SetAhead {
 
     fn is_under_way(&self, fid: Fid, number: u64) -> bool {
         self.files.borrow().get(&fid) == Some(&number)
+    }
+
+    /// Some of the file were sent, and not replied yet.
+    pub fn is_on_its_way(&self, file: &FileState) -> bool {
+        self.has(file.fid) && file.setting.borrow().is_none()
     }
 
     /// Some of `fid` were not replied yet.
@@ -153,7 +159,7 @@ impl FileState {
     }
 
     /// Something is written: a time that was set before, and not sent, does not count.
-    fn time_changes(&self) {
+    pub fn time_changes(&self) {
         if let Some(setting) = self.setting.borrow_mut().as_mut() {
             setting.time_changes();
         }
@@ -217,6 +223,9 @@ impl Client {
     fn like(&self, file: &FileState) -> Option<Attr> {
         let (asked, mut attr) = file.like.borrow().clone()?;
         attr.size = attr.size.max(file.size.borrow().seen()).max(file.kept.borrow().end());
+        if let Some((_, written_ns)) = file.told().filter(|(epoch, _)| *epoch == attr.attr_epoch) {
+            attr.ctime_ns = attr.ctime_ns.max(written_ns);
+        }
         self.inner.leases.is_unchanged(file.fid, asked).then_some(attr)
     }
 
@@ -335,16 +344,6 @@ impl Client {
             self.inner.lose_set(file, &error.to_string());
         }
         self.inner.end_set(file.fid);
-    }
-
-    /// Before something is written: what was set before it is not on its way any more, or its time does not count.
-    pub(crate) async fn set_before_write(&self, file: &FileState) {
-        if self.inner.set_ahead.has(file.fid) {
-            file.time_changes();
-            if file.setting.borrow().is_none() {
-                self.settle_set_of(file.fid).await;
-            }
-        }
     }
 }
 

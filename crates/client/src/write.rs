@@ -52,7 +52,6 @@ impl Client {
             if file.state().is_inline() {
                 self.outline(file.state()).await?;
             }
-            self.set_before_write(file.state()).await;
             let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
             if length == data.len() && self.keep_back(file, offset, &data).await {
                 return Ok(length);
@@ -60,6 +59,7 @@ impl Client {
             let (client, file) = (self.clone(), file.clone());
             detached(self.env(), async move {
                 let _busy = busy;
+                client.settle_set_of(file.fid()).await;
                 let _writing = client.begin_write(file.state(), offset, length as u64).await?;
                 client.send_own_through(&file).await?;
                 let written = client.write_all(&file, offset, length, &data).await;

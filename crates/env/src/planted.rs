@@ -140,6 +140,8 @@ bugs! {
     OutlineEndNotSynced = "outline-end-not-synced",
     /// A lease on data is given back before attributes that were set under it are sent.
     AttributesNotSettled = "attributes-not-settled",
+    /// What was written to a file that was still being made is kept back only after it was cut.
+    EarlyBytesComeLate = "early-bytes-come-late",
     /// Bytes that are sent after a time was set change it.
     SetTimeUndone = "set-time-undone",
     /// A client gives an object id to two files.

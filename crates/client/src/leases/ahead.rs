@@ -21,14 +21,6 @@ pub(super) struct Directory {
     pub may: bool,
     /// Changes that were answered and have not come to pass.
     pub under_way: usize,
-    /// Changes of its own attributes that are under way: none is answered meanwhile.
-    pub paused: usize,
-}
-
-impl Directory {
-    fn answers(&self) -> bool {
-        self.may && self.paused == 0
-    }
 }
 
 /// What is known of an inode that was made here, under its one name.
@@ -85,7 +77,7 @@ impl Leases {
     pub fn answers_for(&self, fid: Fid) -> Option<Attr> {
         self.alive()?;
         let mut state = self.state.borrow_mut();
-        if !state.directories.get(&fid).is_some_and(Directory::answers) {
+        if !state.answers(fid) {
             return None;
         }
         state.used = self.env.now();
@@ -121,7 +113,7 @@ impl Leases {
         let (Some(directory), Some(node)) = (state.directories.get(&fid), state.nodes.get(&fid)) else { return false };
         let absent = |name: &Name| matches!(name.known, Some(None));
         let known = node.leased && node.complete && node.names.values().all(absent);
-        directory.answers() && directory.under_way == 0 && known
+        state.answers(fid) && directory.under_way == 0 && known
     }
 
     /// No change of the directory's names is answered before it is asked for, until the MDT allows it anew.
@@ -136,15 +128,17 @@ impl Leases {
 
     /// The same until [`Leases::resume_answering`]: the directory's attributes are changed, but its names stay ours.
     pub fn pause_answering(&self, fid: Fid) {
-        if let Some(directory) = self.state.borrow_mut().directories.get_mut(&fid) {
-            directory.paused += 1;
-        }
+        *self.state.borrow_mut().paused.entry(fid).or_default() += 1;
     }
 
     /// As they are now, they may be answered from again.
     pub fn resume_answering(&self, fid: Fid) {
-        if let Some(directory) = self.state.borrow_mut().directories.get_mut(&fid) {
-            directory.paused = directory.paused.saturating_sub(1);
+        let mut state = self.state.borrow_mut();
+        if let Some(times) = state.paused.get_mut(&fid) {
+            *times -= 1;
+            if *times == 0 {
+                state.paused.remove(&fid);
+            }
         }
     }
 
@@ -255,6 +249,11 @@ impl State {
         // Even if it does not count here: the MDT may ask it back, and has to be heard.
         let directory = self.directories.entry(fid).or_default();
         directory.may |= counts;
+    }
+
+    /// Changes of its names may be answered now.
+    fn answers(&self, fid: Fid) -> bool {
+        self.directories.get(&fid).is_some_and(|directory| directory.may) && !self.paused.contains_key(&fid)
     }
 
     /// Number of the last end of a lease on its names.

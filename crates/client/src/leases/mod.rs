@@ -101,6 +101,8 @@ struct State {
     unheard: Vec<Dropped>,
     /// Directories whose names the MDT may count as leased to us for changes, and what we make of it.
     directories: BTreeMap<Fid, Directory>,
+    /// Directories whose own attributes are being changed, and how many such changes are under way.
+    paused: BTreeMap<Fid, usize>,
 }
 
 /// What is known of an inode.

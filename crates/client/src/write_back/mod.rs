@@ -126,9 +126,10 @@ impl Taken {
 }
 
 impl Kept {
-    /// Where the last of them ends.
+    /// Where the last of them ends, or of those on their way.
     pub fn end(&self) -> u64 {
-        self.parts.end()
+        let sending = self.sending.values().flatten().map(|(_, end)| *end).max();
+        self.parts.end().max(sending.unwrap_or(0))
     }
 
     /// Bytes that are kept.
@@ -266,6 +267,10 @@ impl Client {
     fn try_keep(&self, file: &OpenFile, offset: u64, data: &Payload) -> Keep {
         let (inner, state, length) = (&self.inner, file.state(), data.len());
         let bound = inner.options.write_back_bytes;
+        if inner.set_ahead.is_on_its_way(state) {
+            // A time that is being set comes before this.
+            return Keep::Send;
+        }
         if !self.may_keep_any(file) || length > limits::KEEP_BYTES || length as u64 > bound || state.is_inline() {
             return Keep::Send;
         }
@@ -298,6 +303,7 @@ impl Client {
         let (here, state, now) = (&self.inner.write_back, file.state(), self.env().now());
         let holds = self.inner.leases.holds(file.fid());
         file.inner.wrote.set(true);
+        state.time_changes();
         let mut kept = state.kept.borrow_mut();
         if offset > state.size.borrow().seen().max(kept.parts.end()) {
             state.make_sparse();
@@ -371,6 +377,7 @@ impl Client {
 
     /// The same of `fid`, if it is open here, and of what others kept back (see [`Client::see_all`]).
     pub(crate) async fn send_kept_of(&self, fid: Fid) -> ClientResult<Option<Outside>> {
+        self.settle_coming(fid).await;
         let Some(file) = self.inner.file(fid) else { return Ok(None) };
         let outside = self.see_all(&file).await?;
         self.send_kept(&file).await?;
@@ -379,6 +386,7 @@ impl Client {
 
     /// What this client kept back of `fid` only.
     pub(crate) async fn send_own_of(&self, fid: Fid) -> ClientResult<()> {
+        self.settle_coming(fid).await;
         match self.inner.file(fid) {
             Some(file) => self.send_kept(&file).await,
             None => Ok(()),

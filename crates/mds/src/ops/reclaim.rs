@@ -25,7 +25,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
             continue;
         }
         if held.flags & open_flags::WRITE != 0 {
-            tx.effects.reclaimed.push((held.fid, held.flags & open_flags::DATA_LEASE != 0));
+            // A close that was executed has ended the lease: nobody would ever give it back.
+            let may_hold = is_known || !is_closing;
+            tx.effects.reclaimed.push((held.fid, may_hold && held.flags & open_flags::DATA_LEASE != 0));
         }
         if is_known || is_closing {
             continue;

@@ -132,6 +132,41 @@ fn other_writes_wait_for_the_file_and_lie_over_it() {
     }
 }
 
+/// made, written | cut to nothing through another handle, or by its name, before it has come | what was written before is gone
+#[test]
+fn what_was_cut_before_the_file_came_does_not_come_back() {
+    for seed in 0..60 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            let dir = directory(&scene, &maker).await;
+            let (made, coming) = begin(&maker, dir, b"a");
+            assert!(coming.write(0, &vec![1; 5000].into()));
+            scene.sim.sleep(Duration::from_micros(seed % 6 * 30)).await;
+            let mut expected = Vec::new();
+            match seed % 2 {
+                0 => {
+                    let mode = OpenMode { truncate: true, ..OpenMode::WRITE };
+                    let file = maker.open(&caller(), made.fid, mode).await.expect("it opens");
+                    maker.write(&file, 0, vec![2; 3]).await.expect("it is written");
+                    maker.close(file).await.expect("it closes");
+                    expected = vec![2; 3];
+                }
+                _ => {
+                    let changes = SetAttributes { size: Some(0), ..SetAttributes::default() };
+                    maker.setattr(&caller(), made.fid, changes, None).await.expect("it is cut");
+                }
+            }
+            if seed % 3 == 0 {
+                scene.sim.sleep(Duration::from_millis(200)).await;
+            }
+            maker.close(coming.file().await.expect("it comes")).await.expect("it closes");
+            assert_eq!(content(&looker, dir, b"a").await, expected, "seed {seed}");
+            assert_eq!(content(&maker, dir, b"a").await, expected, "seed {seed}");
+        });
+    }
+}
+
 /// made, written, set |the MDT dies| as it was told
 #[test]
 fn it_survives_the_mdt_while_its_client_lives() {

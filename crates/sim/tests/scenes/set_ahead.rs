@@ -77,6 +77,22 @@ fn a_file_is_written_given_its_attributes_and_closed_by_two_requests() {
     });
 }
 
+/// write whole requests, set | the size that is told is that of all that was written
+#[test]
+fn the_size_that_is_told_has_what_is_on_its_way() {
+    let scene = Scene::new(5);
+    scene.sim.block_on(async {
+        let (maker, _) = scene.mounts().await;
+        let file = begin(&maker, b"a").await;
+        for part in 0..8u64 {
+            maker.write(&file, part << 17, vec![1; 1 << 17]).await.expect("it is written");
+        }
+        assert_eq!(set_as_tar(&maker, &file, 77).await.size, 1 << 20);
+        assert_eq!(maker.getattr(file.fid(), None).await.expect("it is open").size, 1 << 20);
+        maker.close(file).await.expect("it closes");
+    });
+}
+
 /// create, write, set | the other looks before it is closed | as it was told
 #[test]
 fn others_see_what_was_set_before_it_was_sent() {
