@@ -23,36 +23,41 @@ pub(crate) enum BadReply {
     Malformed(&'static str),
 }
 
-/// The bytes of one request's reply, in the order of the object, holes as zeros; every block verified.
+/// The bytes of one request's reply, for each range asked for, in the order of the object, holes as zeros; every block verified.
 pub(crate) fn object_bytes(
     fid: Fid,
-    asked: &ObjectRange,
+    asked: &[ObjectRange],
     reply: &ReadReply,
-    bulk: Bytes,
-) -> Result<Vec<Bytes>, BadReply> {
-    let mut parts = Vec::with_capacity(reply.segments.len());
-    let mut at = asked.offset;
-    let mut bulk = bulk;
-    for segment in &reply.segments {
-        if segment.offset != at || segment.length == 0 {
-            return Err(BadReply::Malformed("its segments do not follow each other"));
+    mut bulk: Bytes,
+) -> Result<Vec<Vec<Bytes>>, BadReply> {
+    let mut segments = reply.segments.iter();
+    let mut all = Vec::with_capacity(asked.len());
+    for asked in asked {
+        let mut parts = Vec::new();
+        let (mut at, end) = (asked.offset, asked.offset + asked.length);
+        while at < end {
+            let segment = segments.next().ok_or(BadReply::Malformed("its segments do not cover what was asked for"))?;
+            if segment.offset != at || segment.length == 0 || u64::from(segment.length) > end - at {
+                return Err(BadReply::Malformed("its segments do not follow each other in what was asked for"));
+            }
+            at += u64::from(segment.length);
+            if !segment.data {
+                push_zeros(&mut parts, u64::from(segment.length));
+                continue;
+            }
+            if bulk.len() < segment.length as usize {
+                return Err(BadReply::Malformed("its bulk is shorter than its segments"));
+            }
+            let data = bulk.split_to(segment.length as usize);
+            verify(fid, segment, &data)?;
+            parts.push(data);
         }
-        at += u64::from(segment.length);
-        if !segment.data {
-            push_zeros(&mut parts, u64::from(segment.length));
-            continue;
-        }
-        if bulk.len() < segment.length as usize {
-            return Err(BadReply::Malformed("its bulk is shorter than its segments"));
-        }
-        let data = bulk.split_to(segment.length as usize);
-        verify(fid, segment, &data)?;
-        parts.push(data);
+        all.push(parts);
     }
-    if at != asked.offset + asked.length || !bulk.is_empty() {
-        return Err(BadReply::Malformed("its segments do not cover the range asked for"));
+    if segments.next().is_some() || !bulk.is_empty() {
+        return Err(BadReply::Malformed("it has more than was asked for"));
     }
-    Ok(parts)
+    Ok(all)
 }
 
 fn verify(fid: Fid, segment: &ReadSegment, data: &[u8]) -> Result<(), BadReply> {
@@ -110,7 +115,7 @@ fn take(parts: &mut VecDeque<Bytes>, mut length: usize) -> Vec<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, slice};
 
     use forebay_proto::WriteId;
 
@@ -153,9 +158,15 @@ mod tests {
             let (offset, length) = (dice.below(1 << 20), dice.below(1 << 20));
             let requests = plan(&layout, offset, length, 3 * BLOCK_BYTES);
             let mut replies = Vec::new();
-            for request in &requests {
-                let (reply, bulk) = reply(&mut dice, objects.get_mut(&request.ost).unwrap(), request);
-                replies.push((request, object_bytes(FID, request, &reply, bulk).unwrap()));
+            for of_one in requests.chunk_by(|a, b| a.ost == b.ost && a.offset < b.offset && b.offset % 3 > 0) {
+                let object = objects.get_mut(&of_one[0].ost).unwrap();
+                let (mut whole, mut bytes) = (ReadReply { segments: vec![], file_bytes: 0, settled: true }, Vec::new());
+                for request in of_one {
+                    let (reply, bulk) = reply(&mut dice, object, request);
+                    whole.segments.extend(reply.segments);
+                    bytes.extend_from_slice(&bulk);
+                }
+                replies.extend(of_one.iter().zip(object_bytes(FID, of_one, &whole, bytes.into()).unwrap()));
             }
             let cut = length - dice.below(length + 1);
             let read = file_bytes(replies, &layout.gaps(offset, length), cut).concat();
@@ -184,10 +195,10 @@ mod tests {
         let sums = crate::payload::block_sums(FID, 70_000, write_id, &[bytes.clone().into()]);
         let segment = ReadSegment { offset: 70_000, length: 200_000, data: true, write_id, sums };
         let reply = ReadReply { segments: vec![segment], file_bytes: 0, settled: true };
-        assert!(object_bytes(FID, &asked, &reply, bytes.clone().into()).is_ok());
+        assert!(object_bytes(FID, slice::from_ref(&asked), &reply, bytes.clone().into()).is_ok());
         let mut bad = bytes;
         bad[150_000] ^= 1;
-        let damage = object_bytes(FID, &asked, &reply, bad.into());
+        let damage = object_bytes(FID, slice::from_ref(&asked), &reply, bad.into());
         assert_eq!(damage, Err(BadReply::Damaged { offset: 3 * BLOCK_BYTES }));
     }
 
@@ -210,9 +221,15 @@ mod tests {
             vec![ReadSegment { data: true, ..hole(0, 10) }],
         ] {
             let reply = ReadReply { segments, file_bytes: 0, settled: true };
-            assert!(object_bytes(FID, &asked, &reply, Bytes::new()).is_err(), "{reply:?}");
+            assert!(object_bytes(FID, slice::from_ref(&asked), &reply, Bytes::new()).is_err(), "{reply:?}");
         }
+        let two = [ObjectRange { length: 4, ..asked.clone() }, ObjectRange { offset: 6, length: 4, ..asked.clone() }];
+        let both =
+            |segments| object_bytes(FID, &two, &ReadReply { segments, file_bytes: 0, settled: true }, Bytes::new());
+        assert!(both(vec![hole(0, 4), hole(6, 3), hole(9, 1)]).is_ok());
+        assert!(both(vec![hole(0, 10)]).is_err() && both(vec![hole(0, 4)]).is_err());
+        assert!(both(vec![hole(0, 4), hole(4, 2), hole(6, 4)]).is_err() && both(vec![hole(0, 6), hole(6, 4)]).is_err());
         let reply = ReadReply { segments: vec![hole(0, 10)], file_bytes: 0, settled: true };
-        assert!(object_bytes(FID, &asked, &reply, Bytes::from_static(b"x")).is_err());
+        assert!(object_bytes(FID, slice::from_ref(&asked), &reply, Bytes::from_static(b"x")).is_err());
     }
 }

@@ -81,16 +81,23 @@ pub const KEPT_READ_ATTEMPTS: u32 = 8;
 pub const READ_AHEAD_BYTES_LEAST: u64 = 128 << 10;
 /// See [`READ_AHEAD_BYTES_LEAST`].
 pub const READ_AHEAD_BYTES: u64 = 2 << 20;
-/// Of a reader in even steps of at most this, and four times what it reads, all bytes in between are read too: requests cost more than bytes.
+/// Of a reader in even steps of at most this, and [`DENSE_ALONE`] times what it reads, all bytes in between are read too: requests cost
+/// more than bytes.
 pub const DENSE_STEP_BYTES: u64 = 256 << 10;
+/// See [`DENSE_STEP_BYTES`].
+pub const DENSE_ALONE: u64 = 2;
+/// The same while others read the file too: they may want what lies in between.
+pub const DENSE_SHARED: u64 = 4;
 /// The same of any reader in steps of at most this.
 pub const DENSE_STEP_LEAST: u64 = 64 << 10;
 /// What is fetched for who reads here and there is a multiple of this.
 pub const KEPT_UNIT_BYTES: u64 = 4 << 10;
 /// What is fetched before it is asked for is given up after this time: its OST may be away.
 pub const READ_AHEAD_TERM: Duration = Duration::from_secs(2);
-/// Steps that a reader in larger ones is read ahead.
-pub const READ_AHEAD_STEPS: u32 = 8;
+/// Most steps that a reader in larger ones is read ahead: less if they come to more than [`READ_AHEAD_BYTES`].
+pub const READ_AHEAD_STEPS: u64 = 64;
+/// So many are read ahead, however long they are, of who went on so often.
+pub const READ_AHEAD_STEPS_LEAST: u32 = 8;
 /// Who has not read for this long is no company to others that read the same file.
 pub const COMPANY_TERM: Duration = Duration::from_millis(100);
 /// Readers of one file that are looked at to keep them together.

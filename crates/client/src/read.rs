@@ -4,13 +4,14 @@
 //! one that goes beyond, bytes of other OSTs are read only *after* the size was asked for: else a write that both
 //! lands and raises the size in between would be read as zeros.
 
-use std::rc::Rc;
+use std::{collections::BTreeMap, ops::Range, rc::Rc, slice};
 
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
     Errno,
-    message::{GetObject, ReadObject, ReadReply},
+    limits::OBJECT_PIECES,
+    message::{GetObject, Piece, ReadObject, ReadPieces, ReadReply},
 };
 use forebay_rpc::Call;
 
@@ -80,27 +81,44 @@ impl Client {
 
     /// One attempt, under the epoch and layout of now.
     pub(crate) async fn read_once(&self, file: &Rc<FileState>, offset: u64, end: u64) -> Result<Read, Trouble> {
-        let at = file.snapshot();
-        let end = if end > at.seen && !at.layout.is_at_home(offset, end.saturating_sub(offset)) {
-            end.min(self.ask_size(file, &at).await?)
-        } else {
-            end
-        };
-        if end <= offset {
-            return Ok(Read { parts: Vec::new(), settled: false });
+        let mut reads = self.read_ranges_once(file, slice::from_ref(&(offset..end))).await?;
+        Ok(reads.remove(0))
+    }
+
+    /// The same of several ranges, in order and apart: few requests, each of what lies on one OST. The reads are in their order.
+    pub(crate) async fn read_ranges_once(
+        &self,
+        file: &Rc<FileState>,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Read>, Trouble> {
+        let mut at = file.snapshot();
+        let (first, last) = (ranges.first().map_or(0, |range| range.start), ranges.last().map_or(0, |range| range.end));
+        let unknown = last > at.seen && !at.layout.is_at_home(first, last.saturating_sub(first));
+        let size = if unknown { self.ask_size(file, &at).await? } else { u64::MAX };
+        let ranges: Vec<Range<u64>> =
+            ranges.iter().map(|range| range.start..range.end.min(size).max(range.start)).collect();
+        let length = |range: &Range<u64>| range.end - range.start;
+        if let Some(bare) = ranges.iter().find(|range| at.layout.first_gap(range.start, length(range)).is_some()) {
+            at = self.with_osts(file, at, bare.start, length(bare)).await?;
         }
-        let at = self.with_osts(file, at, offset, end - offset).await?;
-        let requests = plan(&at.layout, offset, end - offset, self.inner.options.max_rpc_bytes.into());
-        let reads = requests.iter().map(|request| {
-            let (client, file, at, request) = (self.clone(), file.clone(), at.clone(), request.clone());
-            async move { client.read_object(&file, &at, &request).await }
+        let most = self.inner.options.max_rpc_bytes.into();
+        let plans: Vec<Vec<ObjectRange>> =
+            ranges.iter().map(|range| plan(&at.layout, range.start, length(range), most)).collect();
+        let planned = plans.concat();
+        let groups = together(&planned, most);
+        let reads = groups.iter().map(|group| {
+            let requests: Vec<ObjectRange> = group.iter().map(|index| planned[*index].clone()).collect();
+            let (client, file, at) = (self.clone(), file.clone(), at.clone());
+            async move { client.read_object(&file, &at, &requests).await }
         });
-        let parts = try_all(self.env(), reads).await?;
-        let end = end_of_file(&at, &requests, &parts, end);
-        let settled = parts.iter().all(|part| part.settled);
-        let replies = requests.iter().zip(parts).map(|(request, part)| (request, part.bytes)).collect();
-        let holes = at.layout.gaps(offset, end.saturating_sub(offset));
-        Ok(Read { parts: file_bytes(replies, &holes, end.saturating_sub(offset)), settled })
+        let read = try_all(self.env(), reads).await?;
+        let mut parts: Vec<(usize, Part)> = groups.into_iter().flatten().zip(read.into_iter().flatten()).collect();
+        parts.sort_by_key(|(index, _)| *index);
+        let mut parts = parts.into_iter().map(|(_, part)| part);
+        let of_range = |(range, requests): (&Range<u64>, &Vec<ObjectRange>)| {
+            put_together(&at, range, requests, parts.by_ref().take(requests.len()).collect())
+        };
+        Ok(ranges.iter().zip(&plans).map(of_range).collect())
     }
 
     /// `at` with a layout that was asked for just now, if as far as is known a part of the range has no OSTs: others may have
@@ -132,25 +150,74 @@ impl Client {
         Ok(size.max(at.seen))
     }
 
-    /// One request; asked again if its bytes arrive damaged: they may have been damaged on the way.
-    async fn read_object(&self, file: &FileState, at: &Snapshot, request: &ObjectRange) -> Result<Part, Trouble> {
-        let message = ReadObject { object: at.object.clone(), offset: request.offset, length: request.length as u32 };
-        let peer = self.inner.peers.ost(request.ost).await?;
+    /// One request for some ranges of one object; asked again if its bytes arrive damaged: they may have been damaged on the way.
+    async fn read_object(
+        &self,
+        file: &FileState,
+        at: &Snapshot,
+        requests: &[ObjectRange],
+    ) -> Result<Vec<Part>, Trouble> {
+        let ost = requests[0].ost;
+        let peer = self.inner.peers.ost(ost).await?;
         let mut bad = BadReply::Malformed("it was not asked");
         for _ in 0..limits::READ_ATTEMPTS {
-            let called = peer.data_call(&message, Call::default()).await?;
-            match object_bytes(at.object.fid, request, &called.reply, called.bulk) {
+            let called = match requests {
+                [one] => {
+                    let (object, length) = (at.object.clone(), one.length as u32);
+                    peer.data_call(&ReadObject { object, offset: one.offset, length }, Call::default()).await?
+                }
+                several => {
+                    let piece = |one: &ObjectRange| Piece { offset: one.offset, length: one.length as u32 };
+                    let (object, pieces) = (at.object.clone(), several.iter().map(piece).collect());
+                    peer.data_call(&ReadPieces { object, pieces }, Call::default()).await?
+                }
+            };
+            let ReadReply { file_bytes, settled, .. } = called.reply;
+            match object_bytes(at.object.fid, requests, &called.reply, called.bulk) {
                 Ok(bytes) => {
-                    file.size.borrow_mut().see(at.object.truncate_epoch, called.reply.file_bytes);
-                    let ReadReply { file_bytes, settled, .. } = called.reply;
-                    return Ok(Part { bytes, file_bytes, settled });
+                    file.size.borrow_mut().see(at.object.truncate_epoch, file_bytes);
+                    return Ok(bytes.into_iter().map(|bytes| Part { bytes, file_bytes, settled }).collect());
                 }
                 Err(why) => bad = why,
             }
-            self.env().log(&format!("client: {}", describe(file, request, &bad)));
+            self.env().log(&format!("client: {}", describe(file, ost, &bad)));
         }
-        Err(ClientError::new(Errno::EIO, describe(file, request, &bad)).into())
+        Err(ClientError::new(Errno::EIO, describe(file, ost, &bad)).into())
     }
+}
+
+/// Which of `planned` (positions in it) go in one request each: in the order of their object, apart, and no more than a
+/// request may have. Pure.
+fn together(planned: &[ObjectRange], most: u64) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    // The group of each OST that is not full, and its bytes.
+    let mut open: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
+    for (index, request) in planned.iter().enumerate() {
+        if let Some((group, bytes)) = open.get_mut(&request.ost) {
+            let last = groups[*group].last().map(|last| &planned[*last]);
+            let follows = last.is_some_and(|last| last.offset + last.length <= request.offset);
+            if follows && *bytes + request.length <= most && groups[*group].len() < OBJECT_PIECES {
+                *bytes += request.length;
+                groups[*group].push(index);
+                continue;
+            }
+        }
+        open.insert(request.ost, (groups.len(), request.length));
+        groups.push(vec![index]);
+    }
+    groups
+}
+
+/// What was read of one range, of which `requests` were asked.
+fn put_together(at: &Snapshot, range: &Range<u64>, requests: &[ObjectRange], parts: Vec<Part>) -> Read {
+    if range.is_empty() {
+        return Read { parts: Vec::new(), settled: false };
+    }
+    let end = end_of_file(at, requests, &parts, range.end);
+    let settled = parts.iter().all(|part| part.settled);
+    let replies = requests.iter().zip(parts).map(|(request, part)| (request, part.bytes)).collect();
+    let bytes = end.saturating_sub(range.start);
+    Read { parts: file_bytes(replies, &at.layout.gaps(range.start, bytes), bytes), settled }
 }
 
 /// Where the bytes read end: a reply of the home that tells a size within its own range has seen the end. Pure.
@@ -160,13 +227,13 @@ fn end_of_file(at: &Snapshot, requests: &[ObjectRange], parts: &[Part], end: u64
     sizes.filter(|(file_end, size)| size < file_end).map(|(_, size)| size).fold(end, u64::min)
 }
 
-fn describe(file: &FileState, request: &ObjectRange, bad: &BadReply) -> String {
+fn describe(file: &FileState, ost: u32, bad: &BadReply) -> String {
     match bad {
         BadReply::Damaged { offset } => format!(
             "OST{:04x} returned damaged bytes of {} at object offset {offset}: its checksum does not match; scrub the target",
-            request.ost, file.fid
+            ost, file.fid
         ),
-        BadReply::Malformed(why) => format!("OST{:04x} misread a read of {}: {why}", request.ost, file.fid),
+        BadReply::Malformed(why) => format!("OST{:04x} misread a read of {}: {why}", ost, file.fid),
     }
 }
 
@@ -187,6 +254,25 @@ mod tests {
         let parts: Vec<Part> =
             sizes.iter().map(|size| Part { bytes: Vec::new(), file_bytes: *size, settled: true }).collect();
         end_of_file(at, &requests, &parts, range.1)
+    }
+
+    /// Records of programs in turn: each OST is asked once for what it has of them.
+    #[test]
+    fn ranges_far_apart_are_asked_for_together_and_each_byte_once() {
+        let layout = Layout::plain(4, 1 << 20, vec![3, 1, 4, 2]);
+        let records = (0..200).map(|i| (i * 188_032, 47_008));
+        let planned: Vec<ObjectRange> = records.flat_map(|(at, length)| plan(&layout, at, length, 1 << 20)).collect();
+        let groups = together(&planned, 1 << 20);
+        let mut all: Vec<usize> = groups.concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..planned.len()));
+        for group in &groups {
+            let of: Vec<&ObjectRange> = group.iter().map(|index| &planned[*index]).collect();
+            assert!(of.iter().all(|range| range.ost == of[0].ost));
+            assert!(of.windows(2).all(|two| two[0].offset + two[0].length <= two[1].offset));
+            assert!(of.iter().map(|range| range.length).sum::<u64>() <= 1 << 20);
+        }
+        assert!(groups.len() <= 200 * 47_008 / (1 << 20) + 2 * 4, "{}", groups.len());
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub const LEASE_CLIENT_TERM: Duration = Duration::from_millis(1600);
 pub const LEASE_TERM: Duration = Duration::from_secs(2);
 /// Recalls in one reply.
 pub const RECALLS: usize = 1000;
-/// Places that one request writes to.
-pub const WRITE_PIECES: usize = 1024;
+/// Places of an object that one request writes to, or reads.
+pub const OBJECT_PIECES: usize = 1024;
 /// Sets of pieces in one claim.
 pub const CLAIM_PIECES: usize = 16;

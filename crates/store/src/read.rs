@@ -35,24 +35,24 @@ pub(crate) struct DeviceRead {
 
 impl Core {
     /// See [`crate::Store::read`].
-    pub(crate) async fn read(&self, fid: Fid, range: Range<u64>) -> StoreResult<Vec<Segment>> {
-        if range.start > range.end || range.end > FILE_BYTES {
+    pub(crate) async fn read(&self, fid: Fid, ranges: &[Range<u64>]) -> StoreResult<Vec<Segment>> {
+        if let Some(range) = ranges.iter().find(|range| range.start > range.end || range.end > FILE_BYTES) {
             return Err(StoreError::invalid(format!("object {fid}: a read of {range:?} is not possible")));
         }
         let mut tries = 0;
-        let mut extents = self.extents_of(fid, &range).await?;
+        let mut wanted = self.extents_within(fid, ranges).await?;
         loop {
-            let error = match self.read_extents(fid, &extents, &range).await {
-                Ok(segments) => return Ok(with_holes(segments, &range)),
+            let error = match self.read_extents(fid, &wanted).await {
+                Ok(segments) => return Ok(with_holes(segments, ranges)),
                 Err(error) => error,
             };
-            let now = self.extents_of(fid, &range).await?;
+            let now = self.extents_within(fid, ranges).await?;
             tries += 1;
-            if now == extents || tries > limits::READ_RETRIES {
+            if now == wanted || tries > limits::READ_RETRIES {
                 self.stats.borrow_mut().read_corruptions += 1;
                 return Err(error);
             }
-            extents = now;
+            wanted = now;
         }
     }
 
@@ -83,11 +83,19 @@ impl Core {
         Ok(extents)
     }
 
-    async fn read_extents(&self, fid: Fid, extents: &[Extent], range: &Range<u64>) -> StoreResult<Vec<Segment>> {
-        let wanted: Vec<Extent> =
-            extents.iter().map(|e| e.cut(e.offset.max(range.start)..e.end().min(range.end))).collect();
+    /// What of extents lies in `ranges`, one range after another.
+    async fn extents_within(&self, fid: Fid, ranges: &[Range<u64>]) -> StoreResult<Vec<Extent>> {
+        let mut all = Vec::new();
+        for range in ranges {
+            let extents = self.extents_of(fid, range).await?;
+            all.extend(extents.iter().map(|e| e.cut(e.offset.max(range.start)..e.end().min(range.end))));
+        }
+        Ok(all)
+    }
+
+    async fn read_extents(&self, fid: Fid, wanted: &[Extent]) -> StoreResult<Vec<Segment>> {
         let mut covers: Vec<Bytes> = vec![Bytes::new(); wanted.len()];
-        for read in plan_reads(&wanted, limits::READ_GAP_BYTES) {
+        for read in plan_reads(wanted, limits::READ_GAP_BYTES) {
             let part = |index: usize| {
                 let at = (wanted[index].place.at - read.place.at) as usize;
                 at..at + cover_bytes(&wanted[index]) as usize
@@ -202,19 +210,23 @@ pub(crate) fn cut_verified(fid: Fid, extent: &Extent, cover: Bytes) -> (Bytes, V
     (bytes, sums)
 }
 
-fn with_holes(segments: Vec<Segment>, range: &Range<u64>) -> Vec<Segment> {
+/// `segments`, which lie in `ranges`, both in order, and what of the ranges none of them covers.
+fn with_holes(segments: Vec<Segment>, ranges: &[Range<u64>]) -> Vec<Segment> {
     let mut all = Vec::with_capacity(segments.len() * 2 + 1);
-    let mut at = range.start;
+    let mut segments = segments.into_iter().peekable();
     let hole = |from: u64, to: u64| Segment { offset: from, length: to - from, body: SegmentBody::Hole };
-    for segment in segments {
-        if segment.offset > at {
-            all.push(hole(at, segment.offset));
+    for range in ranges {
+        let mut at = range.start;
+        while let Some(segment) = segments.next_if(|segment| segment.offset < range.end) {
+            if segment.offset > at {
+                all.push(hole(at, segment.offset));
+            }
+            at = segment.offset + segment.length;
+            all.push(segment);
         }
-        at = segment.offset + segment.length;
-        all.push(segment);
-    }
-    if at < range.end {
-        all.push(hole(at, range.end));
+        if at < range.end {
+            all.push(hole(at, range.end));
+        }
     }
     all
 }

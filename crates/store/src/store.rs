@@ -346,7 +346,16 @@ impl Store {
     pub fn read(&self, fid: Fid, range: Range<u64>) -> Boxed<'_, StoreResult<Vec<Segment>>> {
         Box::pin(async move {
             self.core.note_call();
-            self.core.read(fid, range).await
+            self.core.read(fid, &[range]).await
+        })
+    }
+
+    /// As [`Store::read`], of several ranges, in order and apart: their segments one after another. What lies side by side
+    /// on the device is read together.
+    pub fn read_ranges<'a>(&'a self, fid: Fid, ranges: &'a [Range<u64>]) -> Boxed<'a, StoreResult<Vec<Segment>>> {
+        Box::pin(async move {
+            self.core.note_call();
+            self.core.read(fid, ranges).await
         })
     }
 

@@ -11,14 +11,14 @@ use forebay_env::Time;
 
 use crate::limits;
 
-/// Those that read one file onwards, through handles of this client.
+/// Those that read one file through handles of this client.
 #[derive(Default)]
 pub(crate) struct Company(RefCell<Vec<Reader>>);
 
 struct Reader {
     handle: u64,
-    /// Up to where it has read.
-    at: u64,
+    /// Up to where it has read, if it reads onwards.
+    at: Option<u64>,
     seen: Time,
 }
 
@@ -29,9 +29,14 @@ impl Reader {
 }
 
 impl Company {
-    /// Whether the reader by `handle`, who has come to `at`, is so far ahead of another that this one may soon not find what it
+    /// Whether there are others than the reader by `handle`.
+    pub fn has_others(&self, handle: u64, now: Time) -> bool {
+        self.0.borrow().iter().any(|reader| reader.handle != handle && reader.is_there(now))
+    }
+
+    /// Whether the reader by `handle`, who has come to `at` if it reads onwards, is so far ahead of another that this one may soon not find what it
     /// fetches, of which `kept` bytes are kept. Of those that are much further behind it is no company.
-    pub fn leads(&self, handle: u64, at: u64, kept: u64, now: Time) -> bool {
+    pub fn leads(&self, handle: u64, at: Option<u64>, kept: u64, now: Time) -> bool {
         let mut readers = self.0.borrow_mut();
         match readers.iter_mut().find(|reader| reader.handle == handle) {
             Some(reader) => (reader.at, reader.seen) = (at, now),
@@ -43,7 +48,8 @@ impl Company {
             }
         }
         let far = kept / 4..kept.saturating_mul(2);
-        readers.iter().any(|reader| reader.is_there(now) && reader.at < at && far.contains(&(at - reader.at)))
+        let is_behind = |reader: &Reader| Some(at?.checked_sub(reader.at?)?).filter(|by| far.contains(by));
+        readers.iter().any(|reader| reader.is_there(now) && is_behind(reader).is_some())
     }
 }
 
@@ -58,28 +64,40 @@ mod tests {
     #[test]
     fn who_is_ahead_by_a_part_of_what_is_kept_leads() {
         let (company, now) = (Company::default(), Time(0));
-        assert!(!company.leads(1, 5000, KEPT, now), "alone");
-        assert!(!company.leads(2, 4000, KEPT, now), "it is behind");
-        assert!(company.leads(1, 5000, KEPT, now), "also ahead of who finds nothing any more");
-        assert!(!company.leads(2, 4900, KEPT, now) && !company.leads(1, 5100, KEPT, now), "they are together again");
-        assert!(!company.leads(1, 6900, KEPT, now), "too far to be company");
+        assert!(!company.leads(1, Some(5000), KEPT, now), "alone");
+        assert!(!company.leads(2, Some(4000), KEPT, now), "it is behind");
+        assert!(company.leads(1, Some(5000), KEPT, now), "also ahead of who finds nothing any more");
+        assert!(
+            !company.leads(2, Some(4900), KEPT, now) && !company.leads(1, Some(5100), KEPT, now),
+            "they are together again"
+        );
+        assert!(!company.leads(1, Some(6900), KEPT, now), "too far to be company");
+    }
+
+    #[test]
+    fn who_reads_here_and_there_is_there_but_leads_nobody_and_is_not_led() {
+        let (company, now) = (Company::default(), Time(0));
+        assert!(!company.leads(1, Some(5000), KEPT, now) && !company.has_others(1, now));
+        assert!(!company.leads(2, None, KEPT, now));
+        assert!(company.has_others(1, now) && !company.leads(1, Some(5400), KEPT, now));
+        assert!(!company.has_others(1, now + limits::COMPANY_TERM));
     }
 
     #[test]
     fn who_has_stopped_is_no_company() {
         let company = Company::default();
-        company.leads(1, 100, KEPT, Time(0));
-        assert!(company.leads(2, 600, KEPT, Time(0) + (limits::COMPANY_TERM - Duration::from_nanos(1))));
-        assert!(!company.leads(2, 600, KEPT, Time(0) + limits::COMPANY_TERM));
+        company.leads(1, Some(100), KEPT, Time(0));
+        assert!(company.leads(2, Some(600), KEPT, Time(0) + (limits::COMPANY_TERM - Duration::from_nanos(1))));
+        assert!(!company.leads(2, Some(600), KEPT, Time(0) + limits::COMPANY_TERM));
     }
 
     #[test]
     fn it_is_bounded_and_room_is_made_by_those_that_have_stopped() {
         let company = Company::default();
         let many = limits::COMPANY_READERS as u64 + 5;
-        assert!((0..many).all(|handle| !company.leads(handle, 0, KEPT, Time(0))));
+        assert!((0..many).all(|handle| !company.leads(handle, Some(0), KEPT, Time(0))));
         assert_eq!(company.0.borrow().len(), limits::COMPANY_READERS);
-        company.leads(many, 0, KEPT, Time(0) + limits::COMPANY_TERM);
+        company.leads(many, Some(0), KEPT, Time(0) + limits::COMPANY_TERM);
         assert_eq!(company.0.borrow().len(), 1);
     }
 }

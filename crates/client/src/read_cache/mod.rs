@@ -12,6 +12,7 @@
 mod cache;
 mod company;
 mod pattern;
+mod steps;
 
 use std::{ops::Range, rc::Rc};
 
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use forebay_env::{Bug, Time, planted};
 use forebay_proto::{Fid, limits::BLOCK_BYTES};
 
-use crate::{Client, OpenFile, file::FileState, leases::Holds, limits};
+use crate::{Client, OpenFile, file::FileState, leases::Holds, limits, read::Read};
 pub(crate) use cache::ReadCache;
 use cache::{Arrival, Changing, Found, LeaseNumber, cut};
 pub(crate) use company::Company;
@@ -33,7 +34,8 @@ impl Client {
         if range.end - range.start > limits::KEPT_READ_BYTES || self.inner.options.read_cache_bytes == 0 {
             return None;
         }
-        let ahead = file.inner.pattern.borrow_mut().note(range);
+        let shared = state.readers.has_others(file.handle(), self.env().now());
+        let ahead = file.inner.pattern.borrow_mut().note(range, shared);
         let leads = self.leads_others(file, range, &ahead);
         for _ in 0..limits::KEPT_READ_ATTEMPTS {
             let Some(lease) = self.inner.leases.data_is_ours(fid) else {
@@ -83,7 +85,7 @@ impl Client {
     fn leads_others(&self, file: &OpenFile, read: &Range<u64>, ahead: &Ahead) -> bool {
         let onwards = matches!(ahead, Ahead::Window(window) if window.start >= read.end);
         let (company, kept) = (&file.state().readers, self.inner.options.read_cache_bytes);
-        onwards && company.leads(file.handle(), read.end, kept, self.env().now())
+        company.leads(file.handle(), onwards.then_some(read.end), kept, self.env().now())
     }
 
     /// Bytes of a file are changed by this client until the answer is dropped.
@@ -134,9 +136,15 @@ impl Client {
         size: u64,
     ) -> Option<Arrival> {
         let (cache, fid) = (&self.inner.read_cache, file.fid);
-        // Who reads here and there in a file that would not be kept as a whole anyway is sent what he asks for.
-        let sparse = *ahead == Ahead::Nothing && size > self.inner.options.read_cache_bytes / 2;
-        let whole = pattern::units(gap, if sparse { limits::KEPT_UNIT_BYTES } else { BLOCK_BYTES }, size);
+        let whole = match ahead {
+            // What lies between the steps is somebody else's.
+            Ahead::Steps(_) => gap.clone(),
+            // Who reads here and there in a file that would not be kept as a whole anyway is sent what he asks for.
+            Ahead::Nothing if size > self.inner.options.read_cache_bytes / 2 => {
+                pattern::units(gap, limits::KEPT_UNIT_BYTES, size)
+            }
+            _ => pattern::units(gap, BLOCK_BYTES, size),
+        };
         // What lies before the gap in its first block may be here, or on its way.
         let mut from = whole.start;
         while let Some(first) = cache.first_gap(fid, lease, &(from..gap.start + 1)) {
@@ -162,7 +170,12 @@ impl Client {
     async fn fetch(&self, file: &Rc<FileState>, lease: LeaseNumber, arrival: Arrival) -> Option<Vec<Bytes>> {
         let (start, end) = (arrival.range.start, arrival.range.end);
         let read = self.fresh(file, async || self.read_once(file, start, end).await).await.ok()?;
-        let whole = read.parts.iter().map(Bytes::len).sum::<usize>() as u64 == end - start;
+        self.take_in(file, lease, arrival, read)
+    }
+
+    /// Bytes of a stretch have come.
+    fn take_in(&self, file: &FileState, lease: LeaseNumber, arrival: Arrival, read: Read) -> Option<Vec<Bytes>> {
+        let whole = read.parts.iter().map(Bytes::len).sum::<usize>() as u64 == arrival.range.end - arrival.range.start;
         if !whole || !self.is_ours_still(file.fid, lease) {
             return None;
         }
@@ -194,8 +207,13 @@ impl Client {
                     self.fetch_gaps(file, lease, &self.whole_units(window), ahead, size);
                 }
             }
-            Ahead::Steps(steps) => steps.iter().for_each(|step| self.fetch_gaps(file, lease, step, ahead, size)),
+            Ahead::Steps(steps) => self.fetch_steps(file, lease, ahead, steps, size),
         }
+    }
+
+    fn may_fetch_ahead(&self, file: &FileState) -> bool {
+        let room = self.inner.options.read_cache_bytes.min(limits::READ_AHEAD_COMING_BYTES);
+        self.inner.read_cache.bytes().1 < room && self.env().now() >= file.unsettled_until.get()
     }
 
     /// A window of several requests ends where a request does.
@@ -211,8 +229,7 @@ impl Client {
         let cache = &self.inner.read_cache;
         let range = range.start.min(size)..range.end.min(size);
         while let Some(gap) = cache.first_gap(file.fid, lease, &range) {
-            let room = self.inner.options.read_cache_bytes.min(limits::READ_AHEAD_COMING_BYTES);
-            if cache.bytes().1 >= room || self.env().now() < file.unsettled_until.get() {
+            if !self.may_fetch_ahead(file) {
                 return;
             }
             let Some(arrival) = self.begin_fetch(file, lease, &gap, ahead, size) else { return };

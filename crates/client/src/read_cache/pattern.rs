@@ -21,13 +21,14 @@ pub(crate) enum Ahead {
     Nothing,
     /// All bytes of a range: what follows the read, or what lies before it.
     Window(Range<u64>),
-    /// Reads that lie far apart.
+    /// Reads that lie far apart, the next one first.
     Steps(Vec<Range<u64>>),
 }
 
 impl Pattern {
     /// Takes note of a read; tells what is expected after it. The first read at the beginning of a file counts as one that goes on.
-    pub fn note(&mut self, range: &Range<u64>) -> Ahead {
+    /// `shared`: others read the file just now, and may want what lies in between.
+    pub fn note(&mut self, range: &Range<u64>, shared: bool) -> Ahead {
         let step = range.start.wrapping_sub(self.last.start) as i64;
         let goes_on = range.start == self.last.end;
         self.streak = match goes_on || step == self.step {
@@ -35,9 +36,10 @@ impl Pattern {
             _ => 0,
         };
         (self.step, self.last) = (step, range.clone());
-        // All that lies in between costs less than the requests would.
-        let near = step.unsigned_abs()
-            <= limits::DENSE_STEP_BYTES.min(4 * (range.end - range.start)).max(limits::DENSE_STEP_LEAST);
+        // All that lies in between costs less than to ask for each read.
+        let times = if shared { limits::DENSE_SHARED } else { limits::DENSE_ALONE };
+        let dense = limits::DENSE_STEP_BYTES.min(times * (range.end - range.start)).max(limits::DENSE_STEP_LEAST);
+        let near = step.unsigned_abs() <= dense;
         match self.streak {
             0 => Ahead::Nothing,
             streak if goes_on => Ahead::Window(range.end..range.end.saturating_add(window(streak))),
@@ -45,7 +47,11 @@ impl Pattern {
             1 => Ahead::Nothing,
             streak if near && step > 0 => Ahead::Window(range.end..range.end.saturating_add(window(streak - 1))),
             streak if near => Ahead::Window(range.start.saturating_sub(window(streak - 1))..range.start),
-            streak => Ahead::Steps(steps(range, step, streak.min(limits::READ_AHEAD_STEPS))),
+            streak => {
+                let count = window(streak - 1) / (range.end - range.start).max(1);
+                let least = u64::from(streak.min(limits::READ_AHEAD_STEPS_LEAST));
+                Ahead::Steps(steps(range, step, count.clamp(least, limits::READ_AHEAD_STEPS)))
+            }
         }
     }
 }
@@ -55,9 +61,9 @@ fn window(streak: u32) -> u64 {
     (limits::READ_AHEAD_BYTES_LEAST << streak.saturating_sub(1).min(16)).min(limits::READ_AHEAD_BYTES)
 }
 
-fn steps(range: &Range<u64>, step: i64, count: u32) -> Vec<Range<u64>> {
-    let place = |number: u32| {
-        let start = range.start.checked_add_signed(step.checked_mul(number.into())?)?;
+fn steps(range: &Range<u64>, step: i64, count: u64) -> Vec<Range<u64>> {
+    let place = |number: u64| {
+        let start = range.start.checked_add_signed(step.checked_mul(number as i64)?)?;
         Some(start..start.checked_add(range.end - range.start)?)
     };
     (1..=count).map_while(place).collect()
@@ -74,8 +80,12 @@ mod tests {
     use super::*;
 
     fn last(reads: impl IntoIterator<Item = Range<u64>>) -> Ahead {
+        expected(reads, false)
+    }
+
+    fn expected(reads: impl IntoIterator<Item = Range<u64>>, shared: bool) -> Ahead {
         let mut pattern = Pattern::default();
-        reads.into_iter().map(|range| pattern.note(&range)).last().expect("reads")
+        reads.into_iter().map(|range| pattern.note(&range, shared)).last().expect("reads")
     }
 
     #[test]
@@ -84,7 +94,7 @@ mod tests {
         assert_eq!(last((0..1).map(read)), Ahead::Window(5000..5000 + limits::READ_AHEAD_BYTES_LEAST));
         assert_eq!(last((0..2).map(read)), Ahead::Window(10_000..10_000 + 2 * limits::READ_AHEAD_BYTES_LEAST));
         assert_eq!(last((0..90).map(read)), Ahead::Window(450_000..450_000 + limits::READ_AHEAD_BYTES));
-        assert_eq!(Pattern::default().note(&(7000..7100)), Ahead::Nothing);
+        assert_eq!(Pattern::default().note(&(7000..7100), false), Ahead::Nothing);
         assert_eq!(last([7000..7100, 7100..9000]), Ahead::Window(9000..9000 + limits::READ_AHEAD_BYTES_LEAST));
     }
 
@@ -92,12 +102,18 @@ mod tests {
     fn even_steps_are_known_after_three_reads() {
         let record = |number: u64| 188_032 * number + 47_008..188_032 * number + 94_016;
         assert_eq!(last((0..2).map(record)), Ahead::Nothing);
-        let end = record(3).end;
-        assert_eq!(last((0..4).map(record)), Ahead::Window(end..end + limits::READ_AHEAD_BYTES_LEAST));
+        let (end, least) = (record(3).end, limits::READ_AHEAD_BYTES_LEAST);
+        assert_eq!(expected((0..4).map(record), true), Ahead::Window(end..end + least), "others may want the rest");
+        assert_eq!(last((0..4).map(record)), Ahead::Steps(vec![record(4), record(5)]));
+        let Ahead::Steps(steps) = last((0..50).map(record)) else { panic!("they are far apart") };
+        assert_eq!(steps.len() as u64, limits::READ_AHEAD_BYTES / 47_008);
+        let every_other = |number: u64| 8192 * number..8192 * number + 4096;
+        let end = every_other(3).end;
+        assert_eq!(last((0..4).map(every_other)), Ahead::Window(end..end + least));
         let far = |number: u64| (number << 20) + 5..(number << 20) + 4101;
-        assert_eq!(last((1..5).map(far)), Ahead::Steps(vec![far(5), far(6)]));
+        assert_eq!(last((1..5).map(far)), Ahead::Steps((5..37).map(far).collect()));
         let many = last((1..50).map(far));
-        assert!(matches!(many, Ahead::Steps(steps) if steps.len() == limits::READ_AHEAD_STEPS as usize));
+        assert!(matches!(many, Ahead::Steps(steps) if steps.len() as u64 == limits::READ_AHEAD_STEPS));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, rc::Rc};
 use bytes::Bytes;
 use forebay_proto::{
     Layout,
-    limits::WRITE_PIECES,
+    limits::OBJECT_PIECES,
     message::{Piece, WritePieces},
 };
 use forebay_rpc::Call;
@@ -42,7 +42,7 @@ fn plan_scattered(layout: &Layout, runs: &[Run], max_rpc_bytes: u64) -> Vec<Scat
             let of_ost = objects.entry(range.ost).or_default();
             let fits = |last: &&mut Scattered| {
                 let follows = last.pieces.last().is_some_and(|before| before.offset < piece.offset);
-                follows && last.bytes + range.length <= max_rpc_bytes && last.pieces.len() < WRITE_PIECES
+                follows && last.bytes + range.length <= max_rpc_bytes && last.pieces.len() < OBJECT_PIECES
             };
             let Some(last) = of_ost.last_mut().filter(fits) else {
                 let (ost, bytes, file_end) = (range.ost, range.length, range.file_end());

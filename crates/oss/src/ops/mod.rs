@@ -18,10 +18,7 @@ mod write;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use forebay_proto::{
-    Decode, Errno, ErrorReply,
-    message::{Op, ReadObject},
-};
+use forebay_proto::{Decode, Errno, ErrorReply, message::Op};
 use forebay_target::{Answer, Context};
 
 use crate::Oss;
@@ -39,9 +36,12 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
             ctx.target().note_write(bytes);
             Ok(answer)
         }
-        Op::Read => {
-            let request: ReadObject = Decode::from_bytes(body)?;
-            let bytes = u64::from(request.length);
+        Op::Read | Op::ReadPieces => {
+            let request = match op {
+                Op::Read => read::one_piece(Decode::from_bytes(body)?),
+                _ => Decode::from_bytes(body)?,
+            };
+            let bytes = read::bytes(&request)?;
             let answer = read::run(oss, ctx, request).await?;
             ctx.target().note_read(bytes);
             Ok(answer)

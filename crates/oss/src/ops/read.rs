@@ -1,45 +1,75 @@
 //! Read: verified bytes with their sums, so that the client can verify them again.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use forebay_proto::{
-    Errno, ErrorReply, WriteId,
-    message::{ReadObject, ReadReply, ReadSegment},
+    Errno, ErrorReply, Fid, WriteId,
+    limits::OBJECT_PIECES,
+    message::{Piece, ReadObject, ReadPieces, ReadReply, ReadSegment},
 };
 use forebay_store::{Segment, SegmentBody};
 use forebay_target::{Answer, Context, store_error};
 
 use crate::{ObjectRow, Oss, limits};
 
-/// Runs a read. Beyond the object's end there is a hole.
-pub async fn run(oss: &Oss, ctx: &Context, request: ReadObject) -> Result<Answer, ErrorReply> {
-    if request.length == 0 || request.length > limits::READ_BYTES {
-        return Err(ErrorReply::new(Errno::EINVAL, format!("a read of {} bytes", request.length)));
+/// A read of one piece, as one of several.
+pub fn one_piece(request: ReadObject) -> ReadPieces {
+    let ReadObject { object, offset, length } = request;
+    ReadPieces { object, pieces: vec![Piece { offset, length }] }
+}
+
+/// How much it asks for, if it may.
+pub fn bytes(request: &ReadPieces) -> Result<u64, ErrorReply> {
+    let refused = |words: String| ErrorReply::new(Errno::EINVAL, words);
+    if request.pieces.is_empty() || request.pieces.len() > OBJECT_PIECES {
+        return Err(refused(format!("a read in {} places", request.pieces.len())));
     }
-    let Some(end) = request.offset.checked_add(u64::from(request.length)) else {
-        return Err(ErrorReply::new(Errno::EINVAL, format!("a read at {} wraps around", request.offset)));
-    };
+    let (mut at, mut bytes) = (0, 0);
+    for Piece { offset, length } in &request.pieces {
+        let end = offset.checked_add(u64::from(*length)).filter(|_| *length > 0 && *offset >= at);
+        at = end.ok_or_else(|| refused(format!("a read of {length} bytes at {offset}, behind {at}")))?;
+        bytes += u64::from(*length);
+    }
+    if bytes > limits::READ_BYTES.into() {
+        return Err(refused(format!("a read of {bytes} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Runs a read of pieces that [`bytes`] has seen. Beyond the object's end there is a hole.
+pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer, ErrorReply> {
     let row = oss.admissible(ctx, &request.object).await?.unwrap_or_default();
-    let data_end = end.min(row.object_bytes);
-    let mut segments = Vec::new();
+    let fid = request.object.fid;
+    let wanted: Vec<Range<u64>> =
+        request.pieces.iter().map(|piece| piece.offset..piece.offset + u64::from(piece.length)).collect();
+    let there: Vec<Range<u64>> = wanted
+        .iter()
+        .map(|range| range.start..range.end.min(row.object_bytes))
+        .filter(|range| !range.is_empty())
+        .collect();
+    let read = match &*there {
+        [] => Vec::new(),
+        [one] if wanted.len() == 1 => {
+            oss.read_ahead.read(fid, one.clone(), row.object_bytes).await.map_err(store_error)?
+        }
+        several => oss.store().read_ranges(fid, several).await.map_err(store_error)?,
+    };
     let mut bulk = Vec::new();
-    if request.offset < data_end {
-        let fid = request.object.fid;
-        let pieces = oss.read_ahead.read(fid, request.offset..data_end, row.object_bytes).await.map_err(store_error)?;
-        for piece in pieces {
-            segments.push(describe(piece, &mut bulk));
+    let mut segments: Vec<ReadSegment> = read.into_iter().map(|segment| describe(segment, &mut bulk)).collect();
+    for range in wanted {
+        let from = range.start.max(row.object_bytes);
+        if from < range.end {
+            segments.push(hole(from, (range.end - from) as u32));
         }
     }
-    let hole_start = request.offset.max(data_end);
-    if hole_start < end {
-        segments.push(hole(hole_start, (end - hole_start) as u32));
-    }
-    let settled = is_settled(oss, ctx, &request, &row).await;
+    let settled = is_settled(oss, ctx, fid, &row).await;
     Ok(Answer::with_bulk(&ReadReply { segments, file_bytes: row.file_bytes, settled }, bulk))
 }
 
 /// The object did not change while it was read, as its row was `before`, and its last change is committed.
-async fn is_settled(oss: &Oss, ctx: &Context, request: &ReadObject, before: &ObjectRow) -> bool {
-    let now = oss.load_applied(request.object.fid).await.map(Option::unwrap_or_default);
+async fn is_settled(oss: &Oss, ctx: &Context, fid: Fid, before: &ObjectRow) -> bool {
+    let now = oss.load_applied(fid).await.map(Option::unwrap_or_default);
     now.is_ok_and(|now| now.transno == before.transno && now.transno <= ctx.store().last_committed())
 }
 

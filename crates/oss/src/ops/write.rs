@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, ErrorReply, Transno, crc,
-    limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES, WRITE_PIECES},
+    limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES, OBJECT_PIECES},
     message::{Piece, WriteObject, WritePieces, WriteReply},
 };
 use forebay_store::{Fragment, Reservation, StoreErrorKind, StoreResult, Txn};
@@ -156,7 +156,7 @@ fn sums<'a>(request: &'a WritePieces, offset: u64, data: &'a [u8]) -> impl Itera
 /// Lengths that agree, and bytes that are what their writer summed: the pieces with theirs.
 fn check(request: &WritePieces, bulk: &Bytes) -> Result<Vec<Part>, ErrorReply> {
     let length: usize = request.pieces.iter().map(|piece| piece.length as usize).sum();
-    if length == 0 || length > BULK_BYTES || bulk.len() != length || request.pieces.len() > WRITE_PIECES {
+    if length == 0 || length > BULK_BYTES || bulk.len() != length || request.pieces.len() > OBJECT_PIECES {
         return Err(ErrorReply::new(Errno::EINVAL, format!("a write of {length} bytes came with {}", bulk.len())));
     }
     check_size(request.file_bytes)?;

@@ -196,4 +196,6 @@ operations! {
     WritePieces = 140, Modify, WritePieces -> WriteReply;
     /// How long commits take lately.
     OstPace = 141, Read, OstPace -> OstPaceReply;
+    /// Reads bytes of one object in several places.
+    ReadPieces = 142, Read, ReadPieces -> ReadReply;
 }

@@ -85,7 +85,17 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A stretch of the bytes read, in the order of offsets; together they cover the range asked for.
+    /// As [`ReadObject`], in several places.
+    pub struct ReadPieces {
+        /// What.
+        pub object: ObjectRef,
+        /// In order, apart.
+        pub pieces: Vec<Piece>,
+    }
+}
+
+wire_struct! {
+    /// A stretch of the bytes read, in the order of offsets; together they cover what was asked for, and no more.
     pub struct ReadSegment {
         /// First byte.
         pub offset: u64,

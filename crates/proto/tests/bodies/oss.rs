@@ -45,10 +45,17 @@ pub fn add(samples: &mut Samples) {
         vec![AllocateReply { end: n.u64(), mtime_ns: n.i64() }],
     );
     samples.exchange(vec![OstPace {}], vec![OstPaceReply { commit_us: n.u64() }]);
+    let n = &mut Numbers::default();
+    let pieces = ReadPieces { object: object(n), pieces: vec![piece(n), piece(n)] };
+    samples.exchange(vec![pieces], vec![read_reply()]);
 }
 
 fn object(n: &mut Numbers) -> ObjectRef {
     ObjectRef { fid: n.fid(), layout_generation: n.u32(), truncate_epoch: n.u64() }
+}
+
+fn piece(n: &mut Numbers) -> Piece {
+    Piece { offset: n.u64(), length: n.u32() }
 }
 
 fn write() -> WriteObject {
@@ -66,7 +73,6 @@ fn write() -> WriteObject {
 
 fn write_pieces() -> WritePieces {
     let n = &mut Numbers::default();
-    let piece = |n: &mut Numbers| Piece { offset: n.u64(), length: n.u32() };
     WritePieces {
         object: object(n),
         pieces: vec![piece(n), piece(n)],

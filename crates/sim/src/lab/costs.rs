@@ -94,8 +94,8 @@ impl MeasuredCosts {
                 let (us, byte_ns) = pick(self.of(name)?);
                 Some((op as u16, cost(us, byte_ns)))
             };
-            // Bytes for many places cost at least what as many for one do.
-            MESSAGES.into_iter().chain([("write", Op::WritePieces)]).filter_map(of).collect()
+            // Bytes of many places cost at least what as many of one do.
+            MESSAGES.into_iter().chain([("write", Op::WritePieces), ("read", Op::ReadPieces)]).filter_map(of).collect()
         };
         let other = &self.message["getattr"];
         let costs = CpuCosts {

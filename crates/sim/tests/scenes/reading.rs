@@ -76,6 +76,22 @@ async fn read_through(client: &Client, file: &OpenFile, step: usize) -> Vec<u8> 
     }
 }
 
+/// The file as four programs read it together, a record each in turn, one program after another.
+async fn read_in_turns(client: &Client, file: &OpenFile, record: usize) -> Vec<u8> {
+    let mut read: Vec<u8> = Vec::new();
+    for rank in 0..4 {
+        for at in (rank * record..).step_by(4 * record) {
+            let bytes = client.read(file, at as u64, record).await.expect("it reads");
+            if bytes.is_empty() {
+                break;
+            }
+            read.resize(read.len().max(at + bytes.len()), 0);
+            read[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+    read
+}
+
 /// Each of them in steps of its own, and anywhere: what is read is what the file holds, in few requests.
 #[test]
 fn small_reads_are_few_requests() {
@@ -115,16 +131,48 @@ fn backwards_and_in_steps_too() {
     });
 }
 
+/// Records that lie far apart come together, and nothing of what lies between them.
+#[test]
+fn reads_in_large_steps_are_few_requests_for_no_more_than_is_read() {
+    let scene = Scene::new(5);
+    scene.sim.block_on(async {
+        let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
+        make(&writer).await;
+        let (whole, record, step) = (contents(0), 5000, 70_000);
+        let mut places: Vec<usize> = (0..BYTES - record).step_by(step).collect();
+        for backwards in [false, true] {
+            let file = open(&scene.sim, &reader, OpenMode::READ).await;
+            let before = reader.stats();
+            for at in &places {
+                let read = reader.read(&file, *at as u64, record).await.expect("it reads");
+                assert!(read == whole[*at..*at + record], "at {at}");
+                scene.sim.sleep(Duration::from_millis(5)).await;
+            }
+            let after = reader.stats();
+            let (rpcs, kept) = (after.rpcs - before.rpcs, after.read_cache_bytes - before.read_cache_bytes);
+            assert!(rpcs < 30, "{rpcs} requests for {} reads, backwards {backwards}", places.len());
+            assert!(kept < 4 * (record * places.len()) as u64, "{kept} bytes are kept");
+            // Others, from the end.
+            places = places.into_iter().rev().map(|at| at + step / 2).filter(|at| at + record < BYTES).collect();
+            reader.close(file).await.expect("closed");
+        }
+    });
+}
+
 /// What a client keeps is not shown after another has changed it, whichever way that does.
 #[test]
 fn what_another_client_changes_is_seen_at_once() {
+    let read = async |seed: u64, client: &Client, file: &OpenFile| match seed % 12 {
+        0..6 => read_through(client, file, 30_000).await,
+        _ => read_in_turns(client, file, 30_000).await,
+    };
     for seed in 0..24 {
         let scene = Scene::new(seed);
         scene.sim.block_on(async {
             let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
             let fid = make(&writer).await;
             let file = open(&scene.sim, &reader, OpenMode::READ).await;
-            assert!(read_through(&reader, &file, 30_000).await == contents(0));
+            assert!(read(seed, &reader, &file).await == contents(0));
             let kept = reader.stats().read_cache_bytes;
             assert!(kept > 1 << 20, "{kept} bytes are kept");
             let mut expected = contents(0);
@@ -167,7 +215,7 @@ fn what_another_client_changes_is_seen_at_once() {
                     expected.truncate(100);
                 }
             }
-            assert!(read_through(&reader, &file, 30_000).await == expected, "seed {seed}");
+            assert!(read(seed, &reader, &file).await == expected, "seed {seed}");
         });
     }
 }
