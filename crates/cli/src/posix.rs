@@ -64,6 +64,16 @@ pub fn memory_bytes(what: &str) -> u64 {
     kib.unwrap_or(0) << 10
 }
 
+/// Memory that this process may use as far as the machine and its cgroup say.
+pub fn machine_memory_bytes() -> u64 {
+    // SAFETY: sysconf has no preconditions.
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let machine = pages.max(1) as u64 * page.max(1) as u64;
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = |path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    limits.into_iter().filter_map(limit).fold(machine, u64::min)
+}
+
 /// CPU seconds (user and system) process `pid` has used so far; `None` if there is no such process.
 pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -11,12 +11,16 @@ use forebay_env::{
 use crate::{
     cluster::Cluster,
     error::{CliError, CliResult, Doing},
-    metrics,
+    metrics, posix,
     processes::say_ready,
     recovery_window,
     server::{self, Ready, Serving},
     stop,
+    units::parse_size,
 };
+
+/// Memory that an MDT's rows need at least: those of one transaction have to be there together.
+const MDT_CACHE_BYTES_LEAST: u64 = 64 << 20;
 
 /// What to serve, where.
 #[derive(Debug, Args)]
@@ -33,6 +37,10 @@ pub struct ServeArgs {
     /// After a crash, how long to wait for the clients of before, 1s to 1h (an MDT waits 2s at least) [default: 2s]
     #[arg(long, value_parser = recovery_window::parse, value_name = "TIME")]
     pub recovery_window: Option<Duration>,
+    /// Memory for what an MDT knows of files, 64MiB at least; what is not in use beyond it is read from its device when it is
+    /// wanted [default: a quarter of the machine's memory]
+    #[arg(long, value_parser = parse_mdt_cache, value_name = "SIZE")]
+    pub mdt_cache: Option<u64>,
     #[command(flatten)]
     pub metrics: MetricsArgs,
     #[command(flatten)]
@@ -98,6 +106,17 @@ fn announce(ready: &[Ready], metrics: Option<&Address>) {
     say_ready(&format!("serving {}{metrics}", ready.iter().map(one).collect::<Vec<_>>().join(", ")));
 }
 
+fn parse_mdt_cache(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes < MDT_CACHE_BYTES_LEAST => Err("an MDT needs 64MiB at least".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn default_mdt_cache_bytes() -> u64 {
+    (posix::machine_memory_bytes() / 4).max(MDT_CACHE_BYTES_LEAST)
+}
+
 /// Which directory listens where.
 fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
     let cluster = args.map.as_deref().map(Cluster::load_file).transpose()?;
@@ -125,6 +144,7 @@ fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
             listen,
             map: cluster.as_ref().map(Cluster::map),
             recovery_window: args.recovery_window,
+            mdt_cache_bytes: args.mdt_cache.unwrap_or_else(default_mdt_cache_bytes),
         })
     };
     args.dirs.iter().enumerate().map(serving).collect()

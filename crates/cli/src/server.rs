@@ -39,6 +39,8 @@ pub struct Serving {
     pub map: Option<ClusterMap>,
     /// Options of the target.
     pub recovery_window: Option<std::time::Duration>,
+    /// Bound of the rows that an MDT has in memory.
+    pub mdt_cache_bytes: u64,
 }
 
 /// A target that listens.
@@ -211,8 +213,8 @@ impl Server {
 async fn open_store(env: &Env, serving: &Serving) -> CliResult<Store> {
     let dir = utf8(&serving.dir)?;
     let is_ost = serving.expected.is_none_or(|id| id.kind == TargetKind::Ost);
-    let cache_bytes = is_ost.then_some(OST_CACHE_BYTES);
-    let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
+    let cache_bytes = if is_ost { OST_CACHE_BYTES } else { serving.mdt_cache_bytes };
+    let options = OpenOptions { cache_bytes: Some(cache_bytes), ..OpenOptions::default() };
     let store = Store::open(env, &dir, &options).await.doing(|| format!("cannot serve {dir}"))?;
     let (id, cluster) = (store.identity().target, store.identity().cluster);
     let of_map = serving.map.as_ref().map(|map| map.cluster);

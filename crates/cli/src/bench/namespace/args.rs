@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     error::{CliError, CliResult},
-    units::parse_count,
+    units::{parse_count, parse_positive_size},
 };
 
 /// Files of a directory.
@@ -43,6 +43,10 @@ pub struct NamespaceArgs {
     /// Files made before the crash
     #[arg(long, default_value = "100k", value_parser = parse_count, value_name = "N")]
     pub before_crash: u64,
+    /// Memory for the MDT's rows (about 82 bytes a file), beyond which those not in use are read when they are wanted [default:
+    /// as much as there is]
+    #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
+    pub cache: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -69,7 +73,7 @@ impl NamespaceArgs {
     pub fn parameters(&self) -> Value {
         json!({
             "files": self.files, "files_per_directory": FILES_PER_DIRECTORY, "depth": self.depth,
-            "lookups": self.lookups, "before_crash": self.before_crash, "store_bytes": self.store_bytes(),
+            "lookups": self.lookups, "before_crash": self.before_crash, "store_bytes": self.store_bytes(), "cache_bytes": self.cache,
         })
     }
 }

@@ -44,12 +44,12 @@ pub struct Client {
 
 impl Mdt {
     /// Serves the MDT and the OST in the directories, and connects to the MDT.
-    pub async fn start(env: &Env, mdt_dir: &str, ost_dir: &str) -> CliResult<Self> {
-        let ost = open(env, ost_dir).await?;
+    pub async fn start(env: &Env, mdt_dir: &str, ost_dir: &str, cache_bytes: Option<u64>) -> CliResult<Self> {
+        let ost = open(env, ost_dir, None).await?;
         let (_, ost_target) =
             Oss::start(env, ost.clone(), TargetOptions::default()).await.doing(|| "cannot serve the OST".into())?;
         let ost_address = serve(env, &ost_target, OST_ADDRESS).await?;
-        let store = open(env, mdt_dir).await?;
+        let store = open(env, mdt_dir, cache_bytes).await?;
         let cluster = store.identity().cluster;
         let options = MdsOptions::new(cluster, BTreeMap::from([(0, vec![ost_address])]));
         let (mds, target) = Mds::start(env, store.clone(), options).await.doing(|| "cannot serve the MDT".into())?;
@@ -91,8 +91,10 @@ impl Mdt {
     }
 }
 
-async fn open(env: &Env, dir: &str) -> CliResult<Store> {
-    Store::open(env, dir, &OpenOptions::default()).await.doing(|| format!("cannot open {dir}"))
+async fn open(env: &Env, dir: &str, cache_bytes: Option<u64>) -> CliResult<Store> {
+    Store::open(env, dir, &OpenOptions { cache_bytes, ..OpenOptions::default() })
+        .await
+        .doing(|| format!("cannot open {dir}"))
 }
 
 async fn serve(env: &Env, target: &Target, name: &str) -> CliResult<Address> {

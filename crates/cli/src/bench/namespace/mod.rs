@@ -72,6 +72,7 @@ fn process(args: &NamespaceArgs, phase: Phase) -> CliResult<Value> {
     let mut command = this_program();
     command.args(["bench", "namespace"]).arg(&args.dir).args(["--phase", &phase_name]);
     command.args(numbers.iter().flat_map(|(flag, number)| [(*flag).to_owned(), number.to_string()]));
+    command.args(args.cache.map(|bytes| format!("--cache={bytes}")));
     command.args(["--depth", &args.depth.to_string()]).stdout(Stdio::piped());
     let child = command.spawn().doing(|| format!("cannot start the {phase_name} process"))?;
     let output = child.wait_with_output().doing(|| format!("cannot hear the {phase_name} process"))?;
@@ -93,6 +94,8 @@ fn rows(args: &NamespaceArgs, created: &Value, clean: &Value, crashed: &Value) -
         ("cpu_us_per_create", number(created, "cpu_s") * 1e6 / args.files as f64),
         ("memory_bytes_per_file", per_file(number(created, "rss_bytes"))),
         ("table_bytes_per_file", per_file(number(created, "table_bytes"))),
+        ("first_tenth_per_s", number(created, "first_tenth_per_s")),
+        ("last_tenth_per_s", number(created, "last_tenth_per_s")),
         ("device_bytes_per_file", per_file(number(created, "store_bytes"))),
     ];
     let mut rows = vec![

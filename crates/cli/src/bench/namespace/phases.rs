@@ -1,6 +1,10 @@
 //! What each process of a run does. It says what it measured in one line of JSON.
 
-use std::{cell::Cell, path::Path, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    path::Path,
+    rc::Rc,
+};
 
 use forebay_env::{Env, real};
 use serde_json::{Value, json};
@@ -26,7 +30,7 @@ pub fn run(args: &NamespaceArgs, phase: Phase, dir: &Path) -> CliResult {
     let begin_ns = posix::monotonic_ns();
     let (mdt_dir, ost_dir) = (utf8(&dir.join("MDT0000"))?, utf8(&dir.join("OST0000"))?);
     let measured = real::run(async |env: Env| {
-        let mdt = Mdt::start(&env, &mdt_dir, &ost_dir).await?;
+        let mdt = Mdt::start(&env, &mdt_dir, &ost_dir, args.cache).await?;
         let serving_s = seconds_since(begin_ns);
         match phase {
             Phase::Create => create(&env, args, mdt).await,
@@ -44,7 +48,7 @@ pub fn run(args: &NamespaceArgs, phase: Phase, dir: &Path) -> CliResult {
 
 async fn create(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
     let begin_ns = posix::monotonic_ns();
-    make(env, args, mdt.client(), 0, args.files).await?;
+    let done_ns = make(env, args, mdt.client(), 0, args.files).await?;
     let seconds = seconds_since(begin_ns);
     let cpu_s = posix::own_cpu_seconds();
     let rss = posix::memory_bytes("VmRSS");
@@ -54,6 +58,7 @@ async fn create(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
     mdt.stop().await?;
     Ok(json!({
         "seconds": seconds, "cpu_s": cpu_s, "rss_bytes": rss, "peak_bytes": posix::memory_bytes("VmHWM"),
+        "first_tenth_per_s": rate_of_tenth(&done_ns, 0), "last_tenth_per_s": rate_of_tenth(&done_ns, 9),
         "table_bytes": table, "store_bytes": used, "stop_s": seconds_since(begin_ns),
     }))
 }
@@ -90,13 +95,13 @@ async fn crash(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
     Ok(json!({ "peak_bytes": posix::memory_bytes("VmHWM") }))
 }
 
-/// Makes `files` files in directories `first` and on, several directories at a time.
-async fn make(env: &Env, args: &NamespaceArgs, client: &Client, first: u64, files: u64) -> CliResult {
+/// Makes `files` files in directories `first` and on, several directories at a time. When each directory was done.
+async fn make(env: &Env, args: &NamespaceArgs, client: &Client, first: u64, files: u64) -> CliResult<Vec<u64>> {
     let bar = Rc::new(progress::bar("making files", files, Counts::Things));
-    let next = Rc::new(Cell::new(0));
+    let (next, done_ns) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
     let directories = files.div_ceil(FILES_PER_DIRECTORY);
     let worker = |_| {
-        let (bar, next, client) = (bar.clone(), next.clone(), client.clone());
+        let (bar, next, done_ns, client) = (bar.clone(), next.clone(), done_ns.clone(), client.clone());
         env.spawn(async move {
             while next.get() < directories {
                 let directory = next.replace(next.get() + 1);
@@ -106,6 +111,7 @@ async fn make(env: &Env, args: &NamespaceArgs, client: &Client, first: u64, file
                     client.create(parent, &file_name(file)).await?;
                 }
                 bar.add(FILES_PER_DIRECTORY);
+                done_ns.borrow_mut().push(posix::monotonic_ns());
             }
             CliResult::Ok(())
         })
@@ -114,7 +120,18 @@ async fn make(env: &Env, args: &NamespaceArgs, client: &Client, first: u64, file
     for worker in workers {
         worker.await.unwrap_or_else(|| Err(CliError::failed("a worker was aborted")))?;
     }
-    Ok(())
+    Ok(done_ns.take())
+}
+
+/// Files made in a second in one tenth of the run; 0 if it was too short to tell.
+fn rate_of_tenth(done_ns: &[u64], tenth: usize) -> f64 {
+    let (from, to) = (done_ns.len() * tenth / 10, (done_ns.len() * (tenth + 1) / 10).saturating_sub(1));
+    match (done_ns.get(from), done_ns.get(to)) {
+        (Some(begin), Some(end)) if end > begin => {
+            ((to - from) as u64 * FILES_PER_DIRECTORY) as f64 * 1e9 / (end - begin) as f64
+        }
+        _ => 0.0,
+    }
 }
 
 fn directory_of(file: u64) -> u64 {
