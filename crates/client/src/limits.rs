@@ -94,8 +94,8 @@ pub const DENSE_STEP_LEAST: u64 = 64 << 10;
 pub const KEPT_UNIT_BYTES: u64 = 4 << 10;
 /// What is fetched before it is asked for is given up after this time: its OST may be away.
 pub const READ_AHEAD_TERM: Duration = Duration::from_secs(2);
-/// Most steps that a reader in larger ones is read ahead: less if they come to more than [`READ_AHEAD_BYTES`].
-pub const READ_AHEAD_STEPS: u64 = 64;
+/// Most steps that a reader in larger ones is read ahead: fewer if they come to more than twice [`READ_AHEAD_BYTES`].
+pub const READ_AHEAD_STEPS: u64 = 128;
 /// So many are read ahead, however long they are, of who went on so often.
 pub const READ_AHEAD_STEPS_LEAST: u32 = 8;
 /// Who has not read for this long is no company to others that read the same file.

@@ -48,7 +48,8 @@ impl Pattern {
             streak if near && step > 0 => Ahead::Window(range.end..range.end.saturating_add(window(streak - 1))),
             streak if near => Ahead::Window(range.start.saturating_sub(window(streak - 1))..range.start),
             streak => {
-                let count = window(streak - 1) / (range.end - range.start).max(1);
+                // The next ones are asked for when half of these have been read.
+                let count = 2 * window(streak - 1) / (range.end - range.start).max(1);
                 let least = u64::from(streak.min(limits::READ_AHEAD_STEPS_LEAST));
                 Ahead::Steps(steps(range, step, count.clamp(least, limits::READ_AHEAD_STEPS)))
             }
@@ -104,14 +105,14 @@ mod tests {
         assert_eq!(last((0..2).map(record)), Ahead::Nothing);
         let (end, least) = (record(3).end, limits::READ_AHEAD_BYTES_LEAST);
         assert_eq!(expected((0..4).map(record), true), Ahead::Window(end..end + least), "others may want the rest");
-        assert_eq!(last((0..4).map(record)), Ahead::Steps(vec![record(4), record(5)]));
+        assert_eq!(last((0..4).map(record)), Ahead::Steps((4..9).map(record).collect()));
         let Ahead::Steps(steps) = last((0..50).map(record)) else { panic!("they are far apart") };
-        assert_eq!(steps.len() as u64, limits::READ_AHEAD_BYTES / 47_008);
+        assert_eq!(steps.len() as u64, 2 * limits::READ_AHEAD_BYTES / 47_008);
         let every_other = |number: u64| 8192 * number..8192 * number + 4096;
         let end = every_other(3).end;
         assert_eq!(last((0..4).map(every_other)), Ahead::Window(end..end + least));
         let far = |number: u64| (number << 20) + 5..(number << 20) + 4101;
-        assert_eq!(last((1..5).map(far)), Ahead::Steps((5..37).map(far).collect()));
+        assert_eq!(last((1..5).map(far)), Ahead::Steps((5..69).map(far).collect()));
         let many = last((1..50).map(far));
         assert!(matches!(many, Ahead::Steps(steps) if steps.len() as u64 == limits::READ_AHEAD_STEPS));
     }
