@@ -71,6 +71,11 @@ impl<'a> Cluster<'a> {
         Ok(all)
     }
 
+    /// The processes of mount and servers, as `--cpu-of` takes them.
+    pub fn pids(&self) -> String {
+        self.mount.0.iter().chain(&self.servers.0).map(u32::to_string).collect::<Vec<_>>().join(",")
+    }
+
     /// Stops both: what they remember is forgotten, their peaks begin anew.
     pub fn restart(&mut self) -> Outcome {
         let dir = self.dir.to_string_lossy().into_owned();

@@ -53,7 +53,7 @@ pub struct Plan {
 type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
 
 /// What the document's sections are called.
-const SECTIONS: [(&str, Section); 10] = [
+const SECTIONS: [(&str, Section); 11] = [
     ("store", store::measure),
     ("namespace", namespace::measure),
     ("mount", mount::measure),
@@ -64,6 +64,7 @@ const SECTIONS: [(&str, Section); 10] = [
     ("levels", levels::measure),
     ("prediction", prediction::measure),
     ("against", against::measure),
+    ("before-leases", against::before_leases),
 ];
 
 impl Plan {

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Processes of every run.
-const PROCESSES: &str = "4";
+pub const PROCESSES: &str = "4";
 /// Entries of a directory, and how mdtest is told: own trees of one level, all items in the last one. As many files in all: how
 /// many there are of them decides what a kernel still remembers of the first.
 const SERIES: [(&str, [&str; 4]); 5] = [
@@ -22,18 +22,25 @@ const SERIES: [(&str, [&str; 4]); 5] = [
     ("1,000", ["-b", "10", "-I", "1000"]),
     ("10,000", ["-b", "1", "-I", "10000"]),
 ];
+/// Numbers of processes that make, look at and remove as many files together.
+const CREWS: [usize; 3] = [4, 16, 64];
+const CREW_PHASES: [&str; 3] = ["file-create", "file-read", "file-remove"];
 const SERIES_PHASES: [&str; 3] = ["file-create", "file-stat", "file-remove"];
 
 /// A kind of item in a kind of directory.
-struct Workload {
-    name: &'static str,
-    flags: &'static [&'static str],
-    phases: &'static [&'static str],
+pub struct Workload {
+    /// What kind of directory.
+    pub name: &'static str,
+    /// Of mdtest.
+    pub flags: &'static [&'static str],
+    /// Of mdtest.
+    pub phases: &'static [&'static str],
 }
 
 const DIRECTORY_PHASES: &[&str] = &["directory-create", "directory-stat", "directory-remove"];
 const FILE_PHASES: &[&str] = &["file-create", "file-stat", "file-read", "file-remove"];
-const WORKLOADS: [Workload; 4] = [
+/// All of them.
+pub const WORKLOADS: [Workload; 4] = [
     Workload { name: "own directories", flags: &["-F", "-u"], phases: FILE_PHASES },
     Workload { name: "own directories", flags: &["-D", "-u"], phases: DIRECTORY_PHASES },
     Workload { name: "one shared directory", flags: &["-F"], phases: FILE_PHASES },
@@ -50,7 +57,14 @@ struct Rates {
     cpu: [Values; 2],
 }
 
-/// All rounds, as two tables.
+/// One number of processes, in one kind of directory.
+#[derive(Clone, Default)]
+struct Crew {
+    floor: [Values; 3],
+    ours: [Values; 3],
+}
+
+/// All rounds, as three tables.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let ext4 = Ext4::make(plan)?;
     let floor = Floor::mount(forebay, plan)?;
@@ -58,12 +72,18 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let items = plan.size("1000", "200");
     let mut rates: Vec<Vec<Rates>> = WORKLOADS.iter().map(|w| vec![Rates::default(); w.phases.len()]).collect();
     let mut series: Vec<[Values; 3]> = vec![Default::default(); SERIES.len()];
+    let mut crews = vec![Crew::default(); 2 * CREWS.len()];
+    let crew_files = plan.size(16384, 1024);
     for _ in 0..ROUNDS {
         for (workload, rates) in WORKLOADS.iter().zip(&mut rates) {
             round(forebay, workload, items, &floor, &cluster, &ext4, rates)?;
         }
         for ((_, flags), values) in SERIES.iter().zip(&mut series) {
             series_round(forebay, plan, flags, &cluster, values)?;
+        }
+        for ((processes, flags), crew) in crew_kinds().zip(&mut crews) {
+            crew_round(forebay, processes, crew_files, flags, &floor.mnt, &mut crew.floor)?;
+            crew_round(forebay, processes, crew_files, flags, &cluster.mnt, &mut crew.ours)?;
         }
     }
     let rows: Vec<Vec<String>> = WORKLOADS.iter().zip(&rates).flat_map(|(w, rates)| rate_rows(w, rates)).collect();
@@ -84,11 +104,70 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
         format!("forebay bench mdtest -N {PROCESSES} -n {items} -F -u DIR   # -D: directories; without -u: shared"),
         format!("forebay bench mdtest -N {PROCESSES} -F -u -z 1 -L -b 100 -I 100 DIR   # 100 entries of a directory"),
     ];
-    Ok(format!("{}\n{}\n{}", table(&heads, &rows), table(&series_heads, &series_rows(&series)), commands(&typed)))
+    let crew_heads = [
+        "processes",
+        "creates/s",
+        "open, close/s",
+        "removes/s",
+        "creates, % of four",
+        "opens, %",
+        "removes, %",
+        "fuse-floor: creates, % of its four",
+        "opens, %",
+        "removes, %",
+    ];
+    Ok(format!(
+        "{}\n{}\n{}\n{}",
+        table(&heads, &rows),
+        table(&series_heads, &series_rows(&series)),
+        table(&crew_heads, &crew_rows(&crews)),
+        commands(&typed)
+    ))
 }
 
-fn mdtest(forebay: &Forebay, flags: &[&str], dir: &Path) -> Outcome<Measured> {
-    forebay.bench(&[&["mdtest", "-N", PROCESSES], flags, &[&dir.to_string_lossy()]].concat())
+/// How many processes, and flags of mdtest: own directories, then a shared one.
+fn crew_kinds() -> impl Iterator<Item = (usize, &'static [&'static str])> {
+    let kinds: [&[&str]; 2] = [&["-F", "-u"], &["-F"]];
+    kinds.into_iter().flat_map(|flags| CREWS.map(|processes| (processes, flags)))
+}
+
+fn crew_round(
+    forebay: &Forebay,
+    processes: usize,
+    files: usize,
+    flags: &[&str],
+    dir: &Path,
+    values: &mut [Values; 3],
+) -> Outcome {
+    let each = (files / processes).to_string();
+    let measured = mdtest(forebay, &processes.to_string(), &[flags, &["-n", &each]].concat(), dir)?;
+    for (values, phase) in values.iter_mut().zip(CREW_PHASES) {
+        values.0.push(measured.value(phase)?);
+    }
+    Ok(())
+}
+
+/// Each number of processes beside the smallest, and how the floor goes with them.
+fn crew_rows(crews: &[Crew]) -> Vec<Vec<String>> {
+    let percents = |values: &[Values; 3], of_four: &[Values; 3]| {
+        values.iter().zip(of_four).map(|(values, four)| values.percent_of(four).show(0)).collect::<Vec<_>>()
+    };
+    let mut rows = Vec::new();
+    for (number, ((processes, flags), crew)) in crew_kinds().zip(crews).enumerate() {
+        let four = &crews[number - number % CREWS.len()];
+        let directories = if flags.contains(&"-u") { "own directories" } else { "one shared directory" };
+        let mut row = vec![format!("{processes}, {directories}")];
+        row.extend(crew.ours.iter().map(|values| values.show(0)));
+        row.extend(percents(&crew.ours, &four.ours));
+        row.extend(percents(&crew.floor, &four.floor));
+        rows.push(row);
+    }
+    rows
+}
+
+/// One run of it.
+pub fn mdtest(forebay: &Forebay, processes: &str, flags: &[&str], dir: &Path) -> Outcome<Measured> {
+    forebay.bench(&[&["mdtest", "-N", processes], flags, &[&dir.to_string_lossy()]].concat())
 }
 
 fn round(
@@ -103,10 +182,9 @@ fn round(
     // Ext4 is slow to give out inodes that were in use a minute ago: each of its runs has a new one.
     ext4.renew()?;
     let flags = [&["-n", items], workload.flags].concat();
-    let pids: Vec<String> = cluster.mount.0.iter().chain(&cluster.servers.0).map(u32::to_string).collect();
-    let on_floor = mdtest(forebay, &flags, &floor.mnt)?;
-    let on_ours = mdtest(forebay, &[&flags[..], &["--cpu-of", &pids.join(",")]].concat(), &cluster.mnt)?;
-    let on_ext4 = mdtest(forebay, &flags, &ext4.mnt)?;
+    let on_floor = mdtest(forebay, PROCESSES, &flags, &floor.mnt)?;
+    let on_ours = mdtest(forebay, PROCESSES, &[&flags[..], &["--cpu-of", &cluster.pids()]].concat(), &cluster.mnt)?;
+    let on_ext4 = mdtest(forebay, PROCESSES, &flags, &ext4.mnt)?;
     for (phase, rates) in workload.phases.iter().zip(rates) {
         rates.floor.0.push(on_floor.value(phase)?);
         rates.ours.0.push(on_ours.value(phase)?);
@@ -167,6 +245,16 @@ fn series_rows(series: &[[Values; 3]]) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_processes_are_compared_with_the_fewest_in_the_same_kind_of_directory() {
+        let values = |rate: f64| [(); 3].map(|()| Values(vec![rate]));
+        let crews: Vec<Crew> = (1..=6).map(|i| Crew { floor: values(10.0), ours: values(f64::from(i)) }).collect();
+        let rows = crew_rows(&crews);
+        assert_eq!(rows[1][0], "16, own directories");
+        assert_eq!(rows[2][1..], ["3", "3", "3", "300", "300", "300", "100", "100", "100"]);
+        assert_eq!((&*rows[5][0], &*rows[5][4]), ("64, one shared directory", "150"));
+    }
 
     #[test]
     fn each_operation_is_compared_with_its_own_best() {
