@@ -12,7 +12,9 @@ use forebay_proto::{
 use forebay_rpc::{Called, RpcError};
 
 use crate::{
-    Attr, Caller, Client, ClientResult, DirEntry, Dropped, OpenFile, OpenMode, leases::Ticket, limits, mode,
+    Attr, Caller, Client, ClientResult, DirEntry, Dropped, OpenFile, OpenMode,
+    leases::{AllPaused, Ticket},
+    limits, mode,
     tasks::detached,
 };
 
@@ -280,13 +282,19 @@ impl Client {
             }
             let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: 0 };
             // What was made in it, too; and nothing more is, until it is gone or not.
-            match self.inner.leases.name(parent, name) {
-                Some(Some(victim)) => self.inner.leases.stop_answering(victim.attr.fid),
-                _ => self.inner.leases.stop_answering_all(),
-            }
+            let leases = &self.inner.leases;
+            let paused = match leases.name(parent, name) {
+                Some(Some(victim)) => {
+                    leases.stop_answering(victim.attr.fid);
+                    None
+                }
+                _ => Some(leases.pause_answering_all()),
+            };
             self.settle_all().await;
             let asked = self.inner.leases.ticket();
-            let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await?;
+            let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await;
+            paused.into_iter().for_each(AllPaused::over);
+            let changed = changed?;
             self.inner.leases.learn_changes(asked, changed.reply.leases, parent, None);
             changed.reply.fids.iter().for_each(|fid| self.inner.leases.gave_names_back(*fid));
             self.touch_all(&changed);
@@ -312,14 +320,14 @@ impl Client {
                 flags,
             };
             // What was made in a directory that gives way, too.
-            if !matches!(self.inner.leases.name(from.0, from.1), Some(Some(moved)) if !mode::is_dir(moved.attr.mode)) {
-                self.inner.leases.stop_answering_all();
-            }
-            self.settle_all().await;
             let leases = &self.inner.leases;
+            let is_file = matches!(leases.name(from.0, from.1), Some(Some(moved)) if !mode::is_dir(moved.attr.mode));
+            let paused = (!is_file).then(|| leases.pause_answering_all());
+            self.settle_all().await;
             let changes = [from, to].map(|(parent, name)| (leases.name_changes(parent, name), parent, name));
             let believed = [from, to].map(|(parent, _)| leases.names_until(parent));
             let result = self.change_mdt(from.0, to.0, &request).await;
+            paused.into_iter().for_each(AllPaused::over);
             // What the names lead to now is looked up when somebody wants to know.
             changes.iter().for_each(|(change, parent, name)| leases.name_changed(*change, *parent, name, None));
             let called = result?;

@@ -142,9 +142,18 @@ impl Leases {
         }
     }
 
-    /// The same of all directories.
-    pub fn stop_answering_all(&self) {
-        let all: Vec<Fid> = self.state.borrow().directories.keys().copied().collect();
+    /// No change of names is answered before it is asked for, in any directory, until the answer says that it is over: a change
+    /// is made of which it is not known what directory it concerns. All names stay ours.
+    pub fn pause_answering_all(&self) -> AllPaused<'_> {
+        self.state.borrow_mut().all_paused += 1;
+        AllPaused { leases: self, is_over: false }
+    }
+
+    fn stop_answering_all(&self) {
+        let answering = |state: &State| -> Vec<Fid> {
+            state.directories.iter().filter(|(_, directory)| directory.may).map(|(fid, _)| *fid).collect()
+        };
+        let all = answering(&self.state.borrow());
         all.into_iter().for_each(|fid| self.stop_answering(fid));
     }
 
@@ -243,6 +252,29 @@ pub(crate) fn commits(attr: &Attr) -> bool {
     attr.level() == Some(CommitLevel::Commit)
 }
 
+/// See [`Leases::pause_answering_all`].
+pub(crate) struct AllPaused<'a> {
+    leases: &'a Leases,
+    is_over: bool,
+}
+
+impl AllPaused<'_> {
+    /// The change was made, or was not.
+    pub fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for AllPaused<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // Nobody waits for it any more, and it may be made yet.
+            self.leases.stop_answering_all();
+        }
+        self.leases.state.borrow_mut().all_paused -= 1;
+    }
+}
+
 impl State {
     fn may_change(&mut self, asked: Ticket, fid: Fid) {
         let counts = self.ended(fid) <= asked.0;
@@ -253,7 +285,8 @@ impl State {
 
     /// Changes of its names may be answered now.
     fn answers(&self, fid: Fid) -> bool {
-        self.directories.get(&fid).is_some_and(|directory| directory.may) && !self.paused.contains_key(&fid)
+        let may = self.directories.get(&fid).is_some_and(|directory| directory.may);
+        may && self.all_paused == 0 && !self.paused.contains_key(&fid)
     }
 
     /// Number of the last end of a lease on its names.
@@ -422,6 +455,28 @@ mod tests {
             leases.learn(leases.ticket(), &entry_of(&attr(DIR, mode::S_IFDIR | 0o700, 2)));
             assert_eq!(leases.answers_for(DIR).map(|dir| dir.mode), Some(mode::S_IFDIR | 0o700));
             assert!(leases.alone(DIR, &name(1)).is_some(), "nobody else has seen its names");
+        });
+    }
+
+    #[test]
+    fn a_change_of_who_knows_what_pauses_all_and_one_that_is_abandoned_ends_it() {
+        with(|_, leases| {
+            let asked = leases.ticket();
+            let begun = make(leases, 1, 2);
+            leases.learn_changes(asked, lease_flags::ALONE, DIR, Some(file(1).fid));
+            leases.came_to_pass(begun, (DIR, &name(1)), None, Transno(1));
+            leases.learn_changes(leases.ticket(), lease_flags::PARENT_NAMES, DIR, None);
+            let before = leases.answers_for(DIR);
+            assert!(before.is_some());
+            let (one, other) = (leases.pause_answering_all(), leases.pause_answering_all());
+            one.over();
+            assert_eq!(leases.answers_for(DIR), None, "the other is under way");
+            other.over();
+            assert_eq!(leases.answers_for(DIR), before);
+            drop(leases.pause_answering_all());
+            assert_eq!(leases.answers_for(DIR), None, "it may be made yet");
+            leases.learn_changes(leases.ticket(), lease_flags::PARENT_NAMES, DIR, None);
+            assert_eq!(leases.answers_for(DIR).is_some(), before.is_some(), "the MDT allows it anew");
         });
     }
 

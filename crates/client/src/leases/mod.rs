@@ -33,7 +33,7 @@ use forebay_proto::{
 
 use self::ahead::{Directory, Single};
 pub(crate) use self::{
-    ahead::{Lone, Told, commits},
+    ahead::{AllPaused, Lone, Told, commits},
     data::Holds,
 };
 use crate::limits;
@@ -103,6 +103,8 @@ struct State {
     directories: BTreeMap<Fid, Directory>,
     /// Directories whose own attributes are being changed, and how many such changes are under way.
     paused: BTreeMap<Fid, usize>,
+    /// Changes under way that may concern any directory.
+    all_paused: usize,
 }
 
 /// What is known of an inode.
