@@ -190,7 +190,7 @@ impl Client {
         let flags = written | level_flags(dir.level());
         let attr = new_inode(caller, fid, mode::S_IFREG | permissions, flags, now_ns);
         (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
-        let handle = self.new_handle();
+        let handle = self.new_handle().ok()?;
         let request = Create {
             caller: caller.clone(),
             parent,

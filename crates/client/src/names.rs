@@ -86,7 +86,7 @@ impl Client {
         Box::pin(async move {
             let (client, caller, name) = (self.clone(), caller.clone(), Bytes::copy_from_slice(name));
             detached(self.env(), async move {
-                let (fid, handle) = (client.new_fid().await?, client.new_handle());
+                let (fid, handle) = (client.new_fid().await?, client.new_handle()?);
                 let flags = open.flags();
                 let request =
                     Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout, at_ns: 0 };
@@ -133,7 +133,7 @@ impl Client {
         Box::pin(async move {
             let (client, caller) = (self.clone(), caller.clone());
             detached(self.env(), async move {
-                let (fid, handle) = (client.new_fid().await?, client.new_handle());
+                let (fid, handle) = (client.new_fid().await?, client.new_handle()?);
                 let (name, flags, layout) = (Bytes::new(), open.flags() | open_flags::NAMELESS, LayoutSpec::inherit());
                 let request =
                     Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout, at_ns: 0 };

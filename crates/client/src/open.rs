@@ -9,6 +9,7 @@ use bytes::Bytes;
 use forebay_env::{Boxed, Bug, planted};
 use forebay_proto::{
     Errno, Fid, Layout,
+    limits::OPEN_FILES,
     message::{
         Attr, Close, Closed, Create, LayoutSpec, Open, OpenHandle, OpenReply, Reclaim, attr_flags, lease_flags,
         open_flags,
@@ -244,7 +245,7 @@ impl Client {
         Box::pin(async move {
             let (client, caller, name) = (self.clone(), caller.clone(), Bytes::copy_from_slice(name));
             detached(self.env(), async move {
-                let (handle, flags, layout) = (client.new_handle(), open_flags::EXISTING, LayoutSpec::inherit());
+                let (handle, flags, layout) = (client.new_handle()?, open_flags::EXISTING, LayoutSpec::inherit());
                 let request = Create {
                     caller: caller.clone(),
                     parent,
@@ -272,7 +273,7 @@ impl Client {
         Box::pin(async move {
             let (client, caller) = (self.clone(), caller.clone());
             detached(self.env(), async move {
-                let handle = client.new_handle();
+                let handle = client.new_handle()?;
                 let flags = mode.flags() & !open_flags::EXCLUSIVE;
                 let request = Open { caller: caller.clone(), fid, flags, handle };
                 let changes = mode.write || mode.truncate;
@@ -321,10 +322,16 @@ impl Client {
         })
     }
 
-    pub(crate) fn new_handle(&self) -> u64 {
+    /// The number of a handle that is about to be opened. ENFILE: there are too many.
+    pub(crate) fn new_handle(&self) -> ClientResult<u64> {
+        if self.inner.handles.borrow().len() >= OPEN_FILES {
+            let words =
+                format!("this mount has {OPEN_FILES} files open, and may have no more: close some, or mount again");
+            return Err(ClientError::new(Errno::ENFILE, words));
+        }
         let handle = self.inner.next_handle.get();
         self.inner.next_handle.set(handle + 1);
-        handle
+        Ok(handle)
     }
 
     /// Takes over a file the MDT has opened as `handle`, as it was `asked` to; its bytes may have come along.

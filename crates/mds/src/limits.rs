@@ -80,6 +80,8 @@ pub const MAKE_ROOM_TIMES: u32 = 3;
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
 /// Locks of one file: each request looks through all of them.
 pub const LOCKS_PER_FILE: usize = 16 << 10;
+/// Handles of one session: a client's own bound, and what it may have under way beyond it.
+pub const HANDLES: usize = forebay_proto::limits::OPEN_FILES + 1024;
 /// Locks of all files, for the memory they take.
 pub const LOCKS: usize = 1 << 20;
 /// Requests of one session that wait here for a lock: they take slots, and the request that lets go needs one.

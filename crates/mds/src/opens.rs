@@ -68,6 +68,8 @@ pub struct Opens {
     by_file: BTreeMap<(Fid, SessionId), (u32, u32)>,
     /// Files that were made and closed without a write.
     empties: Empties,
+    /// Handles of each session.
+    held: BTreeMap<SessionId, usize>,
     /// Whose a session is that has, or had, something open: to fence it even after a restart.
     clients: BTreeMap<SessionId, ClientId>,
 }
@@ -104,6 +106,11 @@ impl Opens {
         let from = (session, 0, Fid::default());
         let range = self.by_session.range(from..).take_while(|((of, ..), _)| *of == session);
         range.map(|((_, handle, fid), flags)| (*handle, *fid, *flags)).collect()
+    }
+
+    /// How many handles a session has.
+    pub fn held(&self, session: SessionId) -> usize {
+        self.held.get(&session).copied().unwrap_or(0)
     }
 
     /// Handles of `fid` in one session: all, and those that may write.
@@ -181,6 +188,7 @@ impl Opens {
             Entry::Occupied(_) => return,
             Entry::Vacant(place) => place.insert(flags),
         };
+        *self.held.entry(session).or_default() += 1;
         let count = self.counts.entry(fid).or_default();
         count.sole_holder = Some(session).filter(|_| count.handles == 0 || count.sole_holder == Some(session));
         count.handles += 1;
@@ -196,6 +204,12 @@ impl Opens {
 
     fn closed(&mut self, fid: Fid, session: SessionId, handle: u64) {
         let Some(flags) = self.by_session.remove(&(session, handle, fid)) else { return };
+        if let Entry::Occupied(mut held) = self.held.entry(session) {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
         let writers = u32::from(flags & open_flags::WRITE != 0);
         let count = self.counts.get_mut(&fid).expect("a file with a handle is counted");
         count.handles -= 1;
@@ -268,6 +282,7 @@ mod tests {
         );
         opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1, wrote: true });
         assert!(!opens.has_writer(fid));
+        assert_eq!([1, 2, 3].map(|session| opens.held(SessionId(session))), [0, 1, 0]);
         opens.follow(OpenChange::Closed { fid, session: SessionId(1), handle: 1, wrote: true });
         assert_eq!(opens.count(fid).handles, 1);
     }

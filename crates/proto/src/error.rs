@@ -56,6 +56,8 @@ errnos! {
     EISDIR = 21;
     /// Invalid argument.
     EINVAL = 22;
+    /// Too many open files.
+    ENFILE = 23;
     /// File too large.
     EFBIG = 27;
     /// No space left.

@@ -34,6 +34,8 @@ pub const COMPONENTS: usize = 64;
 pub const POOL_NAME_BYTES: usize = 15;
 /// Requests one session may have in flight.
 pub const SLOTS: u16 = 64;
+/// Files that one client may have open: it refuses more with ENFILE, and so does the MDT where it does not.
+pub const OPEN_FILES: usize = 2 << 20;
 /// How long a client may use its leases after it sent the last request that the MDT answered.
 pub const LEASE_CLIENT_TERM: Duration = Duration::from_millis(1600);
 /// How long the MDT waits for a client that does not answer a recall, after its last request: longer than

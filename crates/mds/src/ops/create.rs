@@ -49,6 +49,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     leases = tx.lease_alone(request.fid, request.parent, leases);
     leases |= tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
     if request.handle != 0 {
+        open::may_open(tx)?;
         open::add_handle(tx, request.fid, request.handle, request.flags, true);
         leases |= tx.lease_data(request.fid, request.flags);
     }
@@ -68,6 +69,7 @@ fn nameless(tx: &mut Tx<'_>, request: &Create, dir: &Inode) -> Step<OpenReply> {
     tx.check_new_fid(request.fid)?;
     let new = new_file(tx, request, dir)?;
     let writes = new.written;
+    open::may_open(tx)?;
     let inode = tx.add_nameless(dir, new, request.flags & open_flags::EXCLUSIVE == 0);
     open::add_handle(tx, request.fid, request.handle, request.flags, true);
     let leases = tx.lease_data(request.fid, request.flags);

@@ -11,6 +11,7 @@ use crate::{
     inode::{Inode, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
     keys,
     keys::Key,
+    limits,
     opens::{OpenChange, encode_handle},
     perm,
     tx::Tx,
@@ -21,7 +22,7 @@ pub fn keys(request: &Open) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Errors: ESTALE, EACCES, EISDIR, ELOOP, EINVAL for handle 0.
+/// Errors: ESTALE, EACCES, EISDIR, ELOOP, ENFILE, EINVAL for handle 0.
 pub fn apply(tx: &mut Tx<'_>, request: &Open) -> Step<OpenReply> {
     if request.handle == 0 {
         return Err(ErrorReply::new(Errno::EINVAL, "a handle is chosen by the client and not 0").into());
@@ -74,6 +75,7 @@ pub fn existing(
     }
     let mut leases = 0;
     if handle != 0 {
+        may_open(tx)?;
         add_handle(tx, fid, handle, flags, false);
         leases = tx.lease_data(fid, flags);
     }
@@ -106,6 +108,15 @@ fn wanted(flags: u32) -> u32 {
     read | write
 }
 
+/// A session may have no more than so many handles. A client refuses by itself what is more, before it answers anything ahead.
+pub fn may_open(tx: &Tx<'_>) -> Result<(), ErrorReply> {
+    let session = tx.origin.session;
+    if tx.origin.is_replay || tx.memory.opens.held(session) < limits::HANDLES {
+        return Ok(());
+    }
+    Err(ErrorReply::new(Errno::ENFILE, format!("{} files are open in session {session}: close some", limits::HANDLES)))
+}
+
 /// Writes a handle's row; `made`: of a file that is made with it.
 pub fn add_handle(tx: &mut Tx<'_>, fid: Fid, handle: u64, flags: u32, made: bool) {
     let session = tx.origin.session;
@@ -135,6 +146,29 @@ mod tests {
         assert_eq!(world.errno(|tx| apply(tx, &open(user(7), fid, open_flags::WRITE, 2))), Errno::EACCES);
         world.run(|tx| apply(tx, &open(root(), fid, open_flags::WRITE, 2)));
         assert_eq!(world.memory.opens.count(fid).handles, 2);
+    }
+
+    #[test]
+    fn a_session_has_only_so_many_files_open() {
+        let mut world = World::new();
+        let fid = world.file(Fid::ROOT, "a");
+        world.run(|tx| apply(tx, &open(root(), fid, open_flags::READ, 1)));
+        let session = world.run(|tx| Ok(tx.origin.session));
+        for handle in 2..=limits::HANDLES as u64 {
+            let (flags, client) = (open_flags::READ, Default::default());
+            let opened =
+                OpenChange::Opened { fid, session, handle, flags, client, made: false, transno: Default::default() };
+            world.memory.opens.follow(opened);
+        }
+        let more = open(root(), fid, open_flags::READ, 1 << 40);
+        assert_eq!(world.errno(|tx| apply(tx, &more)), Errno::ENFILE);
+        world.is_replay = true;
+        world.run(|tx| apply(tx, &more));
+        world.is_replay = false;
+        for handle in [1, 1 << 40] {
+            world.memory.opens.follow(OpenChange::Closed { fid, session, handle, wrote: false });
+        }
+        world.run(|tx| apply(tx, &more));
     }
 
     #[test]
