@@ -19,8 +19,8 @@ use crate::{
     units::parse_size,
 };
 
-/// Memory that an MDT's rows need at least: those of one transaction have to be there together.
-const MDT_CACHE_BYTES_LEAST: u64 = 64 << 20;
+/// Memory that an MDT's rows need at least: changed ones stay until a checkpoint has written them, of which there may be two.
+const MDT_CACHE_BYTES_LEAST: u64 = 256 << 20;
 
 /// What to serve, where.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub struct ServeArgs {
     /// After a crash, how long to wait for the clients of before, 1s to 1h (an MDT waits 2s at least) [default: 2s]
     #[arg(long, value_parser = recovery_window::parse, value_name = "TIME")]
     pub recovery_window: Option<Duration>,
-    /// Memory for what an MDT knows of files, 64MiB at least; what is not in use beyond it is read from its device when it is
+    /// Memory for what an MDT knows of files, 256MiB at least; what is not in use beyond it is read from its device when it is
     /// wanted [default: a quarter of the machine's memory]
     #[arg(long, value_parser = parse_mdt_cache, value_name = "SIZE")]
     pub mdt_cache: Option<u64>,
@@ -108,7 +108,7 @@ fn announce(ready: &[Ready], metrics: Option<&Address>) {
 
 fn parse_mdt_cache(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
-        bytes if bytes < MDT_CACHE_BYTES_LEAST => Err("an MDT needs 64MiB at least".into()),
+        bytes if bytes < MDT_CACHE_BYTES_LEAST => Err("an MDT needs 256MiB at least".into()),
         bytes => Ok(bytes),
     }
 }

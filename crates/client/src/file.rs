@@ -64,6 +64,8 @@ pub(crate) struct FileState {
     pub ask_for_lease_at: Cell<Time>,
     /// Who reads it onwards.
     pub readers: Company,
+    /// Nothing is fetched in large steps before.
+    pub no_steps_until: Cell<Time>,
     /// Until then something that was read of it is expected not to be committed.
     pub unsettled_until: Cell<Time>,
     /// Its bytes lie with the MDT.
@@ -152,6 +154,7 @@ impl FileState {
             ask_for_data_at: Cell::new(Time(0)),
             ask_for_lease_at: Cell::new(Time(0)),
             readers: Company::default(),
+            no_steps_until: Cell::new(Time(0)),
             unsettled_until: Cell::new(Time(0)),
             inline: RefCell::default(),
             untouched: Cell::new(false),

@@ -98,6 +98,12 @@ pub const READ_AHEAD_TERM: Duration = Duration::from_secs(2);
 pub const READ_AHEAD_STEPS: u64 = 128;
 /// So many are read ahead, however long they are, of who went on so often.
 pub const READ_AHEAD_STEPS_LEAST: u32 = 8;
+/// Reads that are fetched with one request: an OST may need a seek for each.
+pub const READ_PIECES: usize = 24;
+/// What is fetched ahead of a reader in large steps is at most this part of what is kept.
+pub const STEPS_SHARE: u64 = 8;
+/// After such a request failed, or took too long, none is made for the file for this long.
+pub const NO_STEPS_PAUSE: Duration = Duration::from_secs(5);
 /// Who has not read for this long is no company to others that read the same file.
 pub const COMPANY_TERM: Duration = Duration::from_millis(100);
 /// Readers of one file that are looked at to keep them together.

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
     Errno,
-    limits::OBJECT_PIECES,
     message::{GetObject, Piece, ReadObject, ReadPieces, ReadReply},
 };
 use forebay_rpc::Call;
@@ -196,7 +195,7 @@ fn together(planned: &[ObjectRange], most: u64) -> Vec<Vec<usize>> {
         if let Some((group, bytes)) = open.get_mut(&request.ost) {
             let last = groups[*group].last().map(|last| &planned[*last]);
             let follows = last.is_some_and(|last| last.offset + last.length <= request.offset);
-            if follows && *bytes + request.length <= most && groups[*group].len() < OBJECT_PIECES {
+            if follows && *bytes + request.length <= most && groups[*group].len() < limits::READ_PIECES {
                 *bytes += request.length;
                 groups[*group].push(index);
                 continue;

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 /// Longest stretch one read request may ask for; the reply's bulk must fit a frame.
 pub const READ_BYTES: u32 = forebay_proto::limits::BULK_BYTES as u32;
+/// Blocks that one request has read from the device, however little of them it asks for: they are in memory until the reply has left.
+pub const READ_BLOCK_BYTES: u64 = 8 << 20;
+/// Stretches that a reply tells apart, about 45 bytes each: beyond that what was read is sent as one, so that the reply fits a frame.
+pub const READ_SEGMENTS: usize = 4096;
 /// Fids whose destroy this server remembers, to refuse a late write (oldest forgotten first).
 pub const DESTROYED_FIDS: usize = 65_536;
 /// Most fids of one destroy request.

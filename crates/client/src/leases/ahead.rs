@@ -150,10 +150,7 @@ impl Leases {
     }
 
     fn stop_answering_all(&self) {
-        let answering = |state: &State| -> Vec<Fid> {
-            state.directories.iter().filter(|(_, directory)| directory.may).map(|(fid, _)| *fid).collect()
-        };
-        let all = answering(&self.state.borrow());
+        let all: Vec<Fid> = self.state.borrow().directories.keys().copied().collect();
         all.into_iter().for_each(|fid| self.stop_answering(fid));
     }
 

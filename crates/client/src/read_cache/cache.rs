@@ -79,6 +79,8 @@ enum Body {
     Here {
         parts: Vec<Bytes>,
         wanted: bool,
+        /// Its buffer is that of others too, which came with it: it goes with them, or one would hold the memory of all.
+        shares: bool,
     },
 }
 
@@ -174,7 +176,7 @@ impl ReadCache {
         while inner.bytes > bytes {
             let Some(place) = inner.order.pop_front() else { return };
             match inner.stretch(&place).map(|stretch| &mut stretch.body) {
-                Some(Body::Here { wanted, .. }) if *wanted => {
+                Some(Body::Here { wanted, shares: false, .. }) if *wanted => {
                     *wanted = false;
                     inner.order.push_back(place);
                 }
@@ -238,7 +240,7 @@ impl Kept {
         let (mut at, mut found) = (range.start, Vec::new());
         while at < range.end {
             match self.at(at) {
-                Some((start, Stretch { end, body: Body::Here { parts, wanted }, .. })) => {
+                Some((start, Stretch { end, body: Body::Here { parts, wanted, .. }, .. })) => {
                     *wanted = true;
                     let to = range.end.min(*end);
                     cut(parts, (at - start) as usize..(to - start) as usize, &mut found);
@@ -268,12 +270,13 @@ impl Kept {
 }
 
 impl Arrival {
-    /// It is here: kept, unless it was taken away meanwhile. `parts` are as many bytes as were asked for.
-    pub fn keep(self, parts: Vec<Bytes>) {
+    /// It is here: kept, unless it was taken away meanwhile. `parts` are as many bytes as were asked for; `shares`: in a buffer in
+    /// which others are too.
+    pub fn keep(self, parts: Vec<Bytes>, shares: bool) {
         let place = self.place();
         let mut inner = self.cache.0.borrow_mut();
         let Some(stretch) = inner.stretch(&place) else { return };
-        let arrived = std::mem::replace(&mut stretch.body, Body::Here { parts, wanted: false });
+        let arrived = std::mem::replace(&mut stretch.body, Body::Here { parts, wanted: false, shares });
         let length = self.range.end - self.range.start;
         inner.here += 1;
         inner.bytes += cost(length);
@@ -357,7 +360,7 @@ mod tests {
                 Found::Missing(gap) => {
                     let arrival = cache.begin(FILE, lease, &gap).expect("it is missing");
                     let parts = bytes_of(contents, &arrival.range);
-                    arrival.keep(parts);
+                    arrival.keep(parts, false);
                 }
             }
         }
@@ -396,13 +399,28 @@ mod tests {
     }
 
     #[test]
+    fn what_shares_a_buffer_has_no_second_chance() {
+        let cache = ReadCache::default();
+        for (start, shares) in [(0, false), (100, true), (200, true), (300, false)] {
+            let arrival = cache.begin(FILE, 1, &(start..start + 100)).expect("it is missing");
+            arrival.keep(vec![Bytes::from(vec![1; 100])], shares);
+        }
+        // The second half of what is read here would hold the buffer of both.
+        assert!(matches!(cache.find(FILE, 1, &(0..10)), Found::Here(_)));
+        assert!(matches!(cache.find(FILE, 1, &(200..210)), Found::Here(_)));
+        cache.bound(2 * cost(100));
+        let is_here = |start: u64| matches!(cache.find(FILE, 1, &(start..start + 10)), Found::Here(_));
+        assert_eq!([0, 100, 200, 300].map(is_here), [true, false, false, true]);
+    }
+
+    #[test]
     fn what_changes_on_its_way_is_not_kept() {
         let cache = ReadCache::default();
         let arrival = cache.begin(FILE, 1, &(0..100)).expect("it is missing");
         assert!(matches!(cache.find(FILE, 1, &(10..20)), Found::Coming(_)));
         cache.changed(FILE, 99..100);
         assert!(!arrival.is_wanted());
-        arrival.keep(vec![Bytes::from(vec![1; 100])]);
+        arrival.keep(vec![Bytes::from(vec![1; 100])], false);
         assert!(matches!(cache.find(FILE, 1, &(10..20)), Found::Missing(gap) if gap == (10..20)));
         assert_eq!(cache.bytes(), (0, 0));
     }
@@ -436,7 +454,7 @@ mod tests {
         read(&cache, 1, &[7; 100], &(0..50));
         let arrival = cache.begin(FILE, 1, &(50..100)).expect("it is missing");
         assert!(matches!(cache.find(FILE, 2, &(0..10)), Found::Missing(_)));
-        arrival.keep(vec![Bytes::from(vec![1; 50])]);
+        arrival.keep(vec![Bytes::from(vec![1; 50])], false);
         assert!(matches!(cache.find(FILE, 2, &(60..70)), Found::Missing(_)));
         assert_eq!(cache.bytes(), (0, 0));
     }

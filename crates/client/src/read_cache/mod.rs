@@ -170,17 +170,24 @@ impl Client {
     async fn fetch(&self, file: &Rc<FileState>, lease: LeaseNumber, arrival: Arrival) -> Option<Vec<Bytes>> {
         let (start, end) = (arrival.range.start, arrival.range.end);
         let read = self.fresh(file, async || self.read_once(file, start, end).await).await.ok()?;
-        self.take_in(file, lease, arrival, read)
+        self.take_in(file, lease, arrival, read, false)
     }
 
-    /// Bytes of a stretch have come.
-    fn take_in(&self, file: &FileState, lease: LeaseNumber, arrival: Arrival, read: Read) -> Option<Vec<Bytes>> {
+    /// Bytes of a stretch have come; `together`: with others.
+    fn take_in(
+        &self,
+        file: &FileState,
+        lease: LeaseNumber,
+        arrival: Arrival,
+        read: Read,
+        together: bool,
+    ) -> Option<Vec<Bytes>> {
         let whole = read.parts.iter().map(Bytes::len).sum::<usize>() as u64 == arrival.range.end - arrival.range.start;
         if !whole || !self.is_ours_still(file.fid, lease) {
             return None;
         }
         if read.settled || planted(Bug::UncommittedKept) {
-            arrival.keep(read.parts.clone());
+            arrival.keep(read.parts.clone(), together);
             self.inner.read_cache.bound(self.inner.options.read_cache_bytes);
         } else {
             file.unsettled_until.set(self.env().now() + limits::UNSETTLED_PAUSE);

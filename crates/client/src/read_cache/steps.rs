@@ -1,5 +1,5 @@
-//! Reads that lie far apart, in even steps: the next ones are fetched together, one request to each OST for as many of them
-//! as a request may have. What lies in between is not.
+//! Reads that lie far apart, in even steps: the next ones are fetched together, in requests of several of them to each OST.
+//! What lies in between is not.
 
 use std::{collections::BTreeMap, ops::Range, rc::Rc};
 
@@ -21,14 +21,15 @@ impl Client {
     ) {
         let cache = &self.inner.read_cache;
         let within = |step: &Range<u64>| step.start.min(size)..step.end.min(size);
-        let is_missing = |step: &Range<u64>| cache.first_gap(file.fid, lease, &within(step)).is_some();
+        let there = steps.iter().map(within).take_while(|step| !step.is_empty());
+        let steps: Vec<Range<u64>> = there.take(self.steps_most(steps)).collect();
         // One stands for all: what is missing before it is fetched with it.
-        if !steps.get(steps.len() / 2).is_some_and(is_missing) {
+        let is_missing = |step: &Range<u64>| cache.first_gap(file.fid, lease, step).is_some();
+        if self.env().now() < file.no_steps_until.get() || !steps.get(steps.len() / 2).is_some_and(is_missing) {
             return;
         }
         let mut arrivals = Vec::new();
-        'steps: for step in steps {
-            let mut step = within(step);
+        'steps: for mut step in steps {
             while let Some(gap) = cache.first_gap(file.fid, lease, &step) {
                 if !self.may_fetch_ahead(file) {
                     break 'steps;
@@ -38,34 +39,54 @@ impl Client {
                 arrivals.push(arrival);
             }
         }
-        for arrivals in of_each_ost(file, arrivals) {
+        for arrivals in in_requests(file, arrivals, self.inner.options.max_rpc_bytes.into()) {
             let (client, file) = (self.clone(), file.clone());
             drop(self.env().spawn(async move {
                 // An OST that is away does not take the room of all others.
                 let fetch = client.fetch_together(&file, lease, arrivals);
-                let _ = client.env().timeout(limits::READ_AHEAD_TERM, fetch).await;
+                if !matches!(client.env().timeout(limits::READ_AHEAD_TERM, fetch).await, Ok(Some(()))) {
+                    // One that is damaged, or slow, takes the others along: each is asked for by itself when it is wanted.
+                    file.no_steps_until.set(client.env().now() + limits::NO_STEPS_PAUSE);
+                }
             }));
         }
     }
 
-    async fn fetch_together(&self, file: &Rc<FileState>, lease: LeaseNumber, arrivals: Vec<Arrival>) {
+    /// What was fetched for one reader is a part of what is kept of all.
+    fn steps_most(&self, steps: &[Range<u64>]) -> usize {
+        let bytes = steps.first().map_or(1, |step| (step.end - step.start).max(1));
+        (self.inner.options.read_cache_bytes / limits::STEPS_SHARE / bytes).max(1) as usize
+    }
+
+    /// `None`: they could not be had.
+    async fn fetch_together(&self, file: &Rc<FileState>, lease: LeaseNumber, arrivals: Vec<Arrival>) -> Option<()> {
         let ranges: Vec<Range<u64>> = arrivals.iter().map(|arrival| arrival.range.clone()).collect();
-        let Ok(reads) = self.fresh(file, async || self.read_ranges_once(file, &ranges).await).await else { return };
+        let reads = self.fresh(file, async || self.read_ranges_once(file, &ranges).await).await.ok()?;
+        let together = ranges.len() > 1;
         for (arrival, read) in arrivals.into_iter().zip(reads) {
-            self.take_in(file, lease, arrival, read);
+            self.take_in(file, lease, arrival, read, together);
         }
+        Some(())
     }
 }
 
-/// Stretches that lie on the same OST, in the order of the file.
-fn of_each_ost(file: &FileState, arrivals: Vec<Arrival>) -> Vec<Vec<Arrival>> {
+/// What one request each asks for: stretches on the same OST, in the order of the file.
+fn in_requests(file: &FileState, arrivals: Vec<Arrival>, most: u64) -> Vec<Vec<Arrival>> {
     let layout = file.layout();
-    let mut all: BTreeMap<Option<u32>, Vec<Arrival>> = BTreeMap::new();
+    let mut of_osts: BTreeMap<Option<u32>, Vec<Vec<Arrival>>> = BTreeMap::new();
     for arrival in arrivals {
+        let bytes = |of: &Arrival| of.range.end - of.range.start;
         let piece = layout.pieces(arrival.range.start, 1).into_iter().next();
-        all.entry(piece.map(|piece| piece.ost)).or_default().push(arrival);
+        let requests = of_osts.entry(piece.map(|piece| piece.ost)).or_default();
+        let fits = |request: &&mut Vec<Arrival>| {
+            request.len() < limits::READ_PIECES && request.iter().map(bytes).sum::<u64>() + bytes(&arrival) <= most
+        };
+        match requests.last_mut().filter(fits) {
+            Some(request) => request.push(arrival),
+            None => requests.push(vec![arrival]),
+        }
     }
-    let mut all: Vec<Vec<Arrival>> = all.into_values().collect();
-    all.iter_mut().for_each(|of_one| of_one.sort_by_key(|arrival| arrival.range.start));
-    all
+    let mut requests: Vec<Vec<Arrival>> = of_osts.into_values().flatten().collect();
+    requests.iter_mut().for_each(|request| request.sort_by_key(|arrival| arrival.range.start));
+    requests
 }

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use forebay_proto::{
-    Errno, ErrorReply, Fid, WriteId,
-    limits::OBJECT_PIECES,
+    Errno, ErrorReply, Fid, WriteId, crc,
+    limits::{BLOCK_BYTES, FILE_BYTES, OBJECT_PIECES},
     message::{Piece, ReadObject, ReadPieces, ReadReply, ReadSegment},
 };
 use forebay_store::{Segment, SegmentBody};
@@ -25,14 +25,17 @@ pub fn bytes(request: &ReadPieces) -> Result<u64, ErrorReply> {
     if request.pieces.is_empty() || request.pieces.len() > OBJECT_PIECES {
         return Err(refused(format!("a read in {} places", request.pieces.len())));
     }
-    let (mut at, mut bytes) = (0, 0);
+    let (mut at, mut bytes, mut block_bytes, mut blocks_end) = (0, 0, 0, 0);
     for Piece { offset, length } in &request.pieces {
-        let end = offset.checked_add(u64::from(*length)).filter(|_| *length > 0 && *offset >= at);
+        let end =
+            offset.checked_add(u64::from(*length)).filter(|end| *length > 0 && *offset >= at && *end <= FILE_BYTES);
         at = end.ok_or_else(|| refused(format!("a read of {length} bytes at {offset}, behind {at}")))?;
         bytes += u64::from(*length);
+        let blocks = blocks_end.max(offset / BLOCK_BYTES * BLOCK_BYTES)..at.next_multiple_of(BLOCK_BYTES);
+        (block_bytes, blocks_end) = (block_bytes + blocks.end - blocks.start, blocks.end);
     }
-    if bytes > limits::READ_BYTES.into() {
-        return Err(refused(format!("a read of {bytes} bytes")));
+    if bytes > limits::READ_BYTES.into() || block_bytes > limits::READ_BLOCK_BYTES {
+        return Err(refused(format!("a read of {bytes} bytes, which lie in {block_bytes} bytes of blocks")));
     }
     Ok(bytes)
 }
@@ -57,11 +60,14 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer
     };
     let mut bulk = Vec::new();
     let mut segments: Vec<ReadSegment> = read.into_iter().map(|segment| describe(segment, &mut bulk)).collect();
-    for range in wanted {
+    for range in &wanted {
         let from = range.start.max(row.object_bytes);
         if from < range.end {
             segments.push(hole(from, (range.end - from) as u32));
         }
+    }
+    if segments.len() > limits::READ_SEGMENTS {
+        (segments, bulk) = in_one(fid, &wanted, &segments, bulk);
     }
     let settled = is_settled(oss, ctx, fid, &row).await;
     Ok(Answer::with_bulk(&ReadReply { segments, file_bytes: row.file_bytes, settled }, bulk))
@@ -71,6 +77,36 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer
 async fn is_settled(oss: &Oss, ctx: &Context, fid: Fid, before: &ObjectRow) -> bool {
     let now = oss.load_applied(fid).await.map(Option::unwrap_or_default);
     now.is_ok_and(|now| now.transno == before.transno && now.transno <= ctx.store().last_committed())
+}
+
+/// The same bytes, which were verified, as one stretch of each range, under sums of their own. For what was written in tiny pieces.
+fn in_one(
+    fid: Fid,
+    wanted: &[Range<u64>],
+    segments: &[ReadSegment],
+    bulk: Vec<Bytes>,
+) -> (Vec<ReadSegment>, Vec<Bytes>) {
+    let (mut segments, mut bulk) = (segments.iter().peekable(), bulk.into_iter());
+    let mut merged = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
+    for range in wanted {
+        let length = (range.end - range.start) as usize;
+        let mut bytes = BytesMut::with_capacity(length);
+        while let Some(segment) = segments.next_if(|segment| segment.offset < range.end) {
+            match segment.data {
+                true => bytes.extend_from_slice(&bulk.next().unwrap_or_default()),
+                false => bytes.resize(bytes.len() + segment.length as usize, 0),
+            }
+        }
+        let write_id = WriteId::default();
+        let sum = |(at, length): (u64, u64)| {
+            let from = (at - range.start) as usize;
+            crc::block_sum(fid, at, write_id, &bytes[from..from + length as usize])
+        };
+        let sums = crc::blocks(range.start, length as u64, BLOCK_BYTES).map(sum).collect();
+        merged.0.push(ReadSegment { offset: range.start, length: length as u32, data: true, write_id, sums });
+        merged.1.push(bytes.freeze());
+    }
+    merged
 }
 
 fn describe(piece: Segment, bulk: &mut Vec<Bytes>) -> ReadSegment {

@@ -1,6 +1,7 @@
 //! Objects through sessions, on simulated machines: written, read, cut, destroyed, and the server killed in between.
 
 mod held;
+mod pieces;
 
 use std::{cell::RefCell, rc::Rc, task::Poll, time::Duration};
 
@@ -15,7 +16,7 @@ use forebay_proto::{
     limits::BLOCK_BYTES,
     message::{
         Allocate, AppendReserve, CommitLevel, Destroy, GetObject, ListObjects, ObjectRef, ObjectReply, RaiseSize,
-        ReadObject, TruncateObject, WriteObject,
+        ReadObject, ReadReply, TruncateObject, WriteObject,
     },
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
@@ -129,23 +130,7 @@ impl World {
     async fn read_by(&self, by: &ClientSession, epoch: u64, offset: u64, length: u32) -> Result<Vec<u8>, RpcError> {
         let request = ReadObject { object: self.object(epoch), offset, length };
         let called = by.call(&request, Call::level(CommitLevel::Data)).await?;
-        let (mut bytes, mut bulk) = (Vec::new(), called.bulk);
-        for segment in called.reply.segments {
-            if !segment.data {
-                bytes.resize(bytes.len() + segment.length as usize, 0);
-                continue;
-            }
-            let part = bulk.split_to(segment.length as usize);
-            for ((at, length), sum) in
-                crc::blocks(segment.offset, u64::from(segment.length), BLOCK_BYTES).zip(&segment.sums)
-            {
-                let start = (at - segment.offset) as usize;
-                let block = &part[start..start + length as usize];
-                assert_eq!(crc::block_sum(FID, at, segment.write_id, block), *sum, "block at {at}");
-            }
-            bytes.extend_from_slice(&part);
-        }
-        Ok(bytes)
+        Ok(verified(called.reply, called.bulk))
     }
 
     async fn glimpse(&self, epoch: u64) -> Result<ObjectReply, RpcError> {
@@ -194,6 +179,27 @@ async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (
         }
     })
     .await
+}
+
+/// The bytes of a reply, each block verified.
+fn verified(reply: ReadReply, mut bulk: Bytes) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for segment in reply.segments {
+        if !segment.data {
+            bytes.resize(bytes.len() + segment.length as usize, 0);
+            continue;
+        }
+        let part = bulk.split_to(segment.length as usize);
+        for ((at, length), sum) in
+            crc::blocks(segment.offset, u64::from(segment.length), BLOCK_BYTES).zip(&segment.sums)
+        {
+            let start = (at - segment.offset) as usize;
+            let block = &part[start..start + length as usize];
+            assert_eq!(crc::block_sum(FID, at, segment.write_id, block), *sum, "block at {at}");
+        }
+        bytes.extend_from_slice(&part);
+    }
+    bytes
 }
 
 fn pattern(seed: u8, length: usize) -> Vec<u8> {
