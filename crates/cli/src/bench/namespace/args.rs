@@ -10,8 +10,8 @@ use crate::{
     units::{parse_count, parse_positive_size},
 };
 
-/// Files of a directory.
-pub const FILES_PER_DIRECTORY: u64 = 1000;
+/// Files that a worker makes at a time.
+pub const CHUNK: u64 = 1000;
 /// Data bytes of the MDT for each file: rows, and room for the checkpoint that replaces them.
 const STORE_BYTES_PER_FILE: u64 = 1 << 10;
 
@@ -24,6 +24,8 @@ pub enum Phase {
     Restart,
     /// Starts, makes a few more files, dies.
     Crash,
+    /// Starts, takes all files away while the directories are listed, stops cleanly.
+    Remove,
 }
 
 /// What to make where.
@@ -31,9 +33,15 @@ pub enum Phase {
 pub struct NamespaceArgs {
     /// Directory (gets an MDT, removed at the end)
     pub dir: PathBuf,
-    /// Files to make, in directories of 1000: 100k, 10M
+    /// Files to make: 100k, 10M
     #[arg(long, default_value = "10M", value_parser = parse_count, value_name = "N")]
     pub files: u64,
+    /// Files of a directory
+    #[arg(long, default_value = "1000", value_parser = parse_count, value_name = "N")]
+    pub per_directory: u64,
+    /// In the end take all files away, and list the directories meanwhile, over and over
+    #[arg(long)]
+    pub remove: bool,
     /// Requests in flight
     #[arg(long, default_value_t = 64, value_name = "N")]
     pub depth: u32,
@@ -58,6 +66,9 @@ pub struct NamespaceArgs {
 impl NamespaceArgs {
     /// Refuses what makes no sense.
     pub fn validate(&self) -> CliResult {
+        if self.per_directory < CHUNK || !self.per_directory.is_multiple_of(CHUNK) {
+            return Err(CliError::usage("--per-directory must be a multiple of 1000"));
+        }
         if self.files == 0 || self.depth == 0 || self.depth > 1024 || self.lookups == 0 {
             return Err(CliError::usage("--files and --lookups must be at least 1, --depth 1 to 1024"));
         }
@@ -72,7 +83,7 @@ impl NamespaceArgs {
     /// For the JSON report.
     pub fn parameters(&self) -> Value {
         json!({
-            "files": self.files, "files_per_directory": FILES_PER_DIRECTORY, "depth": self.depth,
+            "files": self.files, "files_per_directory": self.per_directory, "depth": self.depth,
             "lookups": self.lookups, "before_crash": self.before_crash, "store_bytes": self.store_bytes(), "cache_bytes": self.cache,
         })
     }

@@ -9,7 +9,7 @@ use forebay_oss::Oss;
 use forebay_proto::{
     Fid, FidSequence, TargetId, Uuid,
     ids::FID_SEQUENCE_BITS,
-    message::{Caller, Create, LayoutSpec, LeaseSequence, Lookup, Make},
+    message::{Caller, Create, LayoutSpec, LeaseSequence, Lookup, Make, ReadDir, Unlink},
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, SessionOptions};
 use forebay_store::{OpenOptions, Store};
@@ -22,6 +22,8 @@ const MDT_ADDRESS: &str = "bench-mdt";
 const OST_ADDRESS: &str = "bench-ost";
 /// Bytes the client may keep for replay.
 const PINNED_BYTES: u64 = 64 << 20;
+/// Bytes of names that are listed at a time.
+const LISTED_BYTES: u32 = 64 << 10;
 const S_IFDIR: u32 = 0o040_000;
 
 /// A served MDT, the OST it needs for layouts, and a session.
@@ -137,6 +139,20 @@ impl Client {
             at_ns: 0,
         };
         self.session.call(&request, Call::default()).await.doing(|| format!("create {name}")).map(drop)
+    }
+
+    /// Takes a file away.
+    pub async fn unlink(&self, parent: Fid, name: &str) -> CliResult {
+        let request = Unlink { caller: root(), parent, name: name.to_owned().into(), at_ns: 0 };
+        self.session.call(&request, Call::default()).await.doing(|| format!("unlink {name}")).map(drop)
+    }
+
+    /// Names behind `cookie`: how many, and where the next ones begin, if there are any.
+    pub async fn list(&self, fid: Fid, cookie: u64) -> CliResult<(usize, Option<u64>)> {
+        let request = ReadDir { fid, cookie, max_bytes: LISTED_BYTES, with_attributes: false };
+        let reply = self.session.call(&request, Call::default()).await.doing(|| "list".into())?.reply;
+        let last = reply.entries.last().map(|entry| entry.cookie);
+        Ok((reply.entries.len(), last.filter(|_| !reply.end)))
     }
 
     /// A name's fid.

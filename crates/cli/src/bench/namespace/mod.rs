@@ -45,14 +45,16 @@ pub fn run(args: &NamespaceArgs) -> CliResult {
     let clean = process(args, Phase::Restart)?;
     process(args, Phase::Crash)?;
     let crashed = process(args, Phase::Restart)?;
+    let removed = args.remove.then(|| process(args, Phase::Remove)).transpose()?;
     let headline = format!(
         "namespace: {} files in directories of {}, names of 19 bytes, {} requests in flight at {}",
         show_count(args.files),
-        args::FILES_PER_DIRECTORY,
+        show_count(args.per_directory),
         args.depth,
         args.dir.display()
     );
-    let rows = rows(args, &created, &clean, &crashed);
+    let mut rows = rows(args, &created, &clean, &crashed);
+    rows.extend(removed.iter().flat_map(|said| removal_rows(args, said)));
     Report { bench: "namespace", headline, parameters: args.parameters(), rows }.print(args.json);
     Ok(())
 }
@@ -68,7 +70,12 @@ async fn format(env: &Env, dir: &Path, mdt_bytes: u64) -> CliResult {
 /// Runs a phase; returns what it said.
 fn process(args: &NamespaceArgs, phase: Phase) -> CliResult<Value> {
     let phase_name = clap::ValueEnum::to_possible_value(&phase).expect("no phase is hidden").get_name().to_owned();
-    let numbers = [("--files", args.files), ("--lookups", args.lookups), ("--before-crash", args.before_crash)];
+    let numbers = [
+        ("--files", args.files),
+        ("--per-directory", args.per_directory),
+        ("--lookups", args.lookups),
+        ("--before-crash", args.before_crash),
+    ];
     let mut command = this_program();
     command.args(["bench", "namespace"]).arg(&args.dir).args(["--phase", &phase_name]);
     command.args(numbers.iter().flat_map(|(flag, number)| [(*flag).to_owned(), number.to_string()]));
@@ -78,6 +85,22 @@ fn process(args: &NamespaceArgs, phase: Phase) -> CliResult<Value> {
     let output = child.wait_with_output().doing(|| format!("cannot hear the {phase_name} process"))?;
     let said = serde_json::from_slice(&output.stdout);
     said.map_err(|_| CliError::failed(format!("the {phase_name} process failed ({}); see above", output.status)))
+}
+
+fn removal_rows(args: &NamespaceArgs, said: &Value) -> Vec<Row> {
+    let number = |name: &str| said[name].as_f64().unwrap_or(0.0);
+    let row = |phase: &str, unit: &'static str, value: f64, details: Vec<(&'static str, f64)>| Row {
+        phase: phase.into(),
+        labels: Vec::new(),
+        unit,
+        samples: vec![Sample { value, details }],
+    };
+    let listed = vec![("names", number("listed")), ("longest_ms", number("longest_page_ms"))];
+    vec![
+        row("remove", "removes/s", args.files as f64 / number("seconds"), vec![("seconds", number("seconds"))]),
+        row("remove-listed", "pages", number("pages"), listed),
+        row("remove-peak-memory", "MiB", number("peak_bytes") / MIB, Vec::new()),
+    ]
 }
 
 fn rows(args: &NamespaceArgs, created: &Value, clean: &Value, crashed: &Value) -> Vec<Row> {

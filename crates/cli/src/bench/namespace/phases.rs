@@ -2,15 +2,17 @@
 
 use std::{
     cell::{Cell, RefCell},
+    ops::Range,
     path::Path,
     rc::Rc,
 };
 
-use forebay_env::{Env, real};
+use forebay_env::{Env, real, sync::Mutex};
+use forebay_proto::Fid;
 use serde_json::{Value, json};
 
 use super::{
-    args::{FILES_PER_DIRECTORY, NamespaceArgs, Phase},
+    args::{CHUNK, NamespaceArgs, Phase},
     mdt::{Client, Mdt},
 };
 use crate::{
@@ -36,6 +38,7 @@ pub fn run(args: &NamespaceArgs, phase: Phase, dir: &Path) -> CliResult {
             Phase::Create => create(&env, args, mdt).await,
             Phase::Restart => restart(args, mdt, serving_s).await,
             Phase::Crash => crash(&env, args, mdt).await,
+            Phase::Remove => remove(&env, args, mdt).await,
         }
     })?;
     println!("{measured}");
@@ -69,7 +72,7 @@ async fn restart(args: &NamespaceArgs, mdt: Mdt, serving_s: f64) -> CliResult<Va
     let begin_ns = posix::monotonic_ns();
     for _ in 0..args.lookups {
         let file = random.next() % args.files;
-        let directory = mdt.client().lookup(forebay_proto::Fid::ROOT, &directory_name(directory_of(file))).await?;
+        let directory = mdt.client().lookup(Fid::ROOT, &directory_name(file / args.per_directory)).await?;
         let begin_ns = posix::monotonic_ns();
         mdt.client().lookup(directory, &file_name(file)).await?;
         lookups_us.push((posix::monotonic_ns() - begin_ns) as f64 / 1e3);
@@ -98,44 +101,142 @@ async fn crash(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
 /// Makes `files` files in directories `first` and on, several directories at a time. When each directory was done.
 async fn make(env: &Env, args: &NamespaceArgs, client: &Client, first: u64, files: u64) -> CliResult<Vec<u64>> {
     let bar = Rc::new(progress::bar("making files", files, Counts::Things));
-    let (next, done_ns) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
-    let directories = files.div_ceil(FILES_PER_DIRECTORY);
-    let worker = |_| {
-        let (bar, next, done_ns, client) = (bar.clone(), next.clone(), done_ns.clone(), client.clone());
-        env.spawn(async move {
-            while next.get() < directories {
-                let directory = next.replace(next.get() + 1);
-                let parent = client.mkdir(&directory_name(first + directory)).await?;
-                let begin = directory * FILES_PER_DIRECTORY;
-                for file in begin..files.min(begin + FILES_PER_DIRECTORY) {
-                    client.create(parent, &file_name(file)).await?;
+    let done_ns = Rc::new(RefCell::new(Vec::new()));
+    // The directory that is being filled, for as many chunks as there are of it.
+    let current: Rc<Mutex<Option<(u64, Fid)>>> = Rc::default();
+    let (per_directory, of_all, told) = (args.per_directory, client.clone(), done_ns.clone());
+    in_chunks(env, args.depth, files, move |chunk: Range<u64>| {
+        let (bar, done_ns, client, current) = (bar.clone(), told.clone(), of_all.clone(), current.clone());
+        async move {
+            let directory = first + chunk.start / per_directory;
+            let parent = {
+                let mut current = current.lock().await;
+                match *current {
+                    Some((number, fid)) if number == directory => fid,
+                    _ => {
+                        let fid = client.mkdir(&directory_name(directory)).await?;
+                        *current = Some((directory, fid));
+                        fid
+                    }
                 }
-                bar.add(FILES_PER_DIRECTORY);
-                done_ns.borrow_mut().push(posix::monotonic_ns());
+            };
+            for file in chunk {
+                client.create(parent, &file_name(file)).await?;
+            }
+            bar.add(CHUNK);
+            done_ns.borrow_mut().push(posix::monotonic_ns());
+            Ok(())
+        }
+    })
+    .await?;
+    Ok(done_ns.take())
+}
+
+/// Takes all files away, and lists their directories meanwhile, page by page, from the beginning again and again.
+async fn remove(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
+    let bar = Rc::new(progress::bar("removing files", args.files, Counts::Things));
+    let (client, per_directory) = (mdt.client().clone(), args.per_directory);
+    let begin_ns = posix::monotonic_ns();
+    let lister = {
+        let (client, directories) = (client.clone(), args.files.div_ceil(per_directory));
+        let listed = Rc::new(RefCell::new(Listed::default()));
+        let told = listed.clone();
+        let task = env.spawn(async move {
+            for directory in (0..directories).cycle() {
+                let fid = client.lookup(Fid::ROOT, &directory_name(directory)).await?;
+                let mut cookie = Some(0);
+                while let Some(after) = cookie {
+                    let begin_ns = posix::monotonic_ns();
+                    let (names, next) = client.list(fid, after).await?;
+                    told.borrow_mut().page(names, posix::monotonic_ns() - begin_ns);
+                    cookie = next;
+                }
+            }
+            CliResult::Ok(())
+        });
+        (task, listed)
+    };
+    // Looked up once.
+    let current: Rc<Mutex<Option<(u64, Fid)>>> = Rc::default();
+    in_chunks(env, args.depth, args.files, move |chunk: Range<u64>| {
+        let (bar, client, current) = (bar.clone(), client.clone(), current.clone());
+        async move {
+            let directory = chunk.start / per_directory;
+            let parent = {
+                let mut current = current.lock().await;
+                match *current {
+                    Some((number, fid)) if number == directory => fid,
+                    _ => {
+                        let fid = client.lookup(Fid::ROOT, &directory_name(directory)).await?;
+                        *current = Some((directory, fid));
+                        fid
+                    }
+                }
+            };
+            for file in chunk {
+                client.unlink(parent, &file_name(file)).await?;
+            }
+            bar.add(CHUNK);
+            Ok(())
+        }
+    })
+    .await?;
+    let seconds = seconds_since(begin_ns);
+    lister.0.abort();
+    let listed = lister.1.take();
+    mdt.stop().await?;
+    Ok(json!({
+        "seconds": seconds, "pages": listed.pages, "listed": listed.names,
+        "longest_page_ms": listed.longest_ns as f64 / 1e6, "peak_bytes": posix::memory_bytes("VmHWM"),
+    }))
+}
+
+/// What a lister saw.
+#[derive(Default)]
+struct Listed {
+    pages: u64,
+    names: u64,
+    longest_ns: u64,
+}
+
+impl Listed {
+    fn page(&mut self, names: usize, took_ns: u64) {
+        self.pages += 1;
+        self.names += names as u64;
+        self.longest_ns = self.longest_ns.max(took_ns);
+    }
+}
+
+/// Runs `work` on all of `0..files`, [`CHUNK`] at a time, `depth` chunks at once.
+async fn in_chunks<F>(env: &Env, depth: u32, files: u64, work: impl Fn(Range<u64>) -> F + 'static) -> CliResult
+where
+    F: Future<Output = CliResult> + 'static,
+{
+    let (next, work) = (Rc::new(Cell::new(0)), Rc::new(work));
+    let worker = |_| {
+        let (next, work) = (next.clone(), work.clone());
+        env.spawn(async move {
+            while next.get() < files {
+                let begin = next.replace(next.get() + CHUNK);
+                work(begin..files.min(begin + CHUNK)).await?;
             }
             CliResult::Ok(())
         })
     };
-    let workers: Vec<_> = (0..args.depth).map(worker).collect();
+    let workers: Vec<_> = (0..depth).map(worker).collect();
     for worker in workers {
         worker.await.unwrap_or_else(|| Err(CliError::failed("a worker was aborted")))?;
     }
-    Ok(done_ns.take())
+    Ok(())
 }
 
 /// Files made in a second in one tenth of the run; 0 if it was too short to tell.
 fn rate_of_tenth(done_ns: &[u64], tenth: usize) -> f64 {
     let (from, to) = (done_ns.len() * tenth / 10, (done_ns.len() * (tenth + 1) / 10).saturating_sub(1));
     match (done_ns.get(from), done_ns.get(to)) {
-        (Some(begin), Some(end)) if end > begin => {
-            ((to - from) as u64 * FILES_PER_DIRECTORY) as f64 * 1e9 / (end - begin) as f64
-        }
+        (Some(begin), Some(end)) if end > begin => ((to - from) as u64 * CHUNK) as f64 * 1e9 / (end - begin) as f64,
         _ => 0.0,
     }
-}
-
-fn directory_of(file: u64) -> u64 {
-    file / FILES_PER_DIRECTORY
 }
 
 fn directory_name(directory: u64) -> String {
