@@ -221,10 +221,14 @@ impl Core {
         }
     }
 
-    /// Evicts clean leaves down to the bound.
+    /// Evicts clean leaves down to the bound, once there is a good deal more: each time costs a walk over pages. Where changed leaves
+    /// take all of it, what was just read has room beside them.
     pub(crate) fn evict(&self) {
-        if let Some(bound) = self.options.cache_bytes {
-            self.table.borrow_mut().evict(bound as usize);
+        let Some(bound) = self.options.cache_bytes else { return };
+        let mut table = self.table.borrow_mut();
+        let target = (bound as usize).max(table.dirty_bytes() + bound as usize / 4);
+        if table.resident_bytes() > target + target / 8 {
+            table.evict(target);
         }
     }
 
