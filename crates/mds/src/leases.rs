@@ -338,8 +338,8 @@ impl Leases {
         }
     }
 
-    /// `session` has dropped what was recalled, and returned some; what it kept back of data was sent. True if a lease ended.
-    pub fn acknowledge(&mut self, session: SessionId, said: &AwaitRecalls) -> bool {
+    /// `session` has dropped what was recalled, and returned some; what it kept back of data was sent.
+    pub fn acknowledge(&mut self, session: SessionId, said: &AwaitRecalls) -> Ended {
         let mut dropped = said.returned.clone();
         if let Some(holder) = self.holders.get_mut(&session) {
             let acknowledged = holder.queue.partition_point(|(number, _)| *number <= said.acknowledged);
@@ -351,7 +351,8 @@ impl Leases {
         let of_names = |fid: &&Fid| self.data.of_names(session, **fid).is_some();
         let names: Vec<Fid> = said.returned.iter().filter(of_names).copied().collect();
         let unchanged = names.into_iter().filter(|fid| self.data.end(session, *fid)).count();
-        dropped.into_iter().filter(|fid| self.drop_lease(session, *fid)).count() + flushed + unchanged > 0
+        dropped.retain(|fid| self.drop_lease(session, *fid));
+        Ended { inodes: dropped, others: flushed + unchanged > 0 }
     }
 
     /// Recalls to be told to `session`.
@@ -419,6 +420,15 @@ impl Leases {
     }
 }
 
+/// Leases that ended because their holder said so.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Leases on these inodes, which hindered nobody but those who want just them.
+    pub inodes: Vec<Fid>,
+    /// Leases on data, or on the names of a directory: those on the files in it may hinder nobody any more.
+    pub others: bool,
+}
+
 impl Lease {
     fn hinders(&self, session: SessionId, wanted: Use, data: &DataLeases) -> bool {
         let is_alone = || self.alone.is_some_and(|(dir, number)| data.of_names(self.session, dir) == Some(number));
@@ -471,7 +481,7 @@ mod tests {
         assert!(!leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Changes));
         assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1100)), Some(at(3000)));
         assert_eq!(told(&mut leases), (vec![fid(5)], 1));
-        assert!(leases.acknowledge(A, &said(1, &[])));
+        assert_eq!(leases.acknowledge(A, &said(1, &[])), Ended { inodes: vec![fid(5)], others: false });
         assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1200)), None);
         assert_eq!(leases.counters(), (0, 1, 1));
     }

@@ -21,6 +21,7 @@ mod halt;
 mod inode;
 mod keys;
 mod layout_row;
+mod lease_waits;
 mod leases;
 pub mod limits;
 mod load;

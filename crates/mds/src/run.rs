@@ -290,13 +290,14 @@ impl Mds {
 
     /// Waits until no other client keeps what `session` wants to show or to change.
     async fn recall(&self, session: SessionId, uses: &BTreeMap<Fid, Use>) {
+        let waiter = self.lease_waits.waiter(uses.keys().copied());
         loop {
-            let changed = self.changed();
+            let ended = waiter.ended();
             let now = self.env.now();
             let Some(end) = self.memory.borrow_mut().kept.recall(session, uses, now) else { return };
             self.evict_overdue();
             // Either it comes back, or it has come to its end: no matter which.
-            let _ = self.env.timeout(end.since(now), changed).await;
+            let _ = self.env.timeout(end.since(now), ended).await;
         }
     }
 

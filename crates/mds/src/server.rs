@@ -22,6 +22,7 @@ use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_erro
 use crate::{
     inode::Inode,
     keys::{self, Key},
+    lease_waits::LeaseWaits,
     leases::{Leases, Told},
     limits, load,
     memory::Memory,
@@ -74,6 +75,8 @@ pub struct Mds {
     target: RefCell<Option<Target>>,
     /// A truncate or a placement table is through.
     changed: Notify,
+    /// Who waits for leases.
+    pub(crate) lease_waits: LeaseWaits,
     /// When it was looked how much is free, and how much was.
     room: Cell<(Time, u64)>,
     /// Writes of this life of the server to OSTs so far.
@@ -114,6 +117,7 @@ impl Mds {
                 store: store.clone(),
                 target: RefCell::default(),
                 changed: Notify::new(),
+                lease_waits: LeaseWaits::default(),
                 room: Cell::new((Time(0), 0)),
                 writes: Cell::new(0),
                 this: OnceCell::new(),
@@ -184,9 +188,18 @@ impl Mds {
         WriteId { client: life.low(), sequence: self.writes.get() }
     }
 
-    /// Tells those who wait in [`Mds::wait_until`].
+    /// Tells those who wait in [`Mds::wait_until`], and all who wait for leases.
     pub(crate) fn memory_changed(&self) {
         self.changed.notify_waiters();
+        self.lease_waits.all.notify_waiters();
+    }
+
+    /// Tells those who wait in [`Mds::wait_until`], and of those who wait for leases those who wait for these.
+    fn leases_ended(&self, fids: &[Fid]) {
+        if !fids.is_empty() {
+            self.changed.notify_waiters();
+            self.lease_waits.ended(fids);
+        }
     }
 
     /// Ends when memory changes after this call.
@@ -301,8 +314,10 @@ impl Mds {
     /// Recalls for a client, which answers with the next such request; nothing, if there is none for a while.
     async fn await_recalls(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
         let said: AwaitRecalls = Decode::from_bytes(body)?;
-        if self.memory.borrow_mut().kept.acknowledge(ctx.session(), &said) {
-            self.memory_changed();
+        let ended = self.memory.borrow_mut().kept.acknowledge(ctx.session(), &said);
+        match ended.others {
+            true => self.memory_changed(),
+            false => self.leases_ended(&ended.inodes),
         }
         let until = self.env.now() + limits::RECALL_WAIT;
         loop {
