@@ -22,9 +22,9 @@ impl LeaseWaits {
     }
 
     /// Somebody is going to wait for these.
-    pub fn waiter(&self, fids: impl Iterator<Item = Fid>) -> Waiter<'_> {
+    pub fn waiter(&self, fids: Vec<Fid>) -> Waiter<'_> {
         let mut waited = self.waited.borrow_mut();
-        let ends = fids.map(|fid| (fid, waited.entry(fid).or_default().clone())).collect();
+        let ends = fids.into_iter().map(|fid| (fid, waited.entry(fid).or_default().clone())).collect();
         Waiter { waits: self, ends }
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn an_end_wakes_those_whom_it_concerns_and_leaves_nothing_behind() {
         let waits = LeaseWaits::default();
-        let waiter = |fids: &[u64]| waits.waiter(fids.iter().copied().map(fid).collect::<Vec<_>>().into_iter());
+        let waiter = |fids: &[u64]| waits.waiter(fids.iter().copied().map(fid).collect());
         let is_over =
             |end: Pin<&mut dyn Future<Output = ()>>| end.poll(&mut Context::from_waker(Waker::noop())).is_ready();
         let both = waiter(&[1, 2]);

@@ -237,6 +237,20 @@ impl Leases {
         leases.filter(|lease| lease.hinders(session, wanted, &self.data)).map(|lease| lease.session).collect()
     }
 
+    /// What has to end before `session` may go on: leases on `uses`, or on the names of a directory in which a file is its holder's
+    /// alone.
+    pub fn may_end(&self, session: SessionId, uses: &BTreeMap<Fid, Use>) -> Vec<Fid> {
+        let mut fids: Vec<Fid> = uses.keys().copied().collect();
+        for (fid, wanted) in uses {
+            let hinders = |lease: &&Lease| lease.hinders(session, *wanted, &self.data);
+            let alone = self.of.get(fid).into_iter().flatten().filter(hinders).filter_map(|lease| lease.alone);
+            fids.extend(alone.map(|(dir, _)| dir));
+        }
+        fids.sort_unstable();
+        fids.dedup();
+        fids
+    }
+
     /// Nothing stands in the way of showing it but leases of these on the inode.
     pub fn is_kept_by_none_but(&self, holders: &[SessionId], session: SessionId, fid: Fid) -> bool {
         !self.is_data_in_the_way(session, fid)
@@ -338,21 +352,26 @@ impl Leases {
         }
     }
 
-    /// `session` has dropped what was recalled, and returned some; what it kept back of data was sent.
-    pub fn acknowledge(&mut self, session: SessionId, said: &AwaitRecalls) -> Ended {
+    /// `session` has dropped what was recalled, and returned some; what it kept back of data was sent. Of what leases ended, or had.
+    pub fn acknowledge(&mut self, session: SessionId, said: &AwaitRecalls) -> Vec<Fid> {
         let mut dropped = said.returned.clone();
         if let Some(holder) = self.holders.get_mut(&session) {
             let acknowledged = holder.queue.partition_point(|(number, _)| *number <= said.acknowledged);
             let inode = |(_, what)| if let Recalled::Inode(fid) = what { Some(fid) } else { None };
             dropped.extend(holder.queue.drain(..acknowledged).filter_map(inode));
         }
-        let flushed = said.flushed.iter().filter(|it| self.data.flushed(session, it.fid, it.sequence)).count();
+        let flushed = said.flushed.iter().filter(|it| self.data.flushed(session, it.fid, it.sequence));
+        let mut ended: Vec<Fid> = flushed.map(|it| it.fid).collect();
         // Who gives a directory back has no changes of it under way.
         let of_names = |fid: &&Fid| self.data.of_names(session, **fid).is_some();
         let names: Vec<Fid> = said.returned.iter().filter(of_names).copied().collect();
-        let unchanged = names.into_iter().filter(|fid| self.data.end(session, *fid)).count();
-        dropped.retain(|fid| self.drop_lease(session, *fid));
-        Ended { inodes: dropped, others: flushed + unchanged > 0 }
+        ended.extend(names.into_iter().filter(|fid| self.data.end(session, *fid)));
+        for fid in dropped {
+            // Also if it went another way since it was recalled: somebody may wait for that.
+            self.drop_lease(session, fid);
+            ended.push(fid);
+        }
+        ended
     }
 
     /// Recalls to be told to `session`.
@@ -420,15 +439,6 @@ impl Leases {
     }
 }
 
-/// Leases that ended because their holder said so.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Leases on these inodes, which hindered nobody but those who want just them.
-    pub inodes: Vec<Fid>,
-    /// Leases on data, or on the names of a directory: those on the files in it may hinder nobody any more.
-    pub others: bool,
-}
-
 impl Lease {
     fn hinders(&self, session: SessionId, wanted: Use, data: &DataLeases) -> bool {
         let is_alone = || self.alone.is_some_and(|(dir, number)| data.of_names(self.session, dir) == Some(number));
@@ -481,7 +491,7 @@ mod tests {
         assert!(!leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Changes));
         assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1100)), Some(at(3000)));
         assert_eq!(told(&mut leases), (vec![fid(5)], 1));
-        assert_eq!(leases.acknowledge(A, &said(1, &[])), Ended { inodes: vec![fid(5)], others: false });
+        assert_eq!(leases.acknowledge(A, &said(1, &[])), [fid(5)]);
         assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1200)), None);
         assert_eq!(leases.counters(), (0, 1, 1));
     }

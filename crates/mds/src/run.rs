@@ -290,11 +290,11 @@ impl Mds {
 
     /// Waits until no other client keeps what `session` wants to show or to change.
     async fn recall(&self, session: SessionId, uses: &BTreeMap<Fid, Use>) {
-        let waiter = self.lease_waits.waiter(uses.keys().copied());
         loop {
-            let ended = waiter.ended();
             let now = self.env.now();
             let Some(end) = self.memory.borrow_mut().kept.recall(session, uses, now) else { return };
+            let waiter = self.lease_waits.waiter(self.memory.borrow().kept.may_end(session, uses));
+            let ended = waiter.ended();
             self.evict_overdue();
             // Either it comes back, or it has come to its end: no matter which.
             let _ = self.env.timeout(end.since(now), ended).await;
@@ -350,7 +350,7 @@ impl Mds {
             && memory.kept.data.closed(fid)
         {
             drop(memory);
-            self.memory_changed();
+            self.leases_ended(&[fid]);
         }
     }
 

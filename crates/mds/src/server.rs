@@ -155,19 +155,17 @@ impl Mds {
     pub(crate) fn follow(&self, effects: &Effects) {
         let mut memory = self.memory.borrow_mut();
         memory.inodes = memory.inodes.saturating_add_signed(effects.inodes);
-        let mut ended = false;
+        let mut ended = Vec::new();
         for change in &effects.opens {
             memory.opens.follow(*change);
             if let OpenChange::Closed { fid, session, .. } = *change {
-                if memory.opens.count(fid).writers == 0 {
-                    ended |= memory.kept.data.closed(fid);
+                let closed = memory.opens.count(fid).writers == 0 && memory.kept.data.closed(fid);
+                if memory.left(session, fid) || closed {
+                    ended.push(fid);
                 }
-                ended |= memory.left(session, fid);
             }
         }
-        if ended {
-            self.memory_changed();
-        }
+        self.leases_ended(&ended);
         effects.locks.iter().for_each(|(session, fid, lock)| memory.locks.set(*session, *fid, lock));
         memory.truncating.extend(effects.truncate);
         memory.truncating.extend(effects.hidden);
@@ -195,7 +193,7 @@ impl Mds {
     }
 
     /// Tells those who wait in [`Mds::wait_until`], and of those who wait for leases those who wait for these.
-    fn leases_ended(&self, fids: &[Fid]) {
+    pub(crate) fn leases_ended(&self, fids: &[Fid]) {
         if !fids.is_empty() {
             self.changed.notify_waiters();
             self.lease_waits.ended(fids);
@@ -315,10 +313,7 @@ impl Mds {
     async fn await_recalls(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
         let said: AwaitRecalls = Decode::from_bytes(body)?;
         let ended = self.memory.borrow_mut().kept.acknowledge(ctx.session(), &said);
-        match ended.others {
-            true => self.memory_changed(),
-            false => self.leases_ended(&ended.inodes),
-        }
+        self.leases_ended(&ended);
         let until = self.env.now() + limits::RECALL_WAIT;
         loop {
             let Told { fids, data, sequence, next } = self.memory.borrow_mut().kept.recalls(ctx.session());
