@@ -128,11 +128,15 @@ impl Server {
         }
         if mode::is_file(attr.mode) {
             let held = self.client.hold(&decided(), self.fid(parent), name, attr.fid).await;
-            let (now, held) = held.map_err(|error| match error.errno {
+            let held = held.map_err(|error| match error.errno {
                 Errno::EISDIR => Errno::ESTALE.into(),
                 _ => error,
-            })?;
-            (attr, file) = (now, Some(held));
+            });
+            match held {
+                // It is not held then, as where there are many.
+                Err(error) if error.errno == Errno::ENFILE => return Ok(attr),
+                held => (attr, file) = held.map(|(now, held)| (now, Some(held)))?,
+            }
         } else if mode::is_symlink(attr.mode) {
             target = Some(self.client.readlink(attr.fid).await?);
         }

@@ -39,6 +39,11 @@ impl Mds {
         if granted {
             memory.kept.grant_data(session, fid);
         }
+        drop(memory);
+        if noted {
+            // Who has a claim is not made to wait for the others'.
+            self.leases_ended(&[fid]);
+        }
         Ok(Answer::read(&ClaimReply { granted }))
     }
 

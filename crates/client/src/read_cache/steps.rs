@@ -21,7 +21,7 @@ impl Client {
     ) {
         let cache = &self.inner.read_cache;
         let within = |step: &Range<u64>| step.start.min(size)..step.end.min(size);
-        let there = steps.iter().map(within).take_while(|step| !step.is_empty());
+        let there = steps.iter().map(within).filter(|step| !step.is_empty());
         let steps: Vec<Range<u64>> = there.take(self.steps_most(steps)).collect();
         // One stands for all: what is missing before it is fetched with it.
         let is_missing = |step: &Range<u64>| cache.first_gap(file.fid, lease, step).is_some();

@@ -111,7 +111,7 @@ fn wanted(flags: u32) -> u32 {
 /// A session may have no more than so many handles. A client refuses by itself what is more, before it answers anything ahead.
 pub fn may_open(tx: &Tx<'_>) -> Result<(), ErrorReply> {
     let session = tx.origin.session;
-    if tx.origin.is_replay || tx.memory.opens.held(session) < limits::HANDLES {
+    if tx.origin.is_replay || tx.is_answered() || tx.memory.opens.held(session) < limits::HANDLES {
         return Ok(());
     }
     Err(ErrorReply::new(Errno::ENFILE, format!("{} files are open in session {session}: close some", limits::HANDLES)))
