@@ -1,4 +1,4 @@
-//! A short run of `xtask histories`: two mounts, real processes, servers killed.
+//! A short run of `xtask histories`: two mounts, real processes, servers killed, servers and mounts stopped.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;

@@ -21,7 +21,13 @@ use forebay_proto::{
     message::{AwaitRecalls, DataRecall},
 };
 
-use crate::{claims::Claims, contended::Contended, data_leases::DataLeases, limits};
+use crate::{
+    claims::Claims,
+    contended::Contended,
+    data_leases::DataLeases,
+    inode_leases::{InodeLeases, Lease},
+    limits,
+};
 
 /// How an operation looks at an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,18 +36,6 @@ pub enum Use {
     Shows,
     /// It changes it.
     Changes,
-}
-
-/// A session's lease on one inode.
-#[derive(Clone, Copy, Debug)]
-struct Lease {
-    session: SessionId,
-    /// The session has changed the inode since it got the lease.
-    changed: bool,
-    /// A recall is in its queue.
-    recalled: bool,
-    /// Nobody else has one, as long as the session holds this lease on the names of this directory.
-    alone: Option<(Fid, u64)>,
 }
 
 /// What is known of a session with leases.
@@ -79,7 +73,7 @@ pub struct Told {
 /// All leases. See the module.
 #[derive(Default)]
 pub struct Leases {
-    of: BTreeMap<Fid, Vec<Lease>>,
+    of: BTreeMap<Fid, InodeLeases>,
     /// On data.
     pub data: DataLeases,
     /// What sessions are going to write of files that several have open.
@@ -125,17 +119,14 @@ impl Leases {
 
     /// The same where it has just waited for the end of those of others.
     pub fn is_free_after_wait(&self, session: SessionId, fid: Fid) -> bool {
-        let recalled = |lease: &Lease| lease.session == session && lease.recalled;
-        self.count < limits::CLIENT_LEASES && !self.of.get(&fid).is_some_and(|leases| leases.iter().any(recalled))
+        self.count < limits::CLIENT_LEASES && !self.lease(session, fid).is_some_and(|lease| lease.recalled)
     }
 
     /// `session` holds a lease on `fid` from now on.
     pub fn grant(&mut self, session: SessionId, fid: Fid) {
-        let leases = self.of.entry(fid).or_default();
-        if leases.iter().any(|lease| lease.session == session) {
+        if !self.of.entry(fid).or_default().add(session) {
             return;
         }
-        leases.push(Lease { session, changed: false, recalled: false, alone: None });
         self.holder(session).fids.insert(fid);
         self.count += 1;
         self.granted += 1;
@@ -144,25 +135,20 @@ impl Leases {
     /// Whether `session` is, or can be, the only one with a lease on `fid` while it changes the names of `parent`.
     pub fn is_alone(&self, session: SessionId, fid: Fid, parent: Fid) -> bool {
         self.data.of_names(session, parent).is_some()
-            && self
-                .of
-                .get(&fid)
-                .is_none_or(|leases| leases.iter().all(|lease| lease.session == session && !lease.recalled))
+            && self.of.get(&fid).is_none_or(|leases| leases.is_only(session))
+            && !self.lease(session, fid).is_some_and(|lease| lease.recalled)
     }
 
     /// `session`, which has a lease on `fid`, is to stay the only one.
     pub fn set_alone(&mut self, session: SessionId, fid: Fid, parent: Fid) {
-        let number = self.data.of_names(session, parent);
-        let lease = self.of.get_mut(&fid).and_then(|leases| leases.iter_mut().find(|lease| lease.session == session));
-        if let (Some(lease), Some(number)) = (lease, number) {
-            lease.alone = Some((parent, number));
+        if let (Some(leases), Some(number)) = (self.of.get_mut(&fid), self.data.of_names(session, parent)) {
+            leases.set_alone(session, (parent, number));
         }
     }
 
     /// Whether `session`, which has a lease on the directory `fid`, can have one on its names.
     pub fn is_names_free(&self, session: SessionId, fid: Fid) -> bool {
-        let alone = |leases: &Vec<Lease>| leases.iter().all(|lease| lease.session == session);
-        self.is_data_free(session, fid) && self.of.get(&fid).is_none_or(alone)
+        self.is_data_free(session, fid) && self.of.get(&fid).is_none_or(|leases| leases.is_only(session))
     }
 
     /// `session` may answer changes of the names of `fid` before it asks for them.
@@ -209,32 +195,35 @@ impl Leases {
 
     /// `session` has a lease on `fid` that is not being recalled.
     pub fn has(&self, session: SessionId, fid: Fid) -> bool {
-        let holds = |lease: &Lease| lease.session == session && !lease.recalled;
-        self.of.get(&fid).is_some_and(|leases| leases.iter().any(holds))
+        self.lease(session, fid).is_some_and(|lease| !lease.recalled)
+    }
+
+    fn lease(&self, session: SessionId, fid: Fid) -> Option<&Lease> {
+        self.of.get(&fid)?.get(session)
     }
 
     /// `session` has changed `fid`: nobody else is shown that before its lease has ended.
     pub fn changed(&mut self, session: SessionId, fid: Fid) {
-        let lease = self.of.get_mut(&fid).and_then(|leases| leases.iter_mut().find(|lease| lease.session == session));
-        if let Some(lease) = lease {
-            lease.changed = true;
+        if let Some(leases) = self.of.get_mut(&fid) {
+            leases.set_changed(session);
         }
     }
 
     /// Somebody else's lease stands in the way of `session`.
     pub fn is_in_the_way(&self, session: SessionId, fid: Fid, wanted: Use) -> bool {
-        let inode = self.count > 0
-            && self
-                .of
-                .get(&fid)
-                .is_some_and(|leases| leases.iter().any(|lease| lease.hinders(session, wanted, &self.data)));
+        let inode = self.count > 0 && self.hindering(session, fid, wanted).next().is_some();
         inode || self.is_data_in_the_way(session, fid)
     }
 
     /// Whose leases on the inode stand in the way of `session`.
     pub fn hinderers(&self, session: SessionId, fid: Fid, wanted: Use) -> Vec<SessionId> {
-        let leases = self.of.get(&fid).into_iter().flatten();
-        leases.filter(|lease| lease.hinders(session, wanted, &self.data)).map(|lease| lease.session).collect()
+        self.hindering(session, fid, wanted).map(|lease| lease.session).collect()
+    }
+
+    /// Others' leases on the inode that stand in the way of `session`.
+    fn hindering(&self, session: SessionId, fid: Fid, wanted: Use) -> impl Iterator<Item = &Lease> {
+        let leases = self.of.get(&fid).into_iter().flat_map(move |leases| leases.in_question(wanted));
+        leases.filter(move |lease| lease.hinders(session, wanted, &self.data))
     }
 
     /// What has to end before `session` may go on: leases on `uses`, or on the names of a directory in which a file is its holder's
@@ -243,8 +232,8 @@ impl Leases {
         let mut fids: Vec<Fid> = uses.keys().copied().collect();
         for (fid, wanted) in uses {
             let hinders = |lease: &&Lease| lease.hinders(session, *wanted, &self.data);
-            let alone = self.of.get(fid).into_iter().flatten().filter(hinders).filter_map(|lease| lease.alone);
-            fids.extend(alone.map(|(dir, _)| dir));
+            let kept = self.of.get(fid).into_iter().flat_map(InodeLeases::kept).filter(hinders);
+            fids.extend(kept.filter_map(|lease| lease.alone).map(|(dir, _)| dir));
         }
         fids.sort_unstable();
         fids.dedup();
@@ -272,15 +261,8 @@ impl Leases {
         self.now = now;
         let mut first: Option<Time> = None;
         for (fid, wanted) in uses {
-            for other in self.hinderers(session, *fid, *wanted) {
-                let end = self.holders.get(&other).map_or(now, |holder| holder.seen + LEASE_TERM);
-                if end <= now {
-                    self.forget_inodes(other);
-                    continue;
-                }
-                self.ask(other, *fid);
-                first = Some(first.map_or(end, |first| first.min(end)));
-            }
+            let end = self.recall_inode(session, *fid, *wanted, now);
+            first = first.into_iter().chain(end).min();
             if self.is_data_in_the_way(session, *fid) {
                 let end = self.recall_from_others(session, *fid, now);
                 first = first.into_iter().chain(end).min();
@@ -289,6 +271,40 @@ impl Leases {
             self.contended.insert(*fid, now + pause, now);
         }
         first
+    }
+
+    /// Recalls the leases on one inode. As [`Leases::recall`].
+    fn recall_inode(&mut self, session: SessionId, fid: Fid, wanted: Use, now: Time) -> Option<Time> {
+        let others = self.of.get(&fid)?;
+        if wanted == Use::Changes
+            && !others.is_only(session)
+            && let Some(until) = others.asked_until(session, now)
+        {
+            return Some(until);
+        }
+        let mut first: Option<Time> = None;
+        for other in self.hinderers(session, fid, wanted) {
+            let end = self.end_of(other);
+            if end <= now {
+                self.forget_inodes(other);
+                continue;
+            }
+            self.ask(other, fid, end);
+            first = Some(first.map_or(end, |first| first.min(end)));
+        }
+        if wanted == Use::Changes {
+            // Its own is asked back by the next who comes.
+            let own = self.lease(session, fid).map(|_| self.end_of(session));
+            if let (Some(leases), Some(until)) = (self.of.get_mut(&fid), first.into_iter().chain(own).min()) {
+                leases.looked(until);
+            }
+        }
+        first
+    }
+
+    /// When what `session` keeps of inodes ends, if it is not heard again.
+    fn end_of(&self, session: SessionId) -> Time {
+        self.holders.get(&session).map_or(self.now, |holder| holder.seen + LEASE_TERM)
     }
 
     /// Recalls the data of `fid` from all but `session`, whatever it has itself. As [`Leases::recall`].
@@ -324,11 +340,11 @@ impl Leases {
         std::mem::take(&mut self.overdue)
     }
 
-    /// Puts a recall into a session's queue, once.
-    fn ask(&mut self, session: SessionId, fid: Fid) {
-        let lease = self.of.get_mut(&fid).and_then(|leases| leases.iter_mut().find(|lease| lease.session == session));
-        let Some(lease) = lease.filter(|lease| !lease.recalled) else { return };
-        lease.recalled = true;
+    /// Puts a recall into a session's queue, once. Its lease ends by itself at `end`.
+    fn ask(&mut self, session: SessionId, fid: Fid, end: Time) {
+        if !self.of.get_mut(&fid).is_some_and(|leases| leases.set_recalled(session, end)) {
+            return;
+        }
         if let Some(holder) = self.holders.get_mut(&session) {
             self.sequence += 1;
             holder.queue.push_back((self.sequence, Recalled::Inode(fid)));
@@ -352,7 +368,8 @@ impl Leases {
         }
     }
 
-    /// `session` has dropped what was recalled, and returned some; what it kept back of data was sent. Of what leases ended, or had.
+    /// `session` has dropped what was recalled, and returned some; what it kept back of data was sent. Of what leases ended, or had,
+    /// so that who waits for them is to look again.
     pub fn acknowledge(&mut self, session: SessionId, said: &AwaitRecalls) -> Vec<Fid> {
         let mut dropped = said.returned.clone();
         if let Some(holder) = self.holders.get_mut(&session) {
@@ -367,9 +384,12 @@ impl Leases {
         let names: Vec<Fid> = said.returned.iter().filter(of_names).copied().collect();
         ended.extend(names.into_iter().filter(|fid| self.data.end(session, *fid)));
         for fid in dropped {
-            // Also if it went another way since it was recalled: somebody may wait for that.
+            let lease = self.lease(session, fid).copied();
             self.drop_lease(session, fid);
-            ended.push(fid);
+            // Also if it went another way since it was recalled: somebody may wait for that.
+            if self.of.get(&fid).is_none_or(|left| left.tells_of(lease)) {
+                ended.push(fid);
+            }
         }
         ended
     }
@@ -394,7 +414,7 @@ impl Leases {
         }
         self.count -= 1;
         if let Some(leases) = self.of.get_mut(&fid) {
-            leases.retain(|lease| lease.session != session);
+            leases.remove(session);
             if leases.is_empty() {
                 self.of.remove(&fid);
             }
@@ -526,6 +546,44 @@ mod tests {
         assert!(!leases.is_free(B, fid(5)));
         leases.heard(B, at(1100) + limits::CONTENDED);
         assert!(leases.is_free(B, fid(5)));
+    }
+
+    #[test]
+    fn of_many_leases_on_an_inode_those_who_wait_are_told_when_the_last_two_end() {
+        let mut leases = Leases::default();
+        let sessions = || (1..=100).map(SessionId);
+        for session in sessions() {
+            leases.heard(session, at(1000));
+            leases.grant(session, fid(5));
+        }
+        let wanted = uses(fid(5), Use::Changes);
+        // Each of them wants to change it.
+        for session in sessions() {
+            assert_eq!(leases.recall(session, &wanted, at(1000 + session.0)), Some(at(3000)));
+        }
+        assert_eq!(leases.counters(), (100, 100, 100));
+        let acknowledge = |leases: &mut Leases, session| {
+            let sequence = leases.recalls(session).sequence;
+            leases.acknowledge(session, &said(sequence, &[]))
+        };
+        let told: Vec<SessionId> =
+            sessions().filter(|session| !acknowledge(&mut leases, *session).is_empty()).collect();
+        assert_eq!(told, [SessionId(99), SessionId(100)]);
+        assert!(sessions().all(|session| leases.recall(session, &wanted, at(1200)).is_none()));
+    }
+
+    #[test]
+    fn who_is_silent_among_many_loses_its_lease_at_its_end() {
+        let mut leases = held_by_a();
+        leases.heard(B, at(1500));
+        leases.grant(B, fid(5));
+        let (wanted, third, fourth) = (uses(fid(5), Use::Changes), SessionId(3), SessionId(4));
+        assert_eq!(leases.recall(third, &wanted, at(1600)), Some(at(3000)));
+        leases.heard(B, at(2900));
+        assert_eq!(leases.recall(fourth, &wanted, at(2950)), Some(at(3000)));
+        assert_eq!(leases.recall(fourth, &wanted, at(3000)), Some(at(4900)), "that of A is over");
+        assert_eq!(leases.recall(third, &wanted, at(3001)), Some(at(4900)));
+        assert_eq!(leases.recall(third, &wanted, at(4900)), None);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod dirent;
 mod empties;
 mod halt;
 mod inode;
+mod inode_leases;
 mod keys;
 mod layout_row;
 mod lease_waits;

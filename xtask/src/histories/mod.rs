@@ -1,5 +1,5 @@
-//! `xtask histories`: processes on two mounts of one cluster work on the same names, bytes and locks while its servers are
-//! killed; every answer must be explained (crate `forebay-history`).
+//! `xtask histories`: processes on some mounts of one cluster work on the same names, bytes and locks while its servers are
+//! killed, and servers and mounts stopped and continued; every answer must be explained (crate `forebay-history`).
 //!
 //! Needs root and /dev/fuse. Times are CLOCK_MONOTONIC, which all processes of a machine share.
 
@@ -9,7 +9,7 @@ mod worker;
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command},
     time::{Duration, Instant},
 };
@@ -30,7 +30,7 @@ const OPERATIONS: u64 = 150;
 /// A worker that is not done after this hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Let processes on two mounts work on the same names, bytes and locks while servers are killed, and check every answer
+/// Let processes on some mounts work on the same names, bytes and locks while servers are killed, and these and mounts stopped, and check every answer
 #[derive(Args)]
 pub struct Plan {
     /// How long
@@ -39,6 +39,12 @@ pub struct Plan {
     /// How long, instead of minutes
     #[arg(long, conflicts_with = "minutes")]
     seconds: Option<u64>,
+    /// So many rounds, however long they take
+    #[arg(long, conflicts_with_all = ["minutes", "seconds"], value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: Option<u64>,
+    /// Mounts, a client each
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=8))]
+    mounts: u32,
     /// Processes on each mount
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     workers: u32,
@@ -59,7 +65,7 @@ pub fn run(plan: &Plan) -> Outcome {
         Some(path) => forebay::Forebay::at(path),
         None => forebay::build()?,
     };
-    let shape = Shape { osts: 3, ost_size: "512MiB", mdt_size: "256MiB", separate: true };
+    let shape = Shape { osts: 3, ost_size: "512MiB", mdt_size: "256MiB", separate: true, mounts: plan.mounts };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     for (base, stripes) in [("one", "1"), ("two", "2")] {
         cluster.striped_dir(base, stripes)?;
@@ -68,28 +74,28 @@ pub fn run(plan: &Plan) -> Outcome {
     made.map_err(|error| format!("a directory of names: {error}"))?;
     let (begun, mut summary, mut rounds) = (Instant::now(), Summary::default(), 0);
     let killer = Killer::start(cluster.servers(), plan.seed);
-    while begun.elapsed() < time {
+    while plan.rounds.map_or_else(|| begun.elapsed() < time, |wanted| rounds < wanted) {
         let judged = round(plan, &cluster, rounds).map_err(|error| format!("round {rounds}: {error}"))?;
         summary.add(&judged);
         rounds += 1;
         killer.check()?;
     }
-    let kills = killer.end()?;
+    let done = killer.end()?;
     let took = Duration::from_secs(begun.elapsed().as_secs());
-    println!("histories: {rounds} rounds in {took:?}, servers killed {kills} times: {summary}");
+    println!("histories: {rounds} rounds of {} mounts in {took:?}, {done}: {summary}", plan.mounts);
     cluster.check()
 }
 
 fn round(plan: &Plan, cluster: &Cluster<'_>, round: u64) -> Outcome<Summary> {
-    let all = plan.workers * 2;
+    let (all, mounts) = (plan.workers * plan.mounts, cluster.mounts());
     let kinds = Kind::usual(all);
-    let place = |second: bool| Place::new(if second { &cluster.second } else { &cluster.first }, round, &kinds);
-    place(false).make()?;
+    let place = |mount: &Path| Place::new(mount, round, &kinds);
+    place(mounts[0]).make()?;
     let own = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
     let mut running = Vec::new();
     for number in 0..all {
         let notes = plan.dir.join(format!("notes-{number}"));
-        let mount = if number % 2 == 1 { &cluster.second } else { &cluster.first };
+        let mount = mounts[number as usize % mounts.len()];
         let seed = plan.seed.wrapping_mul(1 << 40).wrapping_add(round * 1000 + u64::from(number));
         let numbers = [u64::from(number), u64::from(all), seed, round, OPERATIONS].map(|n| n.to_string());
         let child = Command::new(&own).arg("histories-worker").arg(mount).arg(&notes).args(numbers).spawn();
@@ -101,8 +107,8 @@ fn round(plan: &Plan, cluster: &Cluster<'_>, round: u64) -> Outcome<Summary> {
         events.extend(worker::read_notes(&notes)?);
         let _ = fs::remove_file(&notes);
     }
-    for (auditor, second) in [(all, false), (all + 1, true)] {
-        events.extend(worker::audit(place(second), auditor)?);
+    for (auditor, mount) in (all..).zip(mounts) {
+        events.extend(worker::audit(place(mount), auditor)?);
     }
     judge(&kinds, &events)
 }

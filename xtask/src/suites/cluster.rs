@@ -1,9 +1,10 @@
-//! A cluster with two mounts, whose servers can all be killed and brought back.
+//! A cluster with two mounts or more, whose processes can be stopped, and its servers killed and brought back.
 
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use crate::figures::{
@@ -22,9 +23,11 @@ pub struct Shape {
     pub mdt_size: &'static str,
     /// A process for each target.
     pub separate: bool,
+    /// Mounts: two or more.
+    pub mounts: u32,
 }
 
-/// One MDT, some OSTs, two mounts. Dropping it takes it down.
+/// One MDT, some OSTs, mounts. Dropping it takes it down.
 pub struct Cluster<'a> {
     /// The program.
     pub forebay: &'a Forebay,
@@ -33,23 +36,33 @@ pub struct Cluster<'a> {
     pub first: PathBuf,
     /// The second.
     pub second: PathBuf,
+    /// Those after it.
+    others: Vec<PathBuf>,
 }
 
 impl<'a> Cluster<'a> {
-    /// Formats, starts, mounts twice.
+    /// Formats, starts, mounts.
     pub fn make(forebay: &'a Forebay, dir: &Path, shape: &Shape) -> Outcome<Self> {
         fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
-        let cluster = Self { forebay, first: dir.join("m1"), second: dir.join("m2"), dir: dir.join("cluster") };
+        let mount = |number: u32| dir.join(format!("m{number}"));
+        let others = (3..=shape.mounts).map(mount).collect();
+        let cluster = Self { forebay, first: mount(1), second: mount(2), others, dir: dir.join("cluster") };
         let osts = shape.osts.to_string();
         let sizes = ["--osts", &osts, "--ost-size", shape.ost_size, "--mdt-size", shape.mdt_size];
         let separate = shape.separate.then_some("--separate");
         let mut up = forebay.command(&["up", &text(&cluster.dir)]);
         output(up.args(sizes).args(separate).arg("--mount").arg(&cluster.first))?;
-        fs::create_dir_all(&cluster.second)
-            .map_err(|error| format!("cannot make {}: {error}", cluster.second.display()))?;
-        output(forebay.command(&["mount", &text(&cluster.dir)]).arg(&cluster.second))?;
+        for mount in &cluster.mounts()[1..] {
+            fs::create_dir_all(mount).map_err(|error| format!("cannot make {}: {error}", mount.display()))?;
+            output(forebay.command(&["mount", &text(&cluster.dir)]).arg(mount))?;
+        }
         Ok(cluster)
+    }
+
+    /// All mounts.
+    pub fn mounts(&self) -> Vec<&Path> {
+        [&self.first, &self.second].into_iter().chain(&self.others).map(PathBuf::as_path).collect()
     }
 
     /// Its servers, for a thread of their own.
@@ -73,7 +86,9 @@ impl<'a> Cluster<'a> {
 
     /// The option of `forebay` that was run last with all targets stopped: their disks hold what they should.
     pub fn check(&self) -> Outcome {
-        output(self.forebay.command(&["umount"]).arg(&self.second))?;
+        for mount in &self.mounts()[1..] {
+            output(self.forebay.command(&["umount"]).arg(mount))?;
+        }
         output(&mut self.forebay.command(&["down", &text(&self.dir)]))?;
         let targets = fs::read_dir(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))?;
         let is_target = |path: &PathBuf| path.join("identity").exists();
@@ -84,7 +99,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// The servers' processes.
+/// The processes of servers and mounts.
 #[derive(Clone)]
 pub struct Servers {
     forebay: Forebay,
@@ -98,9 +113,26 @@ impl Servers {
         if pids.is_empty() { Err("the servers' processes are not found".into()) } else { Ok(pids) }
     }
 
+    /// Those of mounts.
+    pub fn mount_pids(&self) -> Outcome<Vec<u32>> {
+        let pids = Pids::of("mount", &self.dir).0;
+        if pids.is_empty() { Err("the mounts' processes are not found".into()) } else { Ok(pids) }
+    }
+
     /// SIGKILL.
     pub fn kill(&self, pids: &[u32]) -> Outcome {
-        output(Command::new("kill").arg("-9").args(pids.iter().map(u32::to_string))).map(drop)
+        self.signal("-KILL", pids)
+    }
+
+    /// SIGSTOP, and after a time SIGCONT.
+    pub fn stop(&self, pids: &[u32], time: Duration) -> Outcome {
+        let stopped = self.signal("-STOP", pids);
+        std::thread::sleep(time);
+        stopped.and(self.signal("-CONT", pids))
+    }
+
+    fn signal(&self, signal: &str, pids: &[u32]) -> Outcome {
+        output(Command::new("kill").arg(signal).args(pids.iter().map(u32::to_string))).map(drop)
     }
 
     /// Starts those that do not run.
@@ -111,7 +143,9 @@ impl Servers {
 
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
-        let _ = self.forebay.command(&["umount", "--lazy"]).arg(&self.second).output();
+        for mount in &self.mounts()[1..] {
+            let _ = self.forebay.command(&["umount", "--lazy"]).arg(mount).output();
+        }
         let _ = self.forebay.command(&["down", "--force", &text(&self.dir)]).output();
         let _ = fs::remove_dir_all(&self.dir);
     }
