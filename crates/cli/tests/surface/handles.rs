@@ -1,0 +1,69 @@
+//! File handles: name_to_handle_at(2), open_by_handle_at(2).
+
+use std::{
+    fs::{self, File},
+    io::Error,
+    os::fd::{AsRawFd, FromRawFd},
+    path::Path,
+};
+
+use crate::{
+    c,
+    common::{
+        forebay,
+        mounts::{Mounts, run},
+    },
+    done,
+};
+
+/// A handle as name_to_handle_at(2) gives it: the kernel's structure, with room for 128 bytes.
+#[repr(C, align(8))]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    handle: [u8; 128],
+}
+
+fn handle_of(path: &Path) -> Handle {
+    let mut handle = Handle { bytes: 128, kind: 0, handle: [0; 128] };
+    let (path, mut mount) = (c(path), 0);
+    // SAFETY: a string, a handle with the room it tells of, and a number that outlive the call.
+    let told = unsafe {
+        libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0)
+    };
+    assert_eq!(told, 0, "{}", Error::last_os_error());
+    handle
+}
+
+fn open_handle(mnt: &Path, handle: &mut Handle, flags: i32) -> Result<File, i32> {
+    let mnt = File::open(mnt).expect("it opens");
+    // SAFETY: an open descriptor, and a handle that outlives the call.
+    let opened = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mnt.as_raw_fd(), &raw mut *handle, flags) };
+    // SAFETY: a descriptor that was just opened, and is nobody else's.
+    done(opened).map(|descriptor| unsafe { File::from_raw_fd(descriptor as i32) })
+}
+
+#[test]
+fn handles_of_files_outlive_the_mount_and_the_servers() {
+    let Some(mounts) = Mounts::new("handles") else { return };
+    let dir = mounts.first.join("a/b");
+    fs::create_dir_all(&dir).expect("made");
+    fs::write(dir.join("file"), b"found again").expect("written");
+    fs::write(dir.join("gone"), b"x").expect("written");
+    let [mut file, mut gone] = ["file", "gone"].map(|name| handle_of(&dir.join(name)));
+    let mut directory = handle_of(&dir);
+    fs::remove_file(dir.join("gone")).expect("removed");
+    run(forebay().arg("umount").arg(&mounts.first));
+    mounts.kill_servers();
+    // Together with the mount that `up` made.
+    mounts.bring_back();
+    let found = open_handle(&mounts.first, &mut file, libc::O_RDONLY).expect("it opens");
+    assert_eq!(std::io::read_to_string(found).expect("read"), "found again");
+    assert_eq!(open_handle(&mounts.first, &mut gone, libc::O_RDONLY).map(drop), Err(libc::ESTALE));
+    let found = open_handle(&mounts.first, &mut directory, libc::O_RDONLY | libc::O_DIRECTORY).expect("it opens");
+    // The kernel finds the way up from there.
+    let way = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).expect("a path");
+    assert_eq!(way, dir);
+    let names: Vec<_> = fs::read_dir(format!("/proc/self/fd/{}", found.as_raw_fd())).expect("listed").collect();
+    assert_eq!(names.len(), 1);
+}
