@@ -406,7 +406,8 @@ impl Client {
             return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
         }
         let file_bytes = file.size.borrow().next_raise(end);
-        let request = RaiseSize { object: at.object.clone(), file_bytes, attr_epoch: at.attr_epoch };
+        let (object, before) = (at.object.clone(), Vec::new());
+        let request = RaiseSize { object, file_bytes, attr_epoch: at.attr_epoch, before };
         let call = Call { fid: Some(file.fid), ..Call::level(level) };
         let called = peer.call(&request, call).await?;
         file.raised(epoch, file_bytes, called.transno);

@@ -80,6 +80,10 @@ bugs! {
     TruncateKeepsBytes = "truncate-keeps-bytes",
     /// Writes of before a truncate are taken after it.
     TruncateEpochIgnored = "truncate-epoch-ignored",
+    /// Bytes are shown to others whose writer has not been told that they are written.
+    UnheardShown = "unheard-shown",
+    /// An append that had a place before a crash is given another one, though others tell which it had.
+    PlaceForgotten = "place-forgotten",
     /// A request that comes again is executed again.
     ReplyCacheDropped = "reply-cache-dropped",
     /// A fence is answered, and fences nobody.

@@ -11,8 +11,10 @@ mod destroyed;
 pub mod limits;
 mod object;
 mod ops;
+mod places;
 mod readahead;
 mod server;
+mod unheard;
 
 pub use aside::Aside;
 pub use object::{ObjectRow, fid_of, key};

@@ -11,7 +11,7 @@ use forebay_proto::{Errno, ErrorReply, Fid, Transno, limits::BLOCK_BYTES, messag
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
-use crate::{ObjectRow, destroyed::Destroyed, object, ops, readahead::ReadAhead};
+use crate::{ObjectRow, destroyed::Destroyed, object, ops, places::Places, readahead::ReadAhead, unheard::Unheard};
 
 /// The object storage server of one OST.
 pub struct Oss {
@@ -19,6 +19,8 @@ pub struct Oss {
     store: Store,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) destroyed: RefCell<Destroyed>,
+    pub(crate) places: Places,
+    pub(crate) unheard: Unheard,
     /// Woken when a truncate was applied.
     pub(crate) truncated: Notify,
     /// A replay found no room beside others: they run one by one.
@@ -39,6 +41,8 @@ impl Oss {
                 read_ahead: ReadAhead::new(env, &store),
                 store: store.clone(),
                 destroyed: RefCell::default(),
+                places: Places::default(),
+                unheard: Unheard::default(),
                 truncated: Notify::new(),
                 replays_in_turn: Cell::new(false),
                 cutting: Rc::default(),

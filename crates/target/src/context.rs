@@ -83,6 +83,11 @@ impl Context {
         self.inner.session.client
     }
 
+    /// What tells it from all others, sent again or not: session, slot and sequence.
+    pub fn request(&self) -> (SessionId, u16, u64) {
+        (self.session(), self.inner.header.slot, self.inner.header.sequence)
+    }
+
     /// True if it is executed again after a restart: it succeeded before, under [`Context::replay_transno`].
     pub fn is_replay(&self) -> bool {
         self.inner.header.flags & frame_flags::REPLAY != 0

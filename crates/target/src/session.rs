@@ -144,6 +144,11 @@ impl Session {
         self.slots.borrow().len() as u16
     }
 
+    /// Its client has the reply to the request of `sequence`: it has used the slot again.
+    pub fn has_heard(&self, slot: u16, sequence: u64) -> bool {
+        self.slot(slot).is_none_or(|slot| slot.sequence > sequence)
+    }
+
     /// A request of `sequence` came in `slot`.
     pub fn begin(&self, slot: u16, sequence: u64) -> Begin {
         let Some(mut slot) = self.slot(slot) else { return Begin::NoSlot };
@@ -216,7 +221,7 @@ impl Session {
         self.outgoing.borrow_mut().retain(|o| o.transno != transno || o.applied);
     }
 
-    fn is_outgoing(&self, transno: Transno) -> bool {
+    pub fn is_outgoing(&self, transno: Transno) -> bool {
         self.outgoing.borrow().iter().any(|o| o.transno == transno)
     }
 

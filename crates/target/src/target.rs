@@ -153,6 +153,32 @@ impl Target {
         self.core.sessions.borrow().contains_key(&session)
     }
 
+    /// Whether the client of `session` has the reply to the request of `sequence` in `slot`, or asks for it no more.
+    pub fn has_heard(&self, session: SessionId, slot: u16, sequence: u64) -> bool {
+        let sessions = self.core.sessions.borrow();
+        sessions.get(&session).is_none_or(|session| session.has_heard(slot, sequence))
+    }
+
+    /// Whether the reply to the change `transno`, the request of `sequence` in `slot`, is on its way, as far as is known.
+    pub fn has_told(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
+        let sessions = self.core.sessions.borrow();
+        sessions.get(&session).is_none_or(|session| {
+            !session.is_outgoing(transno) && (session.is_connected() || session.has_heard(slot, sequence))
+        })
+    }
+
+    /// Waits until nobody up to `transno` stands in line any more.
+    pub async fn passed(&self, transno: Transno) {
+        self.core.order.passed(transno).await;
+    }
+
+    /// Hurries a commit, and waits for it for a moment.
+    pub async fn wait_any_commit(&self) -> Result<(), ErrorReply> {
+        self.core.check_running()?;
+        self.core.wait_any_commit().await;
+        Ok(())
+    }
+
     /// A change of the service's own (reaping, log rows), outside of any request. Only after recovery. On a target whose
     /// requests take tickets, take one too: [`Target::admit`].
     pub fn apply<R>(

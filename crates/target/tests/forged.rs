@@ -54,7 +54,7 @@ impl Forger {
         let mut header = FrameHeader::new(FrameKind::Request, Op::RaiseSize as u16);
         (header.session, header.incarnation, header.sequence) = (self.reply.session, self.reply.incarnation, 1);
         forge(&mut header);
-        let request = RaiseSize { object: object(1), file_bytes: 1, attr_epoch: 0 };
+        let request = RaiseSize { object: object(1), file_bytes: 1, attr_epoch: 0, before: Vec::new() };
         let frame = Frame::new(header, request.to_bytes().into(), vec![]);
         self.write.write_all(&[Bytes::copy_from_slice(&frame.header.to_bytes()), frame.body]).await.unwrap();
     }

@@ -375,7 +375,7 @@ impl Client {
     /// Lets the file have bytes.
     pub async fn write(&self, fid: Fid, ost: u32, file_bytes: u64) -> Result<(), RpcError> {
         let object = ObjectRef { fid, layout_generation: 1, truncate_epoch: 0 };
-        let request = RaiseSize { object, file_bytes, attr_epoch: 0 };
+        let request = RaiseSize { object, file_bytes, attr_epoch: 0, before: Vec::new() };
         self.osts[ost as usize].call(&request, Call::default()).await.map(drop)
     }
 

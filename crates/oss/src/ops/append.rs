@@ -1,9 +1,10 @@
 //! AppendReserve: the next bytes of the file are the caller's, and nobody else's.
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
-    Errno, ErrorReply,
+    Errno, ErrorReply, Transno,
     limits::{BLOCK_BYTES, FILE_BYTES},
-    message::{AppendReply, AppendReserve},
+    message::{AppendPlace, AppendReply, AppendReserve, ObjectRef},
 };
 use forebay_target::{Answer, Context, store_error};
 
@@ -13,7 +14,8 @@ use crate::{Oss, limits};
 /// Runs a reservation. A writer that dies before it writes leaves zeros.
 ///
 /// A client that has the reply replays it as a raise to the end of what it was given (crate `rpc`, session/replay.rs): the size
-/// that the first execution found may not be there again, if who was given the place before has no reply and is late, or gone.
+/// that the first execution found may not be there again, if who was given the place before has no reply and is late, or gone. One that
+/// had no reply, and asks again, is given the place that it had, where others can tell it (see [`crate::places`]).
 pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
     let row = oss.admissible(ctx, &request.object).await?;
     let _raising = oss.raising(row.as_ref(), &request.object);
@@ -25,15 +27,28 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Ans
         drop(oss.store().reserve(bytes, bytes.div_ceil(BLOCK_BYTES) as usize).await.map_err(store_error)?);
     }
     let ticket = ctx.admit();
+    let transno = ticket.transno();
+    oss.note_change(ctx, request.object.fid, transno, Vec::new(), true);
     let now_ns = oss.now_ns();
-    Change { fid: request.object.fid, epoch: Some(request.object.truncate_epoch), extents: None }
-        .apply(oss, ctx, ticket, move |_txn, row| {
-            let file_offset = row.file_bytes;
+    let ObjectRef { fid, truncate_epoch, .. } = request.object;
+    let (session, slot, sequence) = ctx.request();
+    let mut place = AppendPlace { session, slot, sequence, file_offset: 0, length: request.length };
+    let answer = Change { fid: request.object.fid, epoch: Some(request.object.truncate_epoch), extents: None }
+        .apply(oss, ctx, ticket, |_txn, row| {
+            let told = oss.places.told(fid, truncate_epoch, &place).filter(|_| !planted(Bug::PlaceForgotten));
+            let file_offset = told.unwrap_or(row.file_bytes);
+            place.file_offset = file_offset;
             let end = file_offset.checked_add(request.length.into()).filter(|end| *end <= FILE_BYTES);
-            row.file_bytes =
-                end.ok_or_else(|| ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"))?;
+            let end = end.ok_or_else(|| ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"))?;
+            row.file_bytes = row.file_bytes.max(end);
             row.touch(request.attr_epoch, now_ns);
-            Ok(AppendReply { file_offset })
+            let is_over = |place: &AppendPlace, given: Transno| {
+                given <= oss.store().last_committed()
+                    || oss.target().has_heard(place.session, place.slot, place.sequence)
+            };
+            Ok(AppendReply { file_offset, before: oss.places.before(fid, truncate_epoch, is_over) })
         })
-        .await
+        .await?;
+    oss.places.give(fid, truncate_epoch, place, transno);
+    Ok(answer)
 }

@@ -4,10 +4,10 @@ use forebay_proto::{ErrorReply, message::GetObject};
 use forebay_target::{Answer, Context};
 
 use super::change::describe;
-use crate::Oss;
+use crate::{Oss, unheard::Look};
 
 /// Runs a glimpse at an object.
 pub async fn run(oss: &Oss, ctx: &Context, request: GetObject) -> Result<Answer, ErrorReply> {
-    let row = oss.admissible(ctx, &request.object).await?;
+    let row = oss.admissible_told(ctx, &request.object, &Look { ranges: &[], size: true }).await?;
     Ok(Answer::read(&describe(row.as_ref())))
 }

@@ -12,7 +12,7 @@ use super::{
     change::{Change, describe, give_back, is_superseded},
     truncate::STEP_EXTENTS,
 };
-use crate::Oss;
+use crate::{Oss, limits, unheard::Look};
 
 /// Runs a punch. The size stays.
 pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, ErrorReply> {
@@ -29,7 +29,14 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
     if request.length > PUNCH_BYTES && !ctx.is_replay() {
         refuse_many(oss, request.object.fid, request.offset..end).await?;
     }
+    let ranges = [request.offset..end];
+    for _ in 0..limits::LOOKS {
+        if !oss.wait_told(ctx, request.object.fid, &Look { ranges: &ranges, size: false }).await? {
+            break;
+        }
+    }
     let ticket = ctx.admit();
+    oss.note_change(ctx, request.object.fid, ticket.transno(), ranges.to_vec(), false);
     let version = ticket.transno();
     let epoch = request.object.truncate_epoch;
     let superseded = is_superseded(ctx, row.as_ref(), epoch, version);

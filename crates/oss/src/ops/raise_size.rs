@@ -1,6 +1,10 @@
 //! RaiseSize: a write to another stripe extends the file; the target of stripe 0 learns of it here.
 
-use forebay_proto::{ErrorReply, limits::FILE_BYTES, message::RaiseSize};
+use forebay_proto::{
+    ErrorReply,
+    limits::FILE_BYTES,
+    message::{ObjectRef, RaiseSize},
+};
 use forebay_target::{Answer, Context};
 
 use super::change::{Change, describe, is_superseded};
@@ -13,7 +17,13 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
     }
     let row = oss.admissible(ctx, &request.object).await?;
     let _raising = oss.raising(row.as_ref(), &request.object);
+    if ctx.is_replay() {
+        let ObjectRef { fid, truncate_epoch, .. } = request.object;
+        oss.places.tell(fid, truncate_epoch, &request.before, request.file_bytes);
+    }
     let ticket = ctx.admit();
+    let grows = request.file_bytes > row.as_ref().map_or(0, |row| row.file_bytes);
+    oss.note_change(ctx, request.object.fid, ticket.transno(), Vec::new(), grows);
     let epoch = request.object.truncate_epoch;
     let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
     let now_ns = oss.now_ns();

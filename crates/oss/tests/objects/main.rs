@@ -264,12 +264,12 @@ fn raises_and_appends_only_grow_the_size() {
     world.run(async {
         let object = world.object(0);
         let level = || Call::level(CommitLevel::Data);
-        let raise = RaiseSize { object: object.clone(), file_bytes: 500, attr_epoch: 0 };
+        let raise = RaiseSize { object: object.clone(), file_bytes: 500, attr_epoch: 0, before: Vec::new() };
         assert_eq!(world.session.call(&raise, level()).await.unwrap().reply.file_bytes, 500);
         let append = AppendReserve { object: object.clone(), length: 100, attr_epoch: 0, here: true };
         assert_eq!(world.session.call(&append, level()).await.unwrap().reply.file_offset, 500);
         assert_eq!(world.session.call(&append, level()).await.unwrap().reply.file_offset, 600);
-        let lower = RaiseSize { object, file_bytes: 10, attr_epoch: 0 };
+        let lower = RaiseSize { object, file_bytes: 10, attr_epoch: 0, before: Vec::new() };
         assert_eq!(world.session.call(&lower, level()).await.unwrap().reply.file_bytes, 700);
     });
 }

@@ -1,6 +1,6 @@
 //! Messages of the object storage server. Offsets are the object's unless a field says the file's.
 
-use crate::{Fid, FidSequence, WriteId, wire_struct};
+use crate::{Fid, FidSequence, SessionId, WriteId, wire_struct};
 
 wire_struct! {
     /// Which object, under which layout and truncate epoch the client believes it to be.
@@ -131,6 +131,8 @@ wire_struct! {
         pub file_bytes: u64,
         /// Attribute epoch of the writer.
         pub attr_epoch: u64,
+        /// In place of an append's replay: as in its [`AppendReply`].
+        pub before: Vec<AppendPlace>,
     }
 }
 
@@ -176,6 +178,24 @@ wire_struct! {
     pub struct AppendReply {
         /// File offset of its first byte. A replay keeps it.
         pub file_offset: u64,
+        /// Places before it that others may not have heard of, and that are not committed.
+        pub before: Vec<AppendPlace>,
+    }
+}
+
+wire_struct! {
+    /// A place that an append was given.
+    pub struct AppendPlace {
+        /// Session, slot and sequence of the request.
+        pub session: SessionId,
+        /// See `session`.
+        pub slot: u16,
+        /// See `session`.
+        pub sequence: u64,
+        /// File offset of its first byte.
+        pub file_offset: u64,
+        /// Bytes.
+        pub length: u32,
     }
 }
 

@@ -1,8 +1,13 @@
 //! Values of the object storage server's messages.
 
-use forebay_proto::{FidSequence, message::*};
+use forebay_proto::{FidSequence, SessionId, message::*};
 
 use crate::sample::{Numbers, Samples};
+
+fn place(n: &mut Numbers) -> AppendPlace {
+    let session = SessionId(n.u64());
+    AppendPlace { session, slot: n.u32() as u16, sequence: n.u64(), file_offset: n.u64(), length: n.u32() }
+}
 
 pub fn add(samples: &mut Samples) {
     let n = &mut Numbers::default();
@@ -12,11 +17,21 @@ pub fn add(samples: &mut Samples) {
     samples.exchange(vec![ReadObject { object: object(n), offset: n.u64(), length: n.u32() }], vec![read_reply()]);
 
     let n = &mut Numbers::default();
+    // Of their own, so that those of other bodies stay as they are.
+    let p = &mut Numbers::default();
     let replies = || vec![object_reply(true), object_reply(false)];
-    samples.exchange(vec![RaiseSize { object: object(n), file_bytes: n.u64(), attr_epoch: n.u64() }], replies());
+    samples.exchange(
+        vec![RaiseSize {
+            object: object(n),
+            file_bytes: n.u64(),
+            attr_epoch: n.u64(),
+            before: vec![place(p), place(p)],
+        }],
+        replies(),
+    );
     samples.exchange(
         vec![AppendReserve { object: object(n), length: n.u32(), attr_epoch: n.u64(), here: true }],
-        vec![AppendReply { file_offset: n.u64() }],
+        vec![AppendReply { file_offset: n.u64(), before: vec![place(p)] }],
     );
     samples.exchange(vec![truncate()], replies());
     samples

@@ -31,16 +31,18 @@ pub(super) struct Entry {
 
 impl Entry {
     /// What is to be replayed of a request that was replied with `reply`. A place at the end of a file is given once: what was given
-    /// before it may be missing when the file is made again, so its replay names the place, and does not ask for one.
+    /// before it may be missing when the file is made again, so its replay names the place, and does not ask for one; and those before it
+    /// that others may not have heard of.
     pub fn of(op: Op, entry: Self, reply: &[u8]) -> Self {
         let Op::AppendReserve = op else { return entry };
         let read = (AppendReserve::from_bytes(&entry.body), AppendReply::from_bytes(reply));
-        let (Ok(AppendReserve { object, length, attr_epoch, .. }), Ok(AppendReply { file_offset })) = read else {
+        let (Ok(AppendReserve { object, length, attr_epoch, .. }), Ok(AppendReply { file_offset, before })) = read
+        else {
             return entry;
         };
         let file_bytes = file_offset.saturating_add(length.into());
         let header = FrameHeader { op: Op::RaiseSize as u16, ..entry.header };
-        Self { header, body: RaiseSize { object, file_bytes, attr_epoch }.to_bytes().into(), ..entry }
+        Self { header, body: RaiseSize { object, file_bytes, attr_epoch, before }.to_bytes().into(), ..entry }
     }
 }
 

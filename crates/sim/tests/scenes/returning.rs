@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_env::sim::{Fault, NodeId, Sim};
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
@@ -45,6 +45,69 @@ async fn open(client: &Client, name: &[u8], stripes: u32) -> OpenFile {
     let layout = LayoutSpec { stripe_count: stripes, stripe_bytes, stripe_index, ..LayoutSpec::inherit() };
     let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
     opened.expect("it opens").1
+}
+
+/// write (its reply waits for a journal that is stuck), write of another over half of it, read |power| the first asks again | what
+/// was read is still there: the older bytes do not lie over the newer ones
+#[test]
+fn bytes_that_were_seen_before_their_writer_was_told_are_not_written_again_over_others() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let first = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
+            let second = scene.mount(1).await;
+            let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
+            first.write(&file, 0, vec![1; 8000]).await.expect("written");
+            let ost = scene.cluster.servers[1].node;
+            scene.sim.disk_fault(ost, "/store/journal", Fault::Stuck(Duration::from_secs(3)));
+            let (env, other_env) = (scene.sim.env(scene.nodes[0]), scene.sim.env(scene.nodes[1]));
+            let old = env.spawn(async move { first.write(&file, 0, vec![2; 8000]).await });
+            scene.sim.sleep(Duration::from_millis(5)).await;
+            let looks = second.clone();
+            let look = other.clone();
+            let new = other_env.spawn(async move {
+                looks.write(&look, 0, vec![3; 4000]).await.expect("written");
+                looks.read(&look, 0, 8000).await.expect("it reads")
+            });
+            scene.sim.sleep(Duration::from_secs(1)).await;
+            scene.power_cycle(1);
+            old.await.expect("it ends").expect("written");
+            let seen = new.await.expect("it ends");
+            let now = second.read(&other, 0, 8000).await.expect("it reads");
+            let told = |bytes: &[u8]| (bytes[0], bytes[7999]);
+            let old_is_below = told(&seen) == (3, 2);
+            assert!(!old_is_below || told(&now) == (3, 2), "seed {seed}: {:?}, then {:?}", told(&seen), told(&now));
+        });
+    }
+}
+
+/// reserve (its reply is lost), append of another |power| the first comes back | it has the place that it had: nothing between them
+#[test]
+fn an_append_that_was_not_told_its_place_has_it_after_a_crash() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let (log, other) = (open(&first, b"log", 2).await, open(&second, b"log", 2).await);
+            first.append(&log, vec![1; STRIPE]).await.expect("appended");
+            first.fsync(&log, false).await.expect("synced");
+            let ost = scene.cluster.servers[1].node;
+            scene.sim.cut(ost, scene.nodes[0]);
+            let told = scene.sim.env(scene.nodes[0]).spawn(async move { first.append(&log, vec![2; 3000]).await });
+            scene.sim.sleep(Duration::from_millis(5)).await;
+            let at = second.append(&other, vec![3; 2000]).await.expect("appended");
+            assert_eq!(at as usize, STRIPE + 3000, "seed {seed}: a place was given before");
+            scene.power_cycle(1);
+            // The other one is back, and goes on.
+            scene.sim.sleep(Duration::from_millis(500)).await;
+            scene.sim.heal(ost, scene.nodes[0]);
+            let first_at = told.await.expect("it ends").expect("appended");
+            assert_eq!(first_at as usize, STRIPE, "seed {seed}");
+            let bytes = second.read(&other, 0, MIB).await.expect("it reads");
+            let wanted = [vec![1; STRIPE], vec![2; 3000], vec![3; 2000]].concat();
+            assert!(bytes[..] == wanted[..], "seed {seed}: {} bytes", bytes.len());
+        });
+    }
 }
 
 /// reserve (its reply is lost), append of another |power| the first is gone | what the other has appended is not written over

@@ -307,7 +307,7 @@ impl Client {
     }
 
     pub async fn add_with(&self, counter: u32, call: Call) -> Result<Called<ObjectReply>, RpcError> {
-        let request = RaiseSize { object: object(counter), file_bytes: 1, attr_epoch: 0 };
+        let request = RaiseSize { object: object(counter), file_bytes: 1, attr_epoch: 0, before: Vec::new() };
         self.session.call(&request, Call { fid: Some(fid(counter)), ..call }).await
     }
 

@@ -1,0 +1,172 @@
+//! Changes of bytes and sizes whose replies have not left: nobody else is shown them, or writes over them.
+//!
+//! Bytes are shown to others before they are committed, as their writer brings them back after a crash. Who has no reply cannot: it asks
+//! again, after all that others had replies to was brought back, so that what was seen would be gone for a while, and older bytes
+//! would lie over newer ones. A reply may be held for as long as a commit takes, by an earlier one of its session. Where nothing is
+//! held nobody waits.
+//!
+//! Not covered: a reply that has left, and is lost on its way, until the server knows that its connection is.
+
+use std::{cell::RefCell, collections::BTreeMap, ops::Range};
+
+use forebay_proto::{ErrorReply, Fid, SessionId, Transno};
+use forebay_target::Context;
+
+use crate::{Oss, limits};
+
+/// A change that was let in.
+struct Change {
+    session: SessionId,
+    slot: u16,
+    sequence: u64,
+    transno: Transno,
+    /// In order, apart.
+    ranges: Vec<Range<u64>>,
+    /// It makes the file longer.
+    grows: bool,
+}
+
+/// What somebody looks at, or writes over.
+pub struct Look<'a> {
+    /// In order, apart.
+    pub ranges: &'a [Range<u64>],
+    /// The file's size, too.
+    pub size: bool,
+}
+
+/// All of them, and some of which it is not looked yet whether they are heard of. See the module.
+#[derive(Default)]
+pub struct Unheard {
+    of: RefCell<BTreeMap<Fid, Vec<Change>>>,
+    /// How many the last look through all has left.
+    left: RefCell<usize>,
+    count: RefCell<usize>,
+}
+
+impl Change {
+    fn is_seen_by(&self, session: SessionId, look: &Look<'_>) -> bool {
+        self.session != session && (look.size && self.grows || meet(&self.ranges, look.ranges))
+    }
+}
+
+/// Whether some range of one meets some of the other.
+fn meet(one: &[Range<u64>], other: &[Range<u64>]) -> bool {
+    let (mut a, mut b) = (one.iter().peekable(), other.iter().peekable());
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        if x.start < y.end && y.start < x.end {
+            return true;
+        }
+        if x.end <= y.start {
+            a.next()
+        } else {
+            b.next()
+        };
+    }
+    false
+}
+
+impl Unheard {
+    fn note(&self, fid: Fid, change: Change, is_over: impl Fn(&Change) -> bool) {
+        let (mut of, mut left, mut count) = (self.of.borrow_mut(), self.left.borrow_mut(), self.count.borrow_mut());
+        if *count > limits::UNHEARD_CHANGES.max(2 * *left) {
+            of.retain(|_, changes| {
+                changes.retain(|change| !is_over(change));
+                !changes.is_empty()
+            });
+            *count = of.values().map(Vec::len).sum();
+            *left = *count;
+        }
+        of.entry(fid).or_default().push(change);
+        *count += 1;
+    }
+
+    /// The last one in the way, up to `until`.
+    fn last(
+        &self,
+        fid: Fid,
+        session: SessionId,
+        look: &Look<'_>,
+        until: Transno,
+        is_over: impl Fn(&Change) -> bool,
+    ) -> Option<Transno> {
+        let of = self.of.borrow();
+        let seen = of.get(&fid)?.iter().filter(|it| it.transno <= until && it.is_seen_by(session, look));
+        seen.filter(|it| !is_over(it)).map(|it| it.transno).max()
+    }
+}
+
+impl Oss {
+    fn is_over(&self, change: &Change) -> bool {
+        let Change { session, slot, sequence, transno, .. } = *change;
+        transno <= self.store().last_committed() || self.target().has_told(session, slot, sequence, transno)
+    }
+
+    /// `ctx` changes `ranges` of the object, under `transno`.
+    pub(crate) fn note_change(&self, ctx: &Context, fid: Fid, transno: Transno, ranges: Vec<Range<u64>>, grows: bool) {
+        if !ctx.is_replay() {
+            let (session, slot, sequence) = ctx.request();
+            let change = Change { session, slot, sequence, transno, ranges, grows };
+            self.unheard.note(fid, change, |change| self.is_over(change));
+        }
+    }
+
+    /// Waits until others have been told of all that they have changed there until now; false if nobody was waited for. Errors: the
+    /// target has stopped.
+    pub(crate) async fn wait_told(&self, ctx: &Context, fid: Fid, look: &Look<'_>) -> Result<bool, ErrorReply> {
+        let last = |until| self.unheard.last(fid, ctx.session(), look, until, |change| self.is_over(change));
+        let Some(until) = (!ctx.is_replay()).then(|| last(Transno(u64::MAX))).flatten() else { return Ok(false) };
+        self.target().passed(until).await;
+        while last(until).is_some() && !ctx.has_ended() {
+            self.target().wait_any_commit().await?;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F: Fid = Fid { high: 0, low: 5 };
+
+    fn change(session: u64, transno: u64, ranges: &[Range<u64>], grows: bool) -> Change {
+        let (session, transno) = (SessionId(session), Transno(transno));
+        Change { session, slot: 0, sequence: 1, transno, ranges: ranges.to_vec(), grows }
+    }
+
+    #[test]
+    fn what_others_changed_there_is_in_the_way() {
+        let unheard = Unheard::default();
+        unheard.note(F, change(1, 10, &[0..10, 50..60], false), |_| false);
+        unheard.note(F, change(2, 11, &[20..30], true), |_| false);
+        let last = |session, ranges: &[Range<u64>], size| {
+            let look = Look { ranges, size };
+            unheard.last(F, SessionId(session), &look, Transno(99), |_| false).map(|transno| transno.0)
+        };
+        assert_eq!(
+            (last(3, &[5..6], false), last(3, &[10..20], false), last(1, &[5..6], false)),
+            (Some(10), None, None)
+        );
+        assert_eq!((last(3, &[10..20, 59..70], false), last(3, &[0..100], false)), (Some(10), Some(11)));
+        assert_eq!((last(3, &[], true), last(2, &[], true)), (Some(11), None));
+        let look = Look { ranges: &[0..100], size: true };
+        assert_eq!(unheard.last(F, SessionId(3), &look, Transno(10), |_| false), Some(Transno(10)));
+        assert_eq!(unheard.last(F, SessionId(3), &look, Transno(99), |it| it.transno > Transno(10)), Some(Transno(10)));
+    }
+
+    #[test]
+    fn those_that_are_over_are_forgotten() {
+        let unheard = Unheard::default();
+        for n in 0..10 * limits::UNHEARD_CHANGES as u64 {
+            unheard.note(F, change(1, n, &[0..1], false), |change| change.transno.0 + 5 < n);
+        }
+        assert!(*unheard.count.borrow() <= limits::UNHEARD_CHANGES + 1);
+    }
+
+    #[test]
+    fn ranges_meet_where_they_share_a_byte() {
+        let one = [0..10, 20..30, 40..50];
+        assert!(meet(&one, &[29..40]) && meet(&one, &[0..1]) && meet(&one, &[15..16, 45..46]));
+        assert!(!meet(&one, &[10..20, 30..40, 50..99]) && !meet(&one, &[]) && !meet(&[], &one));
+    }
+}
