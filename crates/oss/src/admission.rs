@@ -10,10 +10,9 @@ use forebay_proto::{
 use forebay_target::Context;
 
 use crate::{
-    Oss, limits,
+    Oss,
     object::{ObjectRow, key},
     server::decode,
-    unheard::Look,
 };
 
 /// What a request's truncate epoch means for it.
@@ -47,23 +46,6 @@ impl Oss {
     pub(crate) async fn admissible(&self, ctx: &Context, object: &ObjectRef) -> Result<Option<ObjectRow>, ErrorReply> {
         self.target().wait_applied(Some(object.fid)).await;
         self.may_write(ctx, object).await
-    }
-
-    /// As [`Oss::admissible`], for who looks at what others wrote: they have been told of it.
-    pub(crate) async fn admissible_told(
-        &self,
-        ctx: &Context,
-        object: &ObjectRef,
-        look: &Look<'_>,
-    ) -> Result<Option<ObjectRow>, ErrorReply> {
-        let mut row = self.admissible(ctx, object).await?;
-        for _ in 0..limits::LOOKS {
-            if planted(Bug::UnheardShown) || !self.wait_told(ctx, object.fid, look).await? {
-                break;
-            }
-            row = self.admissible(ctx, object).await?;
-        }
-        Ok(row)
     }
 
     /// As [`Oss::admissible`], for who does not look at what others wrote: the row as it stands.

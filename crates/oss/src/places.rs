@@ -7,7 +7,10 @@
 //!
 //! Invariant: a place is given again to the very request that had it, in the truncate epoch in which it had it, and to nobody else.
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
 
 use forebay_proto::{Fid, Transno, message::AppendPlace};
 
@@ -25,7 +28,7 @@ struct Given {
 pub struct Places {
     given: RefCell<BTreeMap<Fid, Vec<Given>>>,
     /// How many files the last look through all has left.
-    left: RefCell<usize>,
+    left: Cell<usize>,
     /// Those that others told of after a crash.
     told: RefCell<BTreeMap<Fid, Vec<(u64, AppendPlace)>>>,
 }
@@ -47,13 +50,12 @@ impl Places {
     ) -> Vec<AppendPlace> {
         let mut given = self.given.borrow_mut();
         let keep = |given: &Given| !is_over(&given.place, given.transno);
-        let mut left = self.left.borrow_mut();
-        if given.len() > limits::APPENDED_FILES.max(2 * *left) {
+        if given.len() > limits::CHANGED_FILES.max(2 * self.left.get()) {
             given.retain(|_, places| {
                 places.retain(keep);
                 !places.is_empty()
             });
-            *left = given.len();
+            self.left.set(given.len());
         }
         let Some(places) = given.get_mut(&fid) else { return Vec::new() };
         places.retain(|given| given.truncate_epoch == truncate_epoch && keep(given));

@@ -1,4 +1,4 @@
-//! Changes of bytes and sizes whose replies have not left: nobody else is shown them, or writes over them.
+//! Changes of bytes and sizes whose replies have not left: nobody is shown them, and nobody else writes over them.
 //!
 //! Bytes are shown to others before they are committed, as their writer brings them back after a crash. Who has no reply cannot: it asks
 //! again, after all that others had replies to was brought back, so that what was seen would be gone for a while, and older bytes
@@ -7,12 +7,17 @@
 //!
 //! Not covered: a reply that has left, and is lost on its way, until the server knows that its connection is.
 
-use std::{cell::RefCell, collections::BTreeMap, ops::Range};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    ops::Range,
+};
 
-use forebay_proto::{ErrorReply, Fid, SessionId, Transno};
+use forebay_env::{Bug, planted};
+use forebay_proto::{ErrorReply, Fid, SessionId, Transno, message::ObjectRef};
 use forebay_target::Context;
 
-use crate::{Oss, limits};
+use crate::{ObjectRow, Oss, limits};
 
 /// A change that was let in.
 struct Change {
@@ -30,22 +35,31 @@ struct Change {
 pub struct Look<'a> {
     /// In order, apart.
     pub ranges: &'a [Range<u64>],
-    /// The file's size, too.
-    pub size: bool,
+    /// It is shown to somebody, and the file's size too: of the own session's changes as well, as another program may have made them. (Who
+    /// writes over its own is told after it was told of these.)
+    pub shows: bool,
 }
 
-/// All of them, and some of which it is not looked yet whether they are heard of. See the module.
+/// Those of one file, and no more than as many again of which it was not looked yet whether they are over.
+#[derive(Default)]
+struct Changes {
+    all: Vec<Change>,
+    /// How many the last look left.
+    left: usize,
+}
+
+/// All of them. See the module.
 #[derive(Default)]
 pub struct Unheard {
-    of: RefCell<BTreeMap<Fid, Vec<Change>>>,
-    /// How many the last look through all has left.
-    left: RefCell<usize>,
-    count: RefCell<usize>,
+    of: RefCell<BTreeMap<Fid, Changes>>,
+    /// How many files the last look through all has left.
+    left: Cell<usize>,
 }
 
 impl Change {
     fn is_seen_by(&self, session: SessionId, look: &Look<'_>) -> bool {
-        self.session != session && (look.size && self.grows || meet(&self.ranges, look.ranges))
+        let is_shown = look.shows && self.grows || meet(&self.ranges, look.ranges);
+        is_shown && (look.shows || self.session != session)
     }
 }
 
@@ -67,17 +81,20 @@ fn meet(one: &[Range<u64>], other: &[Range<u64>]) -> bool {
 
 impl Unheard {
     fn note(&self, fid: Fid, change: Change, is_over: impl Fn(&Change) -> bool) {
-        let (mut of, mut left, mut count) = (self.of.borrow_mut(), self.left.borrow_mut(), self.count.borrow_mut());
-        if *count > limits::UNHEARD_CHANGES.max(2 * *left) {
+        let mut of = self.of.borrow_mut();
+        if of.len() > limits::CHANGED_FILES.max(2 * self.left.get()) {
             of.retain(|_, changes| {
-                changes.retain(|change| !is_over(change));
-                !changes.is_empty()
+                changes.all.retain(|change| !is_over(change));
+                !changes.all.is_empty()
             });
-            *count = of.values().map(Vec::len).sum();
-            *left = *count;
+            self.left.set(of.len());
         }
-        of.entry(fid).or_default().push(change);
-        *count += 1;
+        let changes = of.entry(fid).or_default();
+        if changes.all.len() > limits::UNHEARD_CHANGES.max(2 * changes.left) {
+            changes.all.retain(|change| !is_over(change));
+            changes.left = changes.all.len();
+        }
+        changes.all.push(change);
     }
 
     /// The last one in the way, up to `until`.
@@ -90,7 +107,7 @@ impl Unheard {
         is_over: impl Fn(&Change) -> bool,
     ) -> Option<Transno> {
         let of = self.of.borrow();
-        let seen = of.get(&fid)?.iter().filter(|it| it.transno <= until && it.is_seen_by(session, look));
+        let seen = of.get(&fid)?.all.iter().filter(|it| it.transno <= until && it.is_seen_by(session, look));
         seen.filter(|it| !is_over(it)).map(|it| it.transno).max()
     }
 }
@@ -110,20 +127,57 @@ impl Oss {
         }
     }
 
-    /// Waits until others have been told of all that they have changed there until now; false if nobody was waited for. Errors: the
+    /// Waits until everybody has been told of what they have changed there, up to `until`; false if nobody was waited for. Errors: the
     /// target has stopped.
-    pub(crate) async fn wait_told(&self, ctx: &Context, fid: Fid, look: &Look<'_>) -> Result<bool, ErrorReply> {
+    pub(crate) async fn wait_told(
+        &self,
+        ctx: &Context,
+        fid: Fid,
+        look: &Look<'_>,
+        until: Transno,
+    ) -> Result<bool, ErrorReply> {
         let last = |until| self.unheard.last(fid, ctx.session(), look, until, |change| self.is_over(change));
-        let Some(until) = (!ctx.is_replay()).then(|| last(Transno(u64::MAX))).flatten() else { return Ok(false) };
+        let may_wait = !ctx.is_replay() && !planted(Bug::UnheardShown);
+        let Some(until) = may_wait.then(|| last(until)).flatten() else { return Ok(false) };
         self.target().passed(until).await;
         while last(until).is_some() && !ctx.has_ended() {
             self.target().wait_any_commit().await?;
         }
         Ok(true)
     }
+
+    /// As [`Oss::admissible`], for who looks at what was written: its writers have been told of it.
+    pub(crate) async fn admissible_told(
+        &self,
+        ctx: &Context,
+        object: &ObjectRef,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<ObjectRow>, ErrorReply> {
+        let mut row = self.admissible(ctx, object).await?;
+        for _ in 0..limits::LOOKS {
+            // What is not in the row is not shown.
+            let Some(until) = row.as_ref().map(|row| row.transno) else { break };
+            if !self.wait_told(ctx, object.fid, &Look { ranges, shows: true }, until).await? {
+                break;
+            }
+            row = self.admissible(ctx, object).await?;
+        }
+        Ok(row)
+    }
+
+    /// Waits until what others have changed in `ranges`, or are about to, was told to them.
+    pub(crate) async fn others_told(&self, ctx: &Context, fid: Fid, ranges: &[Range<u64>]) -> Result<(), ErrorReply> {
+        for _ in 0..limits::LOOKS {
+            if !self.wait_told(ctx, fid, &Look { ranges, shows: false }, Transno(u64::MAX)).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one range is meant
 mod tests {
     use super::*;
 
@@ -139,8 +193,8 @@ mod tests {
         let unheard = Unheard::default();
         unheard.note(F, change(1, 10, &[0..10, 50..60], false), |_| false);
         unheard.note(F, change(2, 11, &[20..30], true), |_| false);
-        let last = |session, ranges: &[Range<u64>], size| {
-            let look = Look { ranges, size };
+        let last = |session, ranges: &[Range<u64>], shows| {
+            let look = Look { ranges, shows };
             unheard.last(F, SessionId(session), &look, Transno(99), |_| false).map(|transno| transno.0)
         };
         assert_eq!(
@@ -148,8 +202,8 @@ mod tests {
             (Some(10), None, None)
         );
         assert_eq!((last(3, &[10..20, 59..70], false), last(3, &[0..100], false)), (Some(10), Some(11)));
-        assert_eq!((last(3, &[], true), last(2, &[], true)), (Some(11), None));
-        let look = Look { ranges: &[0..100], size: true };
+        assert_eq!((last(3, &[], true), last(2, &[], true), last(2, &[], false)), (Some(11), Some(11), None));
+        let look = Look { ranges: &[0..100], shows: true };
         assert_eq!(unheard.last(F, SessionId(3), &look, Transno(10), |_| false), Some(Transno(10)));
         assert_eq!(unheard.last(F, SessionId(3), &look, Transno(99), |it| it.transno > Transno(10)), Some(Transno(10)));
     }
@@ -157,10 +211,13 @@ mod tests {
     #[test]
     fn those_that_are_over_are_forgotten() {
         let unheard = Unheard::default();
-        for n in 0..10 * limits::UNHEARD_CHANGES as u64 {
-            unheard.note(F, change(1, n, &[0..1], false), |change| change.transno.0 + 5 < n);
+        for n in 0..10 * limits::CHANGED_FILES as u64 {
+            let over = |change: &Change| change.transno.0 + 5 < n;
+            unheard.note(F, change(1, n, &[0..1], false), over);
+            unheard.note(Fid { high: 1, low: n }, change(1, n, &[0..1], false), over);
         }
-        assert!(*unheard.count.borrow() <= limits::UNHEARD_CHANGES + 1);
+        let of = unheard.of.borrow();
+        assert!(of.len() <= limits::CHANGED_FILES + 1 && of[&F].all.len() <= limits::UNHEARD_CHANGES + 1);
     }
 
     #[test]

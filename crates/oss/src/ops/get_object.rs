@@ -4,10 +4,10 @@ use forebay_proto::{ErrorReply, message::GetObject};
 use forebay_target::{Answer, Context};
 
 use super::change::describe;
-use crate::{Oss, unheard::Look};
+use crate::Oss;
 
 /// Runs a glimpse at an object.
 pub async fn run(oss: &Oss, ctx: &Context, request: GetObject) -> Result<Answer, ErrorReply> {
-    let row = oss.admissible_told(ctx, &request.object, &Look { ranges: &[], size: true }).await?;
+    let row = oss.admissible_told(ctx, &request.object, &[]).await?;
     Ok(Answer::read(&describe(row.as_ref())))
 }

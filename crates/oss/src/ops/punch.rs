@@ -3,7 +3,7 @@
 //! One transaction makes it, so it is refused with E2BIG where there is too much in it for one: then whoever asked asks for
 //! its halves. Of holes of up to [`PUNCH_BYTES`] that is never so.
 
-use std::ops::Range;
+use std::{ops::Range, slice};
 
 use forebay_proto::{Errno, ErrorReply, Fid, limits::PUNCH_BYTES, message::Punch};
 use forebay_target::{Answer, Context, store_error};
@@ -12,7 +12,7 @@ use super::{
     change::{Change, describe, give_back, is_superseded},
     truncate::STEP_EXTENTS,
 };
-use crate::{Oss, limits, unheard::Look};
+use crate::Oss;
 
 /// Runs a punch. The size stays.
 pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, ErrorReply> {
@@ -29,14 +29,10 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
     if request.length > PUNCH_BYTES && !ctx.is_replay() {
         refuse_many(oss, request.object.fid, request.offset..end).await?;
     }
-    let ranges = [request.offset..end];
-    for _ in 0..limits::LOOKS {
-        if !oss.wait_told(ctx, request.object.fid, &Look { ranges: &ranges, size: false }).await? {
-            break;
-        }
-    }
+    let range = request.offset..end;
+    oss.others_told(ctx, request.object.fid, slice::from_ref(&range)).await?;
     let ticket = ctx.admit();
-    oss.note_change(ctx, request.object.fid, ticket.transno(), ranges.to_vec(), false);
+    oss.note_change(ctx, request.object.fid, ticket.transno(), vec![range], false);
     let version = ticket.transno();
     let epoch = request.object.truncate_epoch;
     let superseded = is_superseded(ctx, row.as_ref(), epoch, version);

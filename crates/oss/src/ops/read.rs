@@ -11,7 +11,7 @@ use forebay_proto::{
 use forebay_store::{Segment, SegmentBody};
 use forebay_target::{Answer, Context, store_error};
 
-use crate::{ObjectRow, Oss, limits, unheard::Look};
+use crate::{ObjectRow, Oss, limits};
 
 /// A read of one piece, as one of several.
 pub fn one_piece(request: ReadObject) -> ReadPieces {
@@ -45,8 +45,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer
     let fid = request.object.fid;
     let wanted: Vec<Range<u64>> =
         request.pieces.iter().map(|piece| piece.offset..piece.offset + u64::from(piece.length)).collect();
-    let look = Look { ranges: &wanted, size: true };
-    let row = oss.admissible_told(ctx, &request.object, &look).await?.unwrap_or_default();
+    let row = oss.admissible_told(ctx, &request.object, &wanted).await?.unwrap_or_default();
     let there: Vec<Range<u64>> = wanted
         .iter()
         .map(|range| range.start..range.end.min(row.object_bytes))

@@ -13,7 +13,7 @@ use forebay_store::{Fragment, Reservation, StoreErrorKind, StoreResult, Txn};
 use forebay_target::{Answer, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
-use crate::{ObjectRow, Oss, limits, unheard::Look};
+use crate::{ObjectRow, Oss};
 
 /// More than what a piece takes beside its bytes (sums, extents).
 const REPLAY_SLACK_BYTES: u64 = 16 << 10;
@@ -39,11 +39,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     }
     let room = room_for(oss, ctx, &bulk, parts.len(), aside).await.map_err(store_error)?;
     let ranges: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
-    for _ in 0..limits::LOOKS {
-        if !oss.wait_told(ctx, fid, &Look { ranges: &ranges, size: false }).await? {
-            break;
-        }
-    }
+    oss.others_told(ctx, fid, &ranges).await?;
     let early = oss.may_answer_early(ctx, &request.object);
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
