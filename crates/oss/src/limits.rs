@@ -38,8 +38,10 @@ pub const UNHEARD_CHANGES: usize = 16;
 pub const LOOKS: usize = 8;
 /// Places before its own that an append is told of: those given last.
 pub const APPEND_PLACES: usize = 32;
-/// Places of one file that clients may tell of after a crash.
-pub const PLACES_TOLD: usize = 1024;
+/// Slots of sessions with places in one file, and files, that clients may tell of after a crash.
+pub const PLACES_TOLD: usize = 1 << 14;
+/// See [`PLACES_TOLD`].
+pub const FILES_TOLD: usize = 1 << 14;
 /// Separate ranges set aside in one object: their row is written with each write.
 pub const ASIDE_RANGES: usize = 32;
 /// Bytes of an object that one request sets room aside for, where there may be extents in it: they are read together.

@@ -12,7 +12,7 @@ use std::{
     collections::BTreeMap,
 };
 
-use forebay_proto::{Fid, Transno, message::AppendPlace};
+use forebay_proto::{Fid, SessionId, Transno, message::AppendPlace};
 
 use crate::limits;
 
@@ -23,20 +23,25 @@ struct Given {
     transno: Transno,
 }
 
+/// Those of one file, and no more than as many again of which it was not looked yet whether they are over.
+#[derive(Default)]
+struct File {
+    all: Vec<Given>,
+    /// How many the last look left.
+    left: usize,
+}
+
+/// Of each slot of a session the last place that others told of, with its truncate epoch: those before it were heard of.
+type Told = BTreeMap<(SessionId, u16), (u64, AppendPlace)>;
+
 /// All of them. See the module.
 #[derive(Default)]
 pub struct Places {
-    given: RefCell<BTreeMap<Fid, Vec<Given>>>,
+    given: RefCell<BTreeMap<Fid, File>>,
     /// How many files the last look through all has left.
     left: Cell<usize>,
     /// Those that others told of after a crash.
-    told: RefCell<BTreeMap<Fid, Vec<(u64, AppendPlace)>>>,
-}
-
-/// Whether `place` belongs to the request of `other`.
-fn is_of(place: &AppendPlace, other: &AppendPlace) -> bool {
-    (place.session, place.slot, place.sequence, place.length)
-        == (other.session, other.slot, other.sequence, other.length)
+    told: RefCell<BTreeMap<Fid, Told>>,
 }
 
 impl Places {
@@ -51,53 +56,55 @@ impl Places {
         let mut given = self.given.borrow_mut();
         let keep = |given: &Given| !is_over(&given.place, given.transno);
         if given.len() > limits::CHANGED_FILES.max(2 * self.left.get()) {
-            given.retain(|_, places| {
-                places.retain(keep);
-                !places.is_empty()
+            given.retain(|_, file| {
+                file.all.retain(keep);
+                !file.all.is_empty()
             });
             self.left.set(given.len());
         }
-        let Some(places) = given.get_mut(&fid) else { return Vec::new() };
-        places.retain(|given| given.truncate_epoch == truncate_epoch && keep(given));
-        let first = places.len().saturating_sub(limits::APPEND_PLACES);
-        places[first..].iter().map(|given| given.place.clone()).collect()
+        let Some(file) = given.get_mut(&fid) else { return Vec::new() };
+        if file.all.len() > limits::UNHEARD_CHANGES.max(2 * file.left) {
+            file.all.retain(keep);
+            file.left = file.all.len();
+        }
+        let unheard = file.all.iter().rev().filter(|given| given.truncate_epoch == truncate_epoch && keep(given));
+        unheard.take(limits::APPEND_PLACES).map(|given| given.place.clone()).collect()
     }
 
     /// `place` was given, under `transno`.
     pub fn give(&self, fid: Fid, truncate_epoch: u64, place: AppendPlace, transno: Transno) {
-        if let Some(told) = self.told.borrow_mut().get_mut(&fid) {
-            told.retain(|(_, told)| !is_of(told, &place));
-        }
-        self.given.borrow_mut().entry(fid).or_default().push(Given { place, truncate_epoch, transno });
+        self.given.borrow_mut().entry(fid).or_default().all.push(Given { place, truncate_epoch, transno });
     }
 
     /// Somebody tells of places that were given before its own, which ends at `end`.
     pub fn tell(&self, fid: Fid, truncate_epoch: u64, before: &[AppendPlace], end: u64) {
-        let mut told = self.told.borrow_mut();
-        let places = told.entry(fid).or_default();
+        let mut all = self.told.borrow_mut();
+        if before.is_empty() || all.len() >= limits::FILES_TOLD {
+            return;
+        }
+        let told = all.entry(fid).or_default();
         for place in before.iter().take(limits::APPEND_PLACES) {
             let is_before = place.file_offset.checked_add(place.length.into()).is_some_and(|to| to <= end);
-            if is_before && places.len() < limits::PLACES_TOLD && !places.iter().any(|(_, known)| is_of(known, place)) {
-                places.push((truncate_epoch, place.clone()));
+            let slot = (place.session, place.slot);
+            let is_newer = told.get(&slot).is_none_or(|(_, known)| known.sequence < place.sequence);
+            if is_before && is_newer && (told.len() < limits::PLACES_TOLD || told.contains_key(&slot)) {
+                told.insert(slot, (truncate_epoch, place.clone()));
             }
-        }
-        if places.is_empty() {
-            told.remove(&fid);
         }
     }
 
     /// Where the request of `asked` had its place, if somebody has told of it.
     pub fn told(&self, fid: Fid, truncate_epoch: u64, asked: &AppendPlace) -> Option<u64> {
         let told = self.told.borrow();
-        let of = |(epoch, place): &&(u64, AppendPlace)| *epoch == truncate_epoch && is_of(place, asked);
-        told.get(&fid)?.iter().find(of).map(|(_, place)| place.file_offset)
+        let (epoch, place) = told.get(&fid)?.get(&(asked.session, asked.slot))?;
+        let is_it = (*epoch, place.sequence, place.length) == (truncate_epoch, asked.sequence, asked.length);
+        is_it.then_some(place.file_offset)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_proto::SessionId;
 
     const F: Fid = Fid { high: 0, low: 5 };
 
@@ -113,13 +120,16 @@ mod tests {
             let is_over = |_: &AppendPlace, transno: Transno| transno.0 < over;
             places.before(F, epoch, is_over).iter().map(|place| place.file_offset).collect()
         };
-        assert_eq!((offsets(4, 0), offsets(4, 1)), (vec![0, 10, 20], vec![10, 20]));
-        assert_eq!((offsets(4, 0), offsets(5, 0), offsets(4, 0)), (vec![10, 20], vec![], vec![]), "they are forgotten");
+        assert_eq!((offsets(4, 0), offsets(4, 1)), (vec![20, 10, 0], vec![20, 10]));
+        assert_eq!((offsets(5, 0), offsets(4, 3)), (vec![], vec![]));
         for n in 0..100 {
             places.give(F, 4, place(n, n * 10), Transno(n));
         }
         let last = offsets(4, 0);
-        assert_eq!((last.len(), last.last()), (limits::APPEND_PLACES, Some(&990)));
+        assert_eq!((last.len(), last.first()), (limits::APPEND_PLACES, Some(&990)));
+        (0..300).for_each(|n| places.give(F, 4, place(n, n * 10), Transno(n)));
+        assert!(places.before(F, 4, |_, _| true).is_empty());
+        assert!(places.given.borrow()[&F].all.is_empty());
     }
 
     #[test]
@@ -131,9 +141,13 @@ mod tests {
         assert_eq!((places.told(F, 5, &asked(1)), places.told(F, 4, &asked(3))), (None, None));
         assert_eq!(places.told(F, 4, &AppendPlace { sequence: 8, ..asked(1) }), None);
         assert_eq!(places.told(F, 4, &AppendPlace { length: 11, ..asked(1) }), None);
-        places.tell(F, 4, &[place(1, 20)], 50);
-        assert_eq!(places.told(F, 4, &asked(1)), Some(30), "it was told before");
-        places.give(F, 4, place(1, 30), Transno(9));
-        assert_eq!((places.told(F, 4, &asked(1)), places.told(F, 4, &asked(2))), (None, Some(40)));
+        places.tell(F, 4, &[place(1, 20), AppendPlace { sequence: 6, ..place(2, 10) }], 50);
+        assert_eq!(
+            (places.told(F, 4, &asked(1)), places.told(F, 4, &asked(2))),
+            (Some(30), Some(40)),
+            "it was told before"
+        );
+        places.tell(F, 4, &[AppendPlace { sequence: 8, ..place(2, 50) }], 90);
+        assert_eq!(places.told(F, 4, &asked(2)), None, "that was heard of");
     }
 }

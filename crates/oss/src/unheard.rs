@@ -14,10 +14,10 @@ use std::{
 };
 
 use forebay_env::{Bug, planted};
-use forebay_proto::{ErrorReply, Fid, SessionId, Transno, message::ObjectRef};
+use forebay_proto::{ErrorReply, Fid, SessionId, Transno};
 use forebay_target::Context;
 
-use crate::{ObjectRow, Oss, limits};
+use crate::{Oss, limits};
 
 /// A change that was let in.
 struct Change {
@@ -58,13 +58,18 @@ pub struct Unheard {
 
 impl Change {
     fn is_seen_by(&self, session: SessionId, look: &Look<'_>) -> bool {
-        let is_shown = look.shows && self.grows || meet(&self.ranges, look.ranges);
-        is_shown && (look.shows || self.session != session)
+        let is_anothers = look.shows || self.session != session;
+        is_anothers && (look.shows && self.grows || meet(&self.ranges, look.ranges))
     }
 }
 
 /// Whether some range of one meets some of the other.
 fn meet(one: &[Range<u64>], other: &[Range<u64>]) -> bool {
+    let whole = |ranges: &[Range<u64>]| Some(ranges.first()?.start..ranges.last()?.end);
+    let (Some(x), Some(y)) = (whole(one), whole(other)) else { return false };
+    if x.end <= y.start || y.end <= x.start {
+        return false;
+    }
     let (mut a, mut b) = (one.iter().peekable(), other.iter().peekable());
     while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
         if x.start < y.end && y.start < x.end {
@@ -97,18 +102,19 @@ impl Unheard {
         changes.all.push(change);
     }
 
-    /// The last one in the way, up to `until`.
-    fn last(
+    /// Those in the way, up to `until`.
+    fn in_the_way(
         &self,
         fid: Fid,
         session: SessionId,
         look: &Look<'_>,
         until: Transno,
         is_over: impl Fn(&Change) -> bool,
-    ) -> Option<Transno> {
+    ) -> Vec<Change> {
         let of = self.of.borrow();
-        let seen = of.get(&fid)?.all.iter().filter(|it| it.transno <= until && it.is_seen_by(session, look));
-        seen.filter(|it| !is_over(it)).map(|it| it.transno).max()
+        let Some(changes) = of.get(&fid) else { return Vec::new() };
+        let seen = changes.all.iter().filter(|it| it.transno <= until && it.is_seen_by(session, look) && !is_over(it));
+        seen.map(|it| Change { ranges: Vec::new(), ..*it }).collect()
     }
 }
 
@@ -129,40 +135,27 @@ impl Oss {
 
     /// Waits until everybody has been told of what they have changed there, up to `until`; false if nobody was waited for. Errors: the
     /// target has stopped.
-    pub(crate) async fn wait_told(
-        &self,
-        ctx: &Context,
-        fid: Fid,
-        look: &Look<'_>,
-        until: Transno,
-    ) -> Result<bool, ErrorReply> {
-        let last = |until| self.unheard.last(fid, ctx.session(), look, until, |change| self.is_over(change));
-        let may_wait = !ctx.is_replay() && !planted(Bug::UnheardShown);
-        let Some(until) = may_wait.then(|| last(until)).flatten() else { return Ok(false) };
-        self.target().passed(until).await;
-        while last(until).is_some() && !ctx.has_ended() {
+    async fn wait_told(&self, ctx: &Context, fid: Fid, look: &Look<'_>, until: Transno) -> Result<bool, ErrorReply> {
+        if ctx.is_replay() || planted(Bug::UnheardShown) {
+            return Ok(false);
+        }
+        let mut changes = self.unheard.in_the_way(fid, ctx.session(), look, until, |change| self.is_over(change));
+        let Some(last) = changes.iter().map(|change| change.transno).max() else { return Ok(false) };
+        self.target().passed(last).await;
+        loop {
+            changes.retain(|change| !self.is_over(change));
+            if changes.is_empty() || ctx.has_ended() {
+                return Ok(true);
+            }
             self.target().wait_any_commit().await?;
         }
-        Ok(true)
     }
 
-    /// As [`Oss::admissible`], for who looks at what was written: its writers have been told of it.
-    pub(crate) async fn admissible_told(
-        &self,
-        ctx: &Context,
-        object: &ObjectRef,
-        ranges: &[Range<u64>],
-    ) -> Result<Option<ObjectRow>, ErrorReply> {
-        let mut row = self.admissible(ctx, object).await?;
-        for _ in 0..limits::LOOKS {
-            // What is not in the row is not shown.
-            let Some(until) = row.as_ref().map(|row| row.transno) else { break };
-            if !self.wait_told(ctx, object.fid, &Look { ranges, shows: true }, until).await? {
-                break;
-            }
-            row = self.admissible(ctx, object).await?;
-        }
-        Ok(row)
+    /// Waits until the writers of what was seen in `ranges`, and who made the file as long as it was, have been told of that: to be asked
+    /// after the look.
+    pub(crate) async fn all_told(&self, ctx: &Context, fid: Fid, ranges: &[Range<u64>]) -> Result<(), ErrorReply> {
+        let look = Look { ranges, shows: true };
+        self.wait_told(ctx, fid, &look, self.target().last_applied()).await.map(drop)
     }
 
     /// Waits until what others have changed in `ranges`, or are about to, was told to them.
@@ -193,9 +186,10 @@ mod tests {
         let unheard = Unheard::default();
         unheard.note(F, change(1, 10, &[0..10, 50..60], false), |_| false);
         unheard.note(F, change(2, 11, &[20..30], true), |_| false);
+        let last_of = |changes: Vec<Change>| changes.iter().map(|change| change.transno.0).max();
         let last = |session, ranges: &[Range<u64>], shows| {
             let look = Look { ranges, shows };
-            unheard.last(F, SessionId(session), &look, Transno(99), |_| false).map(|transno| transno.0)
+            last_of(unheard.in_the_way(F, SessionId(session), &look, Transno(99), |_| false))
         };
         assert_eq!(
             (last(3, &[5..6], false), last(3, &[10..20], false), last(1, &[5..6], false)),
@@ -204,8 +198,11 @@ mod tests {
         assert_eq!((last(3, &[10..20, 59..70], false), last(3, &[0..100], false)), (Some(10), Some(11)));
         assert_eq!((last(3, &[], true), last(2, &[], true), last(2, &[], false)), (Some(11), Some(11), None));
         let look = Look { ranges: &[0..100], shows: true };
-        assert_eq!(unheard.last(F, SessionId(3), &look, Transno(10), |_| false), Some(Transno(10)));
-        assert_eq!(unheard.last(F, SessionId(3), &look, Transno(99), |it| it.transno > Transno(10)), Some(Transno(10)));
+        let until = |until, over: u64| {
+            let is_over = |it: &Change| it.transno > Transno(over);
+            last_of(unheard.in_the_way(F, SessionId(3), &look, Transno(until), is_over))
+        };
+        assert_eq!((until(10, 99), until(99, 10), until(9, 99)), (Some(10), Some(10), None));
     }
 
     #[test]

@@ -158,8 +158,9 @@ impl Core {
         }
         connection.session.set(session.id);
         let old = session.connection.replace(Some(connection.clone()));
-        if let Some(old) = old.filter(|old| !Rc::ptr_eq(old, connection)) {
-            old.close();
+        if !old.as_ref().is_some_and(|old| Rc::ptr_eq(old, connection)) {
+            session.connections.set(session.connections.get() + 1);
+            old.iter().for_each(|old| old.close());
         }
         session.last_seen.set(self.env.now());
         let recovering = self.state.get() == TargetState::Recovering;

@@ -271,6 +271,7 @@ impl Core {
         let mut header = FrameHeader::new(reply.kind, reply.op);
         (header.flags, header.slot, header.sequence) = (reply.flags, reply.slot, reply.sequence);
         (header.level, header.transno) = (reply.level, reply.transno);
+        session.sent(reply.slot, reply.sequence);
         self.send(&connection, header, reply.body, reply.bulk);
     }
 

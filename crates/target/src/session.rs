@@ -38,6 +38,8 @@ pub enum Standing {
 struct Slot {
     sequence: u64,
     standing: Standing,
+    /// Number of the connection on which its reply was sent last; 0: none.
+    sent: u64,
 }
 
 /// What to do with a request that came in a slot.
@@ -90,6 +92,8 @@ pub struct Session {
     /// Where its row stands until that is durable.
     pub created: Cell<Option<CommitPoint>>,
     pub connection: RefCell<Option<Rc<Connection>>>,
+    /// How many it has had.
+    pub connections: Cell<u64>,
     pub last_seen: Cell<Time>,
     /// Nothing of it is executed any more.
     pub ended: Cell<bool>,
@@ -112,6 +116,7 @@ impl Session {
             created_ns,
             created: Cell::new(None),
             connection: RefCell::new(None),
+            connections: Cell::new(0),
             last_seen: Cell::new(now),
             ended: Cell::new(false),
             replayed: Cell::new(Transno(0)),
@@ -125,7 +130,8 @@ impl Session {
     /// A committed reply, loaded after a restart.
     pub fn load(&self, slot: u16, row: ReplyRow) {
         let standing = Standing::Applied { transno: row.transno, op: row.op, body: row.body };
-        *self.slot(slot).expect("rows are written for slots that exist") = Slot { sequence: row.sequence, standing };
+        *self.slot(slot).expect("rows are written for slots that exist") =
+            Slot { sequence: row.sequence, standing, sent: 0 };
     }
 
     fn slot(&self, slot: u16) -> Option<std::cell::RefMut<'_, Slot>> {
@@ -144,9 +150,25 @@ impl Session {
         self.slots.borrow().len() as u16
     }
 
-    /// Its client has the reply to the request of `sequence`: it has used the slot again.
-    pub fn has_heard(&self, slot: u16, sequence: u64) -> bool {
-        self.slot(slot).is_none_or(|slot| slot.sequence > sequence)
+    /// Its client has the reply to the request of `sequence`, the change `transno`: it has used the slot again. (Or that was not made.)
+    pub fn has_heard(&self, slot: u16, sequence: u64, transno: Transno) -> bool {
+        let is_it = |standing: &Standing| matches!(standing, Standing::Applied { transno: its, .. } if *its == transno);
+        self.slot(slot).is_none_or(|slot| slot.sequence > sequence || !is_it(&slot.standing))
+    }
+
+    /// As [`Session::has_heard`], or the reply is on its way, as far as is known.
+    pub fn has_told(&self, slot: u16, sequence: u64, transno: Transno) -> bool {
+        let sent = self.slot(slot).map_or(0, |slot| slot.sent);
+        let is_on_its_way = self.is_connected() && sent == self.connections.get();
+        !self.is_outgoing(transno) && (is_on_its_way || self.has_heard(slot, sequence, transno))
+    }
+
+    /// The reply to the request of `sequence` was sent.
+    pub fn sent(&self, slot: u16, sequence: u64) {
+        let connection = self.connections.get();
+        if let Some(mut slot) = self.slot(slot).filter(|slot| slot.sequence == sequence) {
+            slot.sent = connection;
+        }
     }
 
     /// A request of `sequence` came in `slot`.
@@ -166,7 +188,7 @@ impl Session {
                 }
             }
         }
-        *slot = Slot { sequence, standing: Standing::Running };
+        *slot = Slot { sequence, standing: Standing::Running, sent: 0 };
         Begin::Execute
     }
 
@@ -190,7 +212,9 @@ impl Session {
         if let Some(mut slot) = self.slot(slot)
             && sequence >= slot.sequence
         {
-            *slot = Slot { sequence, standing: Standing::Applied { transno, op, body } };
+            // It may have been answered before it was applied.
+            let sent = if slot.sequence == sequence { slot.sent } else { 0 };
+            *slot = Slot { sequence, standing: Standing::Applied { transno, op, body }, sent };
         }
     }
 
@@ -221,7 +245,7 @@ impl Session {
         self.outgoing.borrow_mut().retain(|o| o.transno != transno || o.applied);
     }
 
-    pub fn is_outgoing(&self, transno: Transno) -> bool {
+    fn is_outgoing(&self, transno: Transno) -> bool {
         self.outgoing.borrow().iter().any(|o| o.transno == transno)
     }
 
@@ -387,6 +411,23 @@ mod tests {
         session.ready(Transno(5), reply(5, CommitLevel::Data));
         assert_eq!(sequences(&session.leaving(Transno(0))), [5, 100]);
         assert!(session.put_behind(Transno(5), reply(101, CommitLevel::Data)).is_some(), "it has left");
+    }
+
+    #[test]
+    fn a_client_was_told_when_its_reply_has_left_on_the_connection_that_it_has() {
+        let session = session();
+        assert!(matches!(session.begin(2, 1), Begin::Execute));
+        session.expect_reply(Transno(7));
+        session.applied(2, 1, Transno(7), 36, Bytes::new());
+        assert!(!session.has_told(2, 1, Transno(7)) && !session.has_heard(2, 1, Transno(7)));
+        session.ready(Transno(7), reply(1, CommitLevel::Data));
+        assert_eq!(session.leaving(Transno(0)).len(), 1);
+        session.connections.set(1);
+        session.sent(2, 1);
+        assert!(!session.has_told(2, 1, Transno(7)), "it is not connected");
+        assert!(session.has_told(2, 1, Transno(6)), "that was not made");
+        assert!(matches!(session.begin(2, 2), Begin::Execute));
+        assert!(session.has_told(2, 1, Transno(7)) && session.has_heard(2, 1, Transno(7)));
     }
 
     #[test]

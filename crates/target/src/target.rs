@@ -153,18 +153,21 @@ impl Target {
         self.core.sessions.borrow().contains_key(&session)
     }
 
-    /// Whether the client of `session` has the reply to the request of `sequence` in `slot`, or asks for it no more.
-    pub fn has_heard(&self, session: SessionId, slot: u16, sequence: u64) -> bool {
+    /// Whether the client of `session` has the reply to the change `transno`, its request of `sequence` in `slot`, or asks for it no more.
+    pub fn has_heard(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
         let sessions = self.core.sessions.borrow();
-        sessions.get(&session).is_none_or(|session| session.has_heard(slot, sequence))
+        sessions.get(&session).is_none_or(|session| session.has_heard(slot, sequence, transno))
     }
 
-    /// Whether the reply to the change `transno`, the request of `sequence` in `slot`, is on its way, as far as is known.
+    /// As [`Target::has_heard`], or the reply is on its way, as far as is known.
     pub fn has_told(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
         let sessions = self.core.sessions.borrow();
-        sessions.get(&session).is_none_or(|session| {
-            !session.is_outgoing(transno) && (session.is_connected() || session.has_heard(slot, sequence))
-        })
+        sessions.get(&session).is_none_or(|session| session.has_told(slot, sequence, transno))
+    }
+
+    /// The last change that was applied.
+    pub fn last_applied(&self) -> Transno {
+        self.core.order.last_applied()
     }
 
     /// Waits until nobody up to `transno` stands in line any more.

@@ -44,7 +44,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Ans
             row.touch(request.attr_epoch, now_ns);
             let is_over = |place: &AppendPlace, given: Transno| {
                 given <= oss.store().last_committed()
-                    || oss.target().has_heard(place.session, place.slot, place.sequence)
+                    || oss.target().has_heard(place.session, place.slot, place.sequence, given)
             };
             Ok(AppendReply { file_offset, before: oss.places.before(fid, truncate_epoch, is_over) })
         })

@@ -1,5 +1,7 @@
 //! MapObject: where the next bytes are, the next hole, or how many bytes there are, with those that room is set aside for.
 
+use std::slice;
+
 use forebay_proto::{
     Errno, ErrorReply,
     message::{MapObject, MapReply, map_what},
@@ -25,13 +27,18 @@ pub async fn run(oss: &Oss, ctx: &Context, request: MapObject) -> Result<Answer,
             }
             _ => return Err(Errno::EINVAL.into()),
         };
-        match (found, next) {
-            (Some(bytes), _) => return Ok(Answer::read(&MapReply { bytes })),
-            (None, Some(next)) if next > from => from = next,
-            _ => {
-                let bytes = if request.what == map_what::USED { used } else { u64::MAX };
-                return Ok(Answer::read(&MapReply { bytes }));
+        let bytes = match (found, next) {
+            (Some(bytes), _) => Some(bytes),
+            (None, Some(next)) if next > from => {
+                from = next;
+                None
             }
+            _ if request.what == map_what::USED => Some(used),
+            _ => Some(u64::MAX),
+        };
+        if let Some(bytes) = bytes {
+            oss.all_told(ctx, request.object.fid, slice::from_ref(&(request.offset..u64::MAX))).await?;
+            return Ok(Answer::read(&MapReply { bytes }));
         }
         oss.env().yield_now().await;
     }

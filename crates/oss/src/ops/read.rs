@@ -45,7 +45,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer
     let fid = request.object.fid;
     let wanted: Vec<Range<u64>> =
         request.pieces.iter().map(|piece| piece.offset..piece.offset + u64::from(piece.length)).collect();
-    let row = oss.admissible_told(ctx, &request.object, &wanted).await?.unwrap_or_default();
+    let row = oss.admissible(ctx, &request.object).await?.unwrap_or_default();
     let there: Vec<Range<u64>> = wanted
         .iter()
         .map(|range| range.start..range.end.min(row.object_bytes))
@@ -69,6 +69,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer
     if segments.len() > limits::READ_SEGMENTS {
         (segments, bulk) = in_one(fid, &wanted, &segments, bulk);
     }
+    oss.all_told(ctx, fid, &wanted).await?;
     let settled = is_settled(oss, ctx, fid, &row).await;
     Ok(Answer::with_bulk(&ReadReply { segments, file_bytes: row.file_bytes, settled }, bulk))
 }

@@ -29,6 +29,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     let parts = check(&request, &bulk)?;
     let row = oss.may_write(ctx, &request.object).await?;
     let fid = request.object.fid;
+    let ranges: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
+    oss.others_told(ctx, fid, &ranges).await?;
     let mut aside = 0;
     for part in &parts {
         aside += oss.set_aside_in(fid, row.as_ref(), &part.range()).await?;
@@ -38,7 +40,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
     let room = room_for(oss, ctx, &bulk, parts.len(), aside).await.map_err(store_error)?;
-    let ranges: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
+    // Mostly it was told meanwhile: who waits here has taken room.
     oss.others_told(ctx, fid, &ranges).await?;
     let early = oss.may_answer_early(ctx, &request.object);
     let _raising = oss.raising(row.as_ref(), &request.object);
