@@ -19,6 +19,12 @@ use std::{
 
 use crate::mount_options::Options;
 
+/// What this process and its children make from now on, sockets among it, is for its owner alone, whatever mask they were given.
+pub fn for_owner_alone() {
+    // SAFETY: no memory.
+    unsafe { libc::umask(0o077) };
+}
+
 /// Nanoseconds of the machine's monotonic clock: comparable between processes of one machine.
 pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -84,6 +84,7 @@ impl MetricsArgs {
 
 /// Serves until SIGTERM or Ctrl-C; says in one line when it is ready.
 pub fn run(args: &ServeArgs) -> CliResult {
+    posix::for_owner_alone();
     let stop = stop::requested();
     let (targets, metrics) = (plan(args)?, args.metrics.place()?);
     real::run_with(args.disks.disks(), |env| async move {

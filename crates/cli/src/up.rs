@@ -108,6 +108,7 @@ pub struct UpArgs {
 
 /// Brings it up and says where it is.
 pub fn run(args: &UpArgs) -> CliResult {
+    posix::for_owner_alone();
     let metrics = metrics::of_cluster::Wanted::of(args)?;
     if !args.no_mount {
         args.mount.iter().try_for_each(|mnt| mount::refuse_file(mnt))?;

@@ -288,3 +288,37 @@ fn who_waits_for_a_cluster_that_is_down_says_so_at_once() {
     assert!(began.elapsed().as_secs() < 10);
     child.kill().and_then(|()| child.wait()).expect("ended");
 }
+
+/// `up` under a mask that leaves everybody everything | sockets and files are for their owner alone: whoever connects is believed
+#[test]
+fn whatever_the_mask_a_cluster_is_for_its_owner_alone() {
+    let scratch = Scratch::new("mask");
+    let dir = scratch.path().to_owned() + "/c";
+    let mut up = forebay();
+    up.args(["up", &dir, "--osts", "1", "--ost-size", "128MiB", "--mdt-size", "128MiB", "--no-mount"]);
+    // SAFETY: umask(2) may be called between fork and exec.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut up, || {
+            libc::umask(0);
+            Ok(())
+        })
+    };
+    let output = up.output().expect("it runs");
+    assert!(output.status.success(), "{}", common::words(&output));
+    let mut found = Vec::new();
+    let mut dirs = vec![std::path::PathBuf::from(&dir)];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).expect("it is listed").flatten() {
+            let meta = entry.metadata().expect("it is there");
+            let mode = std::os::unix::fs::PermissionsExt::mode(&meta.permissions());
+            found.push((mode & 0o077, entry.path()));
+            if meta.is_dir() {
+                dirs.push(entry.path());
+            }
+        }
+    }
+    let down = forebay().args(["down", &dir]).output().expect("it runs");
+    assert!(down.status.success(), "{}", common::words(&down));
+    let open: Vec<_> = found.iter().filter(|(others, _)| *others != 0).collect();
+    assert!(open.is_empty() && found.len() > 5, "{open:?} of {}", found.len());
+}
