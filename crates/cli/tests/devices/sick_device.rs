@@ -147,6 +147,8 @@ fn a_thin_device_without_room_answers_enospc_and_takes_more_when_it_grows() {
     }
     writer::all_there(&site.mgs(), failed);
     data.grow();
+    // If the store itself had something to write it tries again only now and then, and refuses writes until it has.
+    std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(fill(failed + 1), (failed + 401, Ok(())), "{}", site.log());
     site.down();
     let (code, said) = site.fsck("", &["--verify-data"]);
