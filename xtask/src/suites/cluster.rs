@@ -3,7 +3,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
@@ -121,18 +120,14 @@ impl Servers {
 
     /// SIGKILL.
     pub fn kill(&self, pids: &[u32]) -> Outcome {
-        self.signal("-KILL", pids)
+        signal(libc::SIGKILL, pids)
     }
 
     /// SIGSTOP, and after a time SIGCONT.
     pub fn stop(&self, pids: &[u32], time: Duration) -> Outcome {
-        let stopped = self.signal("-STOP", pids);
+        let stopped = signal(libc::SIGSTOP, pids);
         std::thread::sleep(time);
-        stopped.and(self.signal("-CONT", pids))
-    }
-
-    fn signal(&self, signal: &str, pids: &[u32]) -> Outcome {
-        output(Command::new("kill").arg(signal).args(pids.iter().map(u32::to_string))).map(drop)
+        stopped.and(signal(libc::SIGCONT, pids))
     }
 
     /// Starts those that do not run.
@@ -149,6 +144,18 @@ impl Drop for Cluster<'_> {
         let _ = self.forebay.command(&["down", "--force", &text(&self.dir)]).output();
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Sends it from here: a program that is started to do it closes the files that are open here, and for those on a mount that is
+/// stopped exec(2) waits until it goes on.
+fn signal(signal: i32, pids: &[u32]) -> Outcome {
+    pids.iter().try_for_each(|pid| {
+        // SAFETY: no memory is passed.
+        match unsafe { libc::kill(*pid as i32, signal) } {
+            0 => Ok(()),
+            _ => Err(format!("signal {signal} to process {pid}: {}", std::io::Error::last_os_error())),
+        }
+    })
 }
 
 fn text(path: &Path) -> String {
