@@ -13,6 +13,7 @@ mod object;
 mod ops;
 mod places;
 mod readahead;
+mod recent;
 mod server;
 mod unheard;
 

@@ -30,10 +30,10 @@ pub const READ_AHEAD_OBJECTS: usize = 1024;
 pub const TRUNCATE_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Room that is left for others where an append is let in (see `ops::append`).
 pub const APPEND_SLACK_BYTES: u64 = 256 << 10;
-/// Files with changes of which their writers may not have been told, before all are looked through.
-pub const CHANGED_FILES: usize = 1024;
-/// Such changes of a file, before all of these are.
-pub const UNHEARD_CHANGES: usize = 16;
+/// Files in a list of recent changes, before all are looked through.
+pub const RECENT_FILES: usize = 1024;
+/// Changes of a file in such a list, before these are.
+pub const RECENT_OF_FILE: usize = 16;
 /// So often who looks waits for those who have changed something since its last look.
 pub const LOOKS: usize = 8;
 /// Places before its own that an append is told of: those given last.

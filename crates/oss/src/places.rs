@@ -7,14 +7,11 @@
 //!
 //! Invariant: a place is given again to the very request that had it, in the truncate epoch in which it had it, and to nobody else.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-};
+use std::{cell::RefCell, collections::BTreeMap};
 
 use forebay_proto::{Fid, SessionId, Transno, message::AppendPlace};
 
-use crate::limits;
+use crate::{limits, recent::Recent};
 
 /// A place in a file of which its owner may not know.
 struct Given {
@@ -23,23 +20,13 @@ struct Given {
     transno: Transno,
 }
 
-/// Those of one file, and no more than as many again of which it was not looked yet whether they are over.
-#[derive(Default)]
-struct File {
-    all: Vec<Given>,
-    /// How many the last look left.
-    left: usize,
-}
-
 /// Of each slot of a session the last place that others told of, with its truncate epoch: those before it were heard of.
 type Told = BTreeMap<(SessionId, u16), (u64, AppendPlace)>;
 
 /// All of them. See the module.
 #[derive(Default)]
 pub struct Places {
-    given: RefCell<BTreeMap<Fid, File>>,
-    /// How many files the last look through all has left.
-    left: Cell<usize>,
+    given: Recent<Given>,
     /// Those that others told of after a crash.
     told: RefCell<BTreeMap<Fid, Told>>,
 }
@@ -53,27 +40,24 @@ impl Places {
         truncate_epoch: u64,
         is_over: impl Fn(&AppendPlace, Transno) -> bool,
     ) -> Vec<AppendPlace> {
-        let mut given = self.given.borrow_mut();
-        let keep = |given: &Given| !is_over(&given.place, given.transno);
-        if given.len() > limits::CHANGED_FILES.max(2 * self.left.get()) {
-            given.retain(|_, file| {
-                file.all.retain(keep);
-                !file.all.is_empty()
-            });
-            self.left.set(given.len());
-        }
-        let Some(file) = given.get_mut(&fid) else { return Vec::new() };
-        if file.all.len() > limits::UNHEARD_CHANGES.max(2 * file.left) {
-            file.all.retain(keep);
-            file.left = file.all.len();
-        }
-        let unheard = file.all.iter().rev().filter(|given| given.truncate_epoch == truncate_epoch && keep(given));
-        unheard.take(limits::APPEND_PLACES).map(|given| given.place.clone()).collect()
+        self.given.of(fid, |all| {
+            let of_epoch = all.iter().rev().filter(|given| given.truncate_epoch == truncate_epoch);
+            let unheard = of_epoch.filter(|given| !is_over(&given.place, given.transno));
+            unheard.take(limits::APPEND_PLACES).map(|given| given.place.clone()).collect()
+        })
     }
 
-    /// `place` was given, under `transno`.
-    pub fn give(&self, fid: Fid, truncate_epoch: u64, place: AppendPlace, transno: Transno) {
-        self.given.borrow_mut().entry(fid).or_default().all.push(Given { place, truncate_epoch, transno });
+    /// `place` was given, under `transno`. `is_over` as in [`Places::before`].
+    pub fn give(
+        &self,
+        fid: Fid,
+        truncate_epoch: u64,
+        place: AppendPlace,
+        transno: Transno,
+        is_over: impl Fn(&AppendPlace, Transno) -> bool,
+    ) {
+        let given = Given { place, truncate_epoch, transno };
+        self.given.add(fid, given, |given| is_over(&given.place, given.transno));
     }
 
     /// Somebody tells of places that were given before its own, which ends at `end`.
@@ -115,21 +99,17 @@ mod tests {
     #[test]
     fn who_is_given_a_place_is_told_of_those_that_may_be_lost() {
         let places = Places::default();
-        (0..3).for_each(|n| places.give(F, 4, place(n, n * 10), Transno(n)));
+        let give = |n: u64| places.give(F, 4, place(n, n * 10), Transno(n), |_, _| false);
+        (0..3).for_each(give);
         let offsets = |epoch, over: u64| -> Vec<u64> {
             let is_over = |_: &AppendPlace, transno: Transno| transno.0 < over;
             places.before(F, epoch, is_over).iter().map(|place| place.file_offset).collect()
         };
         assert_eq!((offsets(4, 0), offsets(4, 1)), (vec![20, 10, 0], vec![20, 10]));
         assert_eq!((offsets(5, 0), offsets(4, 3)), (vec![], vec![]));
-        for n in 0..100 {
-            places.give(F, 4, place(n, n * 10), Transno(n));
-        }
+        (0..100).for_each(give);
         let last = offsets(4, 0);
         assert_eq!((last.len(), last.first()), (limits::APPEND_PLACES, Some(&990)));
-        (0..300).for_each(|n| places.give(F, 4, place(n, n * 10), Transno(n)));
-        assert!(places.before(F, 4, |_, _| true).is_empty());
-        assert!(places.given.borrow()[&F].all.is_empty());
     }
 
     #[test]

@@ -7,17 +7,13 @@
 //!
 //! Not covered: a reply that has left, and is lost on its way, until the server knows that its connection is.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    ops::Range,
-};
+use std::ops::Range;
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{ErrorReply, Fid, SessionId, Transno};
 use forebay_target::Context;
 
-use crate::{Oss, limits};
+use crate::{Oss, limits, recent::Recent};
 
 /// A change that was let in.
 struct Change {
@@ -40,21 +36,9 @@ pub struct Look<'a> {
     pub shows: bool,
 }
 
-/// Those of one file, and no more than as many again of which it was not looked yet whether they are over.
-#[derive(Default)]
-struct Changes {
-    all: Vec<Change>,
-    /// How many the last look left.
-    left: usize,
-}
-
 /// All of them. See the module.
 #[derive(Default)]
-pub struct Unheard {
-    of: RefCell<BTreeMap<Fid, Changes>>,
-    /// How many files the last look through all has left.
-    left: Cell<usize>,
-}
+pub struct Unheard(Recent<Change>);
 
 impl Change {
     fn is_seen_by(&self, session: SessionId, look: &Look<'_>) -> bool {
@@ -85,23 +69,6 @@ fn meet(one: &[Range<u64>], other: &[Range<u64>]) -> bool {
 }
 
 impl Unheard {
-    fn note(&self, fid: Fid, change: Change, is_over: impl Fn(&Change) -> bool) {
-        let mut of = self.of.borrow_mut();
-        if of.len() > limits::CHANGED_FILES.max(2 * self.left.get()) {
-            of.retain(|_, changes| {
-                changes.all.retain(|change| !is_over(change));
-                !changes.all.is_empty()
-            });
-            self.left.set(of.len());
-        }
-        let changes = of.entry(fid).or_default();
-        if changes.all.len() > limits::UNHEARD_CHANGES.max(2 * changes.left) {
-            changes.all.retain(|change| !is_over(change));
-            changes.left = changes.all.len();
-        }
-        changes.all.push(change);
-    }
-
     /// Those in the way, up to `until`.
     fn in_the_way(
         &self,
@@ -111,10 +78,10 @@ impl Unheard {
         until: Transno,
         is_over: impl Fn(&Change) -> bool,
     ) -> Vec<Change> {
-        let of = self.of.borrow();
-        let Some(changes) = of.get(&fid) else { return Vec::new() };
-        let seen = changes.all.iter().filter(|it| it.transno <= until && it.is_seen_by(session, look) && !is_over(it));
-        seen.map(|it| Change { ranges: Vec::new(), ..*it }).collect()
+        self.0.of(fid, |changes| {
+            let seen = changes.iter().filter(|it| it.transno <= until && it.is_seen_by(session, look) && !is_over(it));
+            seen.map(|it| Change { ranges: Vec::new(), ..*it }).collect()
+        })
     }
 }
 
@@ -129,7 +96,7 @@ impl Oss {
         if !ctx.is_replay() {
             let (session, slot, sequence) = ctx.request();
             let change = Change { session, slot, sequence, transno, ranges, grows };
-            self.unheard.note(fid, change, |change| self.is_over(change));
+            self.unheard.0.add(fid, change, |change| self.is_over(change));
         }
     }
 
@@ -184,8 +151,8 @@ mod tests {
     #[test]
     fn what_others_changed_there_is_in_the_way() {
         let unheard = Unheard::default();
-        unheard.note(F, change(1, 10, &[0..10, 50..60], false), |_| false);
-        unheard.note(F, change(2, 11, &[20..30], true), |_| false);
+        unheard.0.add(F, change(1, 10, &[0..10, 50..60], false), |_| false);
+        unheard.0.add(F, change(2, 11, &[20..30], true), |_| false);
         let last_of = |changes: Vec<Change>| changes.iter().map(|change| change.transno.0).max();
         let last = |session, ranges: &[Range<u64>], shows| {
             let look = Look { ranges, shows };
@@ -203,18 +170,6 @@ mod tests {
             last_of(unheard.in_the_way(F, SessionId(3), &look, Transno(until), is_over))
         };
         assert_eq!((until(10, 99), until(99, 10), until(9, 99)), (Some(10), Some(10), None));
-    }
-
-    #[test]
-    fn those_that_are_over_are_forgotten() {
-        let unheard = Unheard::default();
-        for n in 0..10 * limits::CHANGED_FILES as u64 {
-            let over = |change: &Change| change.transno.0 + 5 < n;
-            unheard.note(F, change(1, n, &[0..1], false), over);
-            unheard.note(Fid { high: 1, low: n }, change(1, n, &[0..1], false), over);
-        }
-        let of = unheard.of.borrow();
-        assert!(of.len() <= limits::CHANGED_FILES + 1 && of[&F].all.len() <= limits::UNHEARD_CHANGES + 1);
     }
 
     #[test]

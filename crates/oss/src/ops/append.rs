@@ -28,12 +28,16 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Ans
     }
     let ticket = ctx.admit();
     let transno = ticket.transno();
-    oss.note_change(ctx, request.object.fid, transno, Vec::new(), true);
-    let now_ns = oss.now_ns();
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
+    oss.note_change(ctx, fid, transno, Vec::new(), true);
+    let now_ns = oss.now_ns();
     let (session, slot, sequence) = ctx.request();
     let mut place = AppendPlace { session, slot, sequence, file_offset: 0, length: request.length };
-    let answer = Change { fid: request.object.fid, epoch: Some(request.object.truncate_epoch), extents: None }
+    let is_over = |place: &AppendPlace, given: Transno| {
+        given <= oss.store().last_committed()
+            || oss.target().has_heard(place.session, place.slot, place.sequence, given)
+    };
+    let answer = Change { fid, epoch: Some(truncate_epoch), extents: None }
         .apply(oss, ctx, ticket, |_txn, row| {
             let told = oss.places.told(fid, truncate_epoch, &place).filter(|_| !planted(Bug::PlaceForgotten));
             let file_offset = told.unwrap_or(row.file_bytes);
@@ -42,13 +46,9 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Ans
             let end = end.ok_or_else(|| ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"))?;
             row.file_bytes = row.file_bytes.max(end);
             row.touch(request.attr_epoch, now_ns);
-            let is_over = |place: &AppendPlace, given: Transno| {
-                given <= oss.store().last_committed()
-                    || oss.target().has_heard(place.session, place.slot, place.sequence, given)
-            };
             Ok(AppendReply { file_offset, before: oss.places.before(fid, truncate_epoch, is_over) })
         })
         .await?;
-    oss.places.give(fid, truncate_epoch, place, transno);
+    oss.places.give(fid, truncate_epoch, place, transno, is_over);
     Ok(answer)
 }

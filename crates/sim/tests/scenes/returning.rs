@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::sim::{Fault, NodeId, Sim};
+use forebay_client::{Caller, Client, ClientResult, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_env::{
+    Task,
+    sim::{Fault, NodeId, Sim},
+};
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
@@ -47,6 +50,30 @@ async fn open(client: &Client, name: &[u8], stripes: u32) -> OpenFile {
     opened.expect("it opens").1
 }
 
+/// An append of 3000 bytes behind one stripe that is durable: it was given its place, and the reply is lost.
+struct Untold {
+    second: Client,
+    /// The same file, as the second client has it open.
+    other: OpenFile,
+    told: Task<ClientResult<u64>>,
+    /// The node of the file's home.
+    ost: NodeId,
+}
+
+impl Untold {
+    async fn append(scene: &Scene) -> Self {
+        let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+        let (log, other) = (open(&first, b"log", 2).await, open(&second, b"log", 2).await);
+        first.append(&log, vec![1; STRIPE]).await.expect("appended");
+        first.fsync(&log, false).await.expect("synced");
+        let ost = scene.cluster.servers[1].node;
+        scene.sim.cut(ost, scene.nodes[0]);
+        let told = scene.sim.env(scene.nodes[0]).spawn(async move { first.append(&log, vec![2; 3000]).await });
+        scene.sim.sleep(Duration::from_millis(5)).await;
+        Self { second, other, told, ost }
+    }
+}
+
 /// write (its reply waits for a journal that is stuck), write of another over half of it, read |power| the first asks again | what
 /// was read is still there: the older bytes do not lie over the newer ones
 #[test]
@@ -87,14 +114,7 @@ fn an_append_that_was_not_told_its_place_has_it_after_a_crash() {
     for seed in 0..10 {
         let scene = Scene::new(seed, ClusterOptions::default());
         scene.sim.block_on(async {
-            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
-            let (log, other) = (open(&first, b"log", 2).await, open(&second, b"log", 2).await);
-            first.append(&log, vec![1; STRIPE]).await.expect("appended");
-            first.fsync(&log, false).await.expect("synced");
-            let ost = scene.cluster.servers[1].node;
-            scene.sim.cut(ost, scene.nodes[0]);
-            let told = scene.sim.env(scene.nodes[0]).spawn(async move { first.append(&log, vec![2; 3000]).await });
-            scene.sim.sleep(Duration::from_millis(5)).await;
+            let Untold { second, other, told, ost } = Untold::append(&scene).await;
             let at = second.append(&other, vec![3; 2000]).await.expect("appended");
             assert_eq!(at as usize, STRIPE + 3000, "seed {seed}: a place was given before");
             scene.power_cycle(1);
@@ -116,15 +136,7 @@ fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
     for seed in 0..10 {
         let scene = Scene::new(seed, ClusterOptions::default());
         scene.sim.block_on(async {
-            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
-            let (log, other) = (open(&first, b"log", 2).await, open(&second, b"log", 2).await);
-            first.append(&log, vec![1; STRIPE]).await.expect("appended");
-            first.fsync(&log, false).await.expect("synced");
-            let ost = scene.cluster.servers[1].node;
-            scene.sim.cut(ost, scene.nodes[0]);
-            let appending = first.clone();
-            drop(scene.sim.env(scene.nodes[0]).spawn(async move { drop(appending.append(&log, vec![2; 3000]).await) }));
-            scene.sim.sleep(Duration::from_millis(5)).await;
+            let Untold { second, other, ost, .. } = Untold::append(&scene).await;
             let at = second.append(&other, vec![3; 3000]).await.expect("appended");
             assert_eq!(at as usize, STRIPE + 3000, "seed {seed}: a place was given before");
             scene.sim.cut_both(scene.nodes[0], ost);
