@@ -51,6 +51,7 @@ mod stats;
 mod tasks;
 #[cfg(test)]
 mod testing;
+mod unanswered;
 mod waits;
 mod write;
 mod write_back;

@@ -84,6 +84,8 @@ bugs! {
     UnheardShown = "unheard-shown",
     /// An append that had a place before a crash is given another one, though others tell which it had.
     PlaceForgotten = "place-forgotten",
+    /// A client that closes a file does not ask what became of a change that an OST has not answered.
+    UnansweredNotAsked = "unanswered-not-asked",
     /// A request that comes again is executed again.
     ReplyCacheDropped = "reply-cache-dropped",
     /// A fence is answered, and fences nobody.

@@ -108,6 +108,37 @@ fn bytes_that_were_seen_before_their_writer_was_told_are_not_written_again_over_
     }
 }
 
+/// append (its reply is lost, and the OST ends the session), close | all others see the same of it: it was done
+#[test]
+fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_for_nobody() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let (file, other) = (open(&first, b"f", 2).await, open(&second, b"f", 2).await);
+            first.write(&file, 0, vec![1; 1000]).await.expect("written");
+            first.fsync(&file, false).await.expect("synced");
+            second.close(other).await.expect("closed");
+            let (ost, writer) = (scene.cluster.servers[1].node, scene.nodes[0]);
+            scene.sim.cut(ost, writer);
+            let (writes, open) = (first.clone(), file.clone());
+            let told = scene.sim.env(writer).spawn(async move { writes.append(&open, vec![2; 3000]).await });
+            scene.sim.sleep(Duration::from_millis(5)).await;
+            scene.sim.cut(writer, ost);
+            scene.sim.sleep(Duration::from_secs(100)).await;
+            scene.sim.heal(ost, writer);
+            scene.sim.heal(writer, ost);
+            told.await.expect("it ends").expect_err("nobody knows any more whether it was written");
+            let fid = file.fid();
+            first.close(file).await.expect_err("it says so");
+            let known = second.getattr(fid, None).await.expect("it has attributes").size;
+            let reader = second.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+            let bytes = second.read(&reader, 0, MIB).await.expect("it reads");
+            assert_eq!((known, bytes.len()), (4000, 4000), "seed {seed}: it was done");
+        });
+    }
+}
+
 /// reserve (its reply is lost), append of another |power| the first comes back | it has the place that it had: nothing between them
 #[test]
 fn an_append_that_was_not_told_its_place_has_it_after_a_crash() {
