@@ -198,6 +198,13 @@ impl FileState {
         }
     }
 
+    /// Truncate epoch and size that a close tells the MDT: what the OSTs told last of changes that were lost (see `unanswered`), else
+    /// what this client knows.
+    pub fn size_to_close(&self, told: Option<(u64, u64)>) -> (u64, u64) {
+        let known = *self.size.borrow();
+        told.filter(|(epoch, _)| *epoch == known.epoch()).unwrap_or((known.epoch(), known.seen()))
+    }
+
     /// A target told the modification time of its object after a change of `attr_epoch`.
     pub fn told_time(&self, attr_epoch: u64, mtime_ns: i64) {
         self.mtime.set(self.mtime.get().max((attr_epoch, mtime_ns)));

@@ -430,6 +430,11 @@ impl Client {
             let _ = self.send_kept(&file).await;
         }
         self.handle_goes(&file);
+        // Before what was set ahead is taken: the MDT is asked for nothing else while that is on its way.
+        let done = match writes && taken.is_none() {
+            true => self.learn_what_was_done(&file).await,
+            false => None,
+        };
         let (mut slot, taken, mut set) = match taken {
             Some((slot, taken, set)) => (Some(slot), Some(taken), set),
             None => (None, None, None),
@@ -438,21 +443,19 @@ impl Client {
             let (own, request) = setting.into_request(file.fid);
             (slot, set) = (Some(own), Some(request));
         }
-        if writes && file.losses() > 0 && taken.is_none() && !planted(Bug::UnansweredNotAsked) {
-            self.learn_what_was_done(&file).await;
-        }
-        let size = *file.size.borrow();
+        let (truncate_epoch, size) = file.size_to_close(done);
         let (attr_epoch, mtime_ns) = file.time();
         let mut request = Close {
             fid: file.fid,
             handle,
             // Whoever was still writing when it was closed has ended by now.
             wrote: wrote.get(),
-            size: size.seen(),
-            truncate_epoch: size.epoch(),
+            size,
+            truncate_epoch,
             mtime_ns,
             attr_epoch,
-            sparse: file.is_sparse(),
+            // What was lost is a hole, where more follows.
+            sparse: file.is_sparse() || done.is_some(),
             inline: None,
             set: set.clone(),
         };
@@ -477,8 +480,8 @@ impl Client {
             if let Some(taken) = taken {
                 self.send_inline(&file, taken).await;
             }
-            let size = *file.size.borrow();
-            (request.size, request.truncate_epoch) = (size.seen(), size.epoch());
+            let done = self.learn_what_was_done(&file).await;
+            (request.truncate_epoch, request.size) = file.size_to_close(done);
             (request.inline, request.set) = (None, None);
             (request.attr_epoch, request.mtime_ns) = file.time();
             asked = self.inner.leases.ticket();

@@ -112,6 +112,11 @@ impl Peers {
         self.map().targets.iter().map(|target| target.id).filter(is_ost).map(|id| id.index).collect()
     }
 
+    /// There is a session with an OST.
+    pub fn is_started(&self, ost: u32) -> bool {
+        self.peers.borrow().contains_key(&TargetId::ost(ost))
+    }
+
     /// Targets there is a session with, ordered.
     pub fn started(&self) -> Vec<Rc<Peer>> {
         self.peers.borrow().values().cloned().collect()

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno,
     message::{GetAttr, GetObject, NEVER, ObjectReply},
@@ -17,66 +18,79 @@ use crate::{Client, ClientResult, attributes::size_is_on_osts, file::FileState, 
 enum Told {
     /// What it has of the file, if anything.
     Object(Option<ObjectReply>),
-    /// The file was cut or moved, or the session ended once more.
+    /// The file was cut or moved meanwhile.
     Later,
 }
 
 impl Client {
-    /// Learns size and times of a file of which changes were lost. An OST that is away is waited for; one that cannot tell has
-    /// nothing to tell.
-    pub(crate) async fn learn_what_was_done(&self, file: &FileState) {
+    /// Learns size and times of a file of which changes were lost. The answer: truncate epoch, and the size in it that is news to the
+    /// MDT (0: none). `None`: nothing was lost.
+    ///
+    /// OSTs that are away are waited for; those that have fenced this client have told the MDT by themselves.
+    pub(crate) async fn learn_what_was_done(&self, file: &FileState) -> Option<(u64, u64)> {
+        if file.losses() == 0 || planted(Bug::UnansweredNotAsked) {
+            return None;
+        }
         let mut pause = Duration::from_millis(1);
         loop {
             match self.ask_what_was_done(file).await {
-                Ok(true) => return,
-                Ok(false) => {}
+                Ok(Told::Object(Some(home))) => return Some((home.truncate_epoch, home.file_bytes)),
+                Ok(Told::Object(None)) => break,
+                Ok(Told::Later) => {}
                 Err(error) => {
                     self.env().log(&format!("client: what became of changes of {} is not known: {error}", file.fid));
-                    return;
+                    break;
                 }
             }
             self.env().sleep(pause).await;
             pause = (pause * 2).min(limits::UNANSWERED_PAUSE);
         }
+        Some((file.size.borrow().epoch(), 0))
     }
 
-    /// False: it has to be asked again.
-    async fn ask_what_was_done(&self, file: &FileState) -> ClientResult<bool> {
+    /// What the home told, if any of it was there.
+    async fn ask_what_was_done(&self, file: &FileState) -> ClientResult<Told> {
         let asked = self.inner.leases.ticket();
         let entry = self.mdt(file.fid, &GetAttr { fid: file.fid }).await?;
         file.adopt(asked, &entry.attr, entry.layout.as_ref());
         if !size_is_on_osts(&entry.attr) {
-            return Ok(true);
+            return Ok(Told::Object(None));
         }
         let at = file.snapshot();
-        let asks = at.layout.osts().into_iter().map(|ost| {
+        // Where it has never been it has changed nothing.
+        let osts = at.layout.osts().into_iter().filter(|ost| self.inner.peers.is_started(*ost));
+        let asks = osts.map(|ost| {
             let (client, request) = (self.clone(), GetObject { object: at.object.clone() });
             async move {
                 let called = client.inner.peers.ost(ost).await?.call(&request, Call::default()).await;
-                ClientResult::Ok(told(called.map(|called| called.reply)))
+                ClientResult::Ok((ost, told(called.map(|called| called.reply))))
             }
         });
-        for told in try_all(self.env(), asks).await? {
-            match told {
-                Told::Later => return Ok(false),
-                Told::Object(None) => {}
-                Told::Object(Some(object)) => {
-                    file.size.borrow_mut().see(at.object.truncate_epoch, object.file_bytes);
-                    if object.mtime_ns != NEVER {
-                        file.told_time(object.attr_epoch, object.mtime_ns);
-                    }
-                }
+        let mut home = None;
+        for (ost, told) in try_all(self.env(), asks).await? {
+            let object = match told {
+                Told::Later => return Ok(Told::Later),
+                Told::Object(None) => continue,
+                Told::Object(Some(object)) => object,
+            };
+            if object.exists && object.mtime_ns != NEVER {
+                file.told_time(object.attr_epoch, object.mtime_ns);
+            }
+            if ost == at.layout.home() {
+                let told = ObjectReply { truncate_epoch: at.object.truncate_epoch, ..object };
+                file.size.borrow_mut().see(told.truncate_epoch, told.file_bytes);
+                home = Some(told);
             }
         }
-        Ok(true)
+        Ok(Told::Object(home))
     }
 }
 
 fn told(reply: Result<ObjectReply, RpcError>) -> Told {
     match reply {
-        Ok(object) => Told::Object(Some(object).filter(|object| object.exists)),
-        Err(RpcError::Evicted(_)) => Told::Later,
+        Ok(object) => Told::Object(Some(object)),
         Err(RpcError::Reply(reply)) if matches!(reply.errno, Errno::STALE_EPOCH | Errno::STALE_LAYOUT) => Told::Later,
+        // Destroyed, damaged; or this client is fenced.
         Err(_) => Told::Object(None),
     }
 }

@@ -142,6 +142,17 @@ fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
                 let error = writer.fsync(&file, false).await.expect_err("it has lost some");
                 assert_eq!(error.errno, Errno::EIO, "seed {seed}: {error}");
             }
+            // Fenced or not: it is told, and comes to an end.
+            let (env, fid) = (scene.sim.env(scene.nodes[0]), file.fid());
+            let closed = env.timeout(Duration::from_secs(5), writer.close(file)).await;
+            closed.unwrap_or_else(|_| panic!("seed {seed}: its close hangs")).ok();
+            let size = reader.getattr(same.fid(), None).await.expect("it has attributes").size;
+            assert_eq!(size as usize, seen.len(), "seed {seed}: what was lost counts");
+            reader.close(same).await.expect("closed");
+            let size = reader.getattr(fid, None).await.expect("it has attributes").size;
+            assert_eq!(size as usize, seen.len(), "seed {seed}: what was lost counts");
+            let left = env.timeout(Duration::from_secs(5), writer.unmount()).await;
+            left.unwrap_or_else(|_| panic!("seed {seed}: its unmount hangs")).ok();
         });
     }
 }
