@@ -35,7 +35,10 @@ impl Client {
             let (client, file, fid) = (self.clone(), file.clone(), file.fid());
             let lock = LockSpec { handle: file.handle(), ..lock };
             detached(self.env(), async move {
+                let before = client.inner.peers.mdt().session.stats().evictions;
                 client.inner.unlocked(fid).await;
+                // It may have been lost while another one was let go of.
+                file.check_lock()?;
                 let (lets_go, ends) = (lock.mode == lock_mode::NONE, client.inner.ends_exclusive(fid, &lock));
                 // Its caller may be gone meanwhile: what is asked for from now on comes after it, or it would go with the old.
                 let _unlocking = (lets_go || ends).then(|| Unlocking::begin(&client.inner, fid));
@@ -45,7 +48,6 @@ impl Client {
                     // It stays exclusive: readers would not see what was written under it.
                     file.report()?;
                 }
-                let before = client.inner.peers.mdt().session.stats().evictions;
                 let outcome = client.set_lock(fid, lock).await?;
                 if lets_go && client.inner.peers.mdt().session.stats().evictions != before {
                     // Others may have had it since, and what was written under it need not be there.

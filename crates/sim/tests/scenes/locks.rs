@@ -267,6 +267,34 @@ fn who_lets_go_of_a_lock_is_told_if_what_was_written_under_it_is_lost() {
     }
 }
 
+/// two writers with a lock each, cut off, both let go |evicted| both are told: what they wrote is lost
+#[test]
+fn who_lets_go_of_a_lock_while_another_does_is_told_too() {
+    let world = World::new(8);
+    let a = world.sim.add_node("a");
+    world.sim.block_on(async {
+        let client = world.cluster.mount(a, CommitLevel::Data).await.expect("it mounts");
+        let file = open(&client).await;
+        for range in [0, 1] {
+            client.lock(&file, spec(1 + range as u64, EXCLUSIVE, range)).await.expect("it is free");
+            increment(&client, &file, range).await;
+        }
+        let other = client.open(&caller(), file.fid(), OpenMode::READ_WRITE).await.expect("it opens");
+        world.cluster.servers.iter().for_each(|server| world.sim.cut_both(a, server.node));
+        // The last one through another handle, that has lost no lock.
+        let releases = [(0, file.clone()), (1, file.clone()), (1, other)].map(|(range, file)| {
+            let (client, release) =
+                (client.clone(), LockSpec { mode: lock_mode::NONE, ..spec(1 + range as u64, EXCLUSIVE, range) });
+            world.sim.env(a).spawn(async move { client.try_lock(&file, release).await.map_err(|error| error.errno) })
+        });
+        world.sim.sleep(Duration::from_secs(100)).await;
+        world.cluster.servers.iter().for_each(|server| world.sim.heal(a, server.node));
+        for release in releases {
+            assert_eq!(release.await.expect("it ends"), Err(Errno::EIO));
+        }
+    });
+}
+
 /// let go, OSTs cut off, the caller |dies|, lock again | the second lock is not let go of with the first
 #[test]
 fn a_lock_that_is_asked_for_while_one_is_let_go_of_is_not_lost_with_it() {
