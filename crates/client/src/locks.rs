@@ -36,10 +36,14 @@ impl Client {
             let lock = LockSpec { handle: file.handle(), ..lock };
             detached(self.env(), async move {
                 let before = client.inner.peers.mdt().session.stats().evictions;
+                let had = client.inner.ends_exclusive(fid, &lock);
                 client.inner.unlocked(fid).await;
+                let (lets_go, ends) = (lock.mode == lock_mode::NONE, client.inner.ends_exclusive(fid, &lock));
                 // It may have been lost while another one was let go of.
                 file.check_lock()?;
-                let (lets_go, ends) = (lock.mode == lock_mode::NONE, client.inner.ends_exclusive(fid, &lock));
+                if had && !ends && client.inner.peers.mdt().session.stats().evictions != before {
+                    return Err(lost_before(fid));
+                }
                 // Its caller may be gone meanwhile: what is asked for from now on comes after it, or it would go with the old.
                 let _unlocking = (lets_go || ends).then(|| Unlocking::begin(&client.inner, fid));
                 if ends && !lets_go {
@@ -51,8 +55,7 @@ impl Client {
                 let outcome = client.set_lock(fid, lock).await?;
                 if lets_go && client.inner.peers.mdt().session.stats().evictions != before {
                     // Others may have had it since, and what was written under it need not be there.
-                    let words = format!("a lock of {fid} was lost with the MDT's session before it was let go of");
-                    return Err(ClientError::new(Errno::EIO, words));
+                    return Err(lost_before(fid));
                 }
                 if ends && lets_go {
                     // It is let go of all the same, but the next one does not see what was written under it.
@@ -161,6 +164,10 @@ impl Client {
             }
         }
     }
+}
+
+fn lost_before(fid: Fid) -> ClientError {
+    ClientError::new(Errno::EIO, format!("a lock of {fid} was lost with the MDT's session before it was let go of"))
 }
 
 /// Locks of a file that are on their way to be let go of, or to be no longer exclusive.

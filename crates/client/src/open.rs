@@ -426,15 +426,16 @@ impl Client {
         }
         file.sharing.leave(handle);
         file.idle().await;
+        // As long as it takes the lease on the data is watched; and before what was set ahead is taken: while that is on its way the MDT
+        // is asked for nothing else.
+        let done = match writes && wrote.get() && taken.is_none() {
+            true => self.learn_what_was_done(&file).await,
+            false => None,
+        };
         if self.writer_goes(&file, writes) && taken.is_none() {
             let _ = self.send_kept(&file).await;
         }
         self.handle_goes(&file);
-        // Before what was set ahead is taken: the MDT is asked for nothing else while that is on its way.
-        let done = match writes && taken.is_none() {
-            true => self.learn_what_was_done(&file).await,
-            false => None,
-        };
         let (mut slot, taken, mut set) = match taken {
             Some((slot, taken, set)) => (Some(slot), Some(taken), set),
             None => (None, None, None),

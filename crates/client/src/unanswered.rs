@@ -23,29 +23,28 @@ enum Told {
 }
 
 impl Client {
-    /// Learns size and times of a file of which changes were lost. The answer: truncate epoch, and the size in it that is news to the
-    /// MDT (0: none). `None`: nothing was lost.
+    /// Learns size and times of a file of which changes were lost. The answer: truncate epoch, and the size in it as others are told
+    /// it. `None`: nothing was lost, or nobody can tell; then what was synced must not be cut, whatever else there is.
     ///
-    /// OSTs that are away are waited for; those that have fenced this client have told the MDT by themselves.
+    /// OSTs that are away are waited for.
     pub(crate) async fn learn_what_was_done(&self, file: &FileState) -> Option<(u64, u64)> {
         if file.losses() == 0 || planted(Bug::UnansweredNotAsked) {
             return None;
         }
+        file.reopened().await;
         let mut pause = Duration::from_millis(1);
         loop {
             match self.ask_what_was_done(file).await {
-                Ok(Told::Object(Some(home))) => return Some((home.truncate_epoch, home.file_bytes)),
-                Ok(Told::Object(None)) => break,
+                Ok(Told::Object(home)) => return home.map(|home| (home.truncate_epoch, home.file_bytes)),
                 Ok(Told::Later) => {}
                 Err(error) => {
                     self.env().log(&format!("client: what became of changes of {} is not known: {error}", file.fid));
-                    break;
+                    return None;
                 }
             }
             self.env().sleep(pause).await;
             pause = (pause * 2).min(limits::UNANSWERED_PAUSE);
         }
-        Some((file.size.borrow().epoch(), 0))
     }
 
     /// What the home told, if any of it was there.

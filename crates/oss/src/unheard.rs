@@ -23,17 +23,37 @@ struct Change {
     transno: Transno,
     /// In order, apart.
     ranges: Vec<Range<u64>>,
-    /// It makes the file longer.
-    grows: bool,
+    growth: Growth,
 }
 
-/// What somebody looks at, or writes over.
-pub struct Look<'a> {
-    /// In order, apart.
-    pub ranges: &'a [Range<u64>],
-    /// It is shown to somebody, and the file's size too: of the own session's changes as well, as another program may have made them. (Who
-    /// writes over its own is told after it was told of these.)
-    pub shows: bool,
+/// Whether a change makes its file longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// It does not.
+    None,
+    /// To the end of what is written.
+    Size,
+    /// By a place for an append (see [`crate::places`]).
+    Place,
+}
+
+impl Growth {
+    /// Of a change that makes a file of `before` bytes at least `after` long.
+    pub fn between(before: u64, after: u64) -> Self {
+        if after > before { Self::Size } else { Self::None }
+    }
+}
+
+/// What somebody does that others' changes may show in; ranges in order, apart.
+#[derive(Clone, Copy)]
+enum Look<'a> {
+    /// They are shown to somebody, and the file's size too: of the own session's changes as well, as another program may have made them.
+    Show(&'a [Range<u64>]),
+    /// They are written over. (Who writes over its own is told after it was told of these.)
+    Overwrite(&'a [Range<u64>]),
+    /// An append is given the place behind all there is: who has its reply brings that back, and the bytes before it have to be there. Of
+    /// other appends it is told.
+    Append,
 }
 
 /// All of them. See the module.
@@ -41,9 +61,12 @@ pub struct Look<'a> {
 pub struct Unheard(Recent<Change>);
 
 impl Change {
-    fn is_seen_by(&self, session: SessionId, look: &Look<'_>) -> bool {
-        let is_anothers = look.shows || self.session != session;
-        is_anothers && (look.shows && self.grows || meet(&self.ranges, look.ranges))
+    fn is_seen_by(&self, session: SessionId, look: Look<'_>) -> bool {
+        match look {
+            Look::Show(ranges) => self.growth != Growth::None || meet(&self.ranges, ranges),
+            Look::Overwrite(ranges) => self.session != session && meet(&self.ranges, ranges),
+            Look::Append => self.growth == Growth::Size,
+        }
     }
 }
 
@@ -74,7 +97,7 @@ impl Unheard {
         &self,
         fid: Fid,
         session: SessionId,
-        look: &Look<'_>,
+        look: Look<'_>,
         until: Transno,
         is_over: impl Fn(&Change) -> bool,
     ) -> Vec<Change> {
@@ -92,17 +115,24 @@ impl Oss {
     }
 
     /// `ctx` changes `ranges` of the object, under `transno`.
-    pub(crate) fn note_change(&self, ctx: &Context, fid: Fid, transno: Transno, ranges: Vec<Range<u64>>, grows: bool) {
+    pub(crate) fn note_change(
+        &self,
+        ctx: &Context,
+        fid: Fid,
+        transno: Transno,
+        ranges: Vec<Range<u64>>,
+        growth: Growth,
+    ) {
         if !ctx.is_replay() {
             let (session, slot, sequence) = ctx.request();
-            let change = Change { session, slot, sequence, transno, ranges, grows };
+            let change = Change { session, slot, sequence, transno, ranges, growth };
             self.unheard.0.add(fid, change, |change| self.is_over(change));
         }
     }
 
     /// Waits until everybody has been told of what they have changed there, up to `until`; false if nobody was waited for. Errors: the
     /// target has stopped.
-    async fn wait_told(&self, ctx: &Context, fid: Fid, look: &Look<'_>, until: Transno) -> Result<bool, ErrorReply> {
+    async fn wait_told(&self, ctx: &Context, fid: Fid, look: Look<'_>, until: Transno) -> Result<bool, ErrorReply> {
         if ctx.is_replay() || planted(Bug::UnheardShown) {
             return Ok(false);
         }
@@ -121,14 +151,22 @@ impl Oss {
     /// Waits until the writers of what was seen in `ranges`, and who made the file as long as it was, have been told of that: to be asked
     /// after the look.
     pub(crate) async fn all_told(&self, ctx: &Context, fid: Fid, ranges: &[Range<u64>]) -> Result<(), ErrorReply> {
-        let look = Look { ranges, shows: true };
-        self.wait_told(ctx, fid, &look, self.target().last_applied()).await.map(drop)
+        self.wait_told(ctx, fid, Look::Show(ranges), self.target().last_applied()).await.map(drop)
     }
 
     /// Waits until what others have changed in `ranges`, or are about to, was told to them.
     pub(crate) async fn others_told(&self, ctx: &Context, fid: Fid, ranges: &[Range<u64>]) -> Result<(), ErrorReply> {
+        self.told_for_good(ctx, fid, Look::Overwrite(ranges)).await
+    }
+
+    /// Waits until all writes that made the file longer, or are about to, were told to their writers.
+    pub(crate) async fn growth_told(&self, ctx: &Context, fid: Fid) -> Result<(), ErrorReply> {
+        self.told_for_good(ctx, fid, Look::Append).await
+    }
+
+    async fn told_for_good(&self, ctx: &Context, fid: Fid, look: Look<'_>) -> Result<(), ErrorReply> {
         for _ in 0..limits::LOOKS {
-            if !self.wait_told(ctx, fid, &Look { ranges, shows: false }, Transno(u64::MAX)).await? {
+            if !self.wait_told(ctx, fid, look, Transno(u64::MAX)).await? {
                 break;
             }
         }
@@ -143,20 +181,20 @@ mod tests {
 
     const F: Fid = Fid { high: 0, low: 5 };
 
-    fn change(session: u64, transno: u64, ranges: &[Range<u64>], grows: bool) -> Change {
+    fn change(session: u64, transno: u64, ranges: &[Range<u64>], growth: Growth) -> Change {
         let (session, transno) = (SessionId(session), Transno(transno));
-        Change { session, slot: 0, sequence: 1, transno, ranges: ranges.to_vec(), grows }
+        Change { session, slot: 0, sequence: 1, transno, ranges: ranges.to_vec(), growth }
     }
 
     #[test]
     fn what_others_changed_there_is_in_the_way() {
         let unheard = Unheard::default();
-        unheard.0.add(F, change(1, 10, &[0..10, 50..60], false), |_| false);
-        unheard.0.add(F, change(2, 11, &[20..30], true), |_| false);
+        unheard.0.add(F, change(1, 10, &[0..10, 50..60], Growth::None), |_| false);
+        unheard.0.add(F, change(2, 11, &[20..30], Growth::Size), |_| false);
         let last_of = |changes: Vec<Change>| changes.iter().map(|change| change.transno.0).max();
         let last = |session, ranges: &[Range<u64>], shows| {
-            let look = Look { ranges, shows };
-            last_of(unheard.in_the_way(F, SessionId(session), &look, Transno(99), |_| false))
+            let look = if shows { Look::Show(ranges) } else { Look::Overwrite(ranges) };
+            last_of(unheard.in_the_way(F, SessionId(session), look, Transno(99), |_| false))
         };
         assert_eq!(
             (last(3, &[5..6], false), last(3, &[10..20], false), last(1, &[5..6], false)),
@@ -164,12 +202,15 @@ mod tests {
         );
         assert_eq!((last(3, &[10..20, 59..70], false), last(3, &[0..100], false)), (Some(10), Some(11)));
         assert_eq!((last(3, &[], true), last(2, &[], true), last(2, &[], false)), (Some(11), Some(11), None));
-        let look = Look { ranges: &[0..100], shows: true };
         let until = |until, over: u64| {
             let is_over = |it: &Change| it.transno > Transno(over);
-            last_of(unheard.in_the_way(F, SessionId(3), &look, Transno(until), is_over))
+            last_of(unheard.in_the_way(F, SessionId(3), Look::Show(&[0..100]), Transno(until), is_over))
         };
         assert_eq!((until(10, 99), until(99, 10), until(9, 99)), (Some(10), Some(10), None));
+        unheard.0.add(F, change(4, 12, &[], Growth::Place), |_| false);
+        let before_append =
+            |session| last_of(unheard.in_the_way(F, SessionId(session), Look::Append, Transno(99), |_| false));
+        assert_eq!((before_append(3), before_append(2)), (Some(11), Some(11)), "of the other append it is told");
     }
 
     #[test]

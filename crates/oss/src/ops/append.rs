@@ -9,7 +9,7 @@ use forebay_proto::{
 use forebay_target::{Answer, Context, store_error};
 
 use super::change::Change;
-use crate::{Oss, limits};
+use crate::{Oss, limits, unheard::Growth};
 
 /// Runs a reservation. A writer that dies before it writes leaves zeros.
 ///
@@ -18,18 +18,19 @@ use crate::{Oss, limits};
 /// had no reply, and asks again, is given the place that it had, where others can tell it (see [`crate::places`]).
 pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
     let row = oss.admissible(ctx, &request.object).await?;
-    let _raising = oss.raising(row.as_ref(), &request.object);
     // Its room may have been set aside: then the write itself will tell.
-    let has_room = row.is_some_and(|row| row.aside.bytes() >= request.length.into());
+    let has_room = row.as_ref().is_some_and(|row| row.aside.bytes() >= request.length.into());
     if request.here && !has_room && !ctx.is_replay() {
         // A range that cannot be filled would stay in the file as zeros. Asked and not kept, so with room for others.
         let bytes = 2 * u64::from(request.length) + limits::APPEND_SLACK_BYTES;
         drop(oss.store().reserve(bytes, bytes.div_ceil(BLOCK_BYTES) as usize).await.map_err(store_error)?);
     }
+    let ObjectRef { fid, truncate_epoch, .. } = request.object;
+    oss.growth_told(ctx, fid).await?;
+    let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let transno = ticket.transno();
-    let ObjectRef { fid, truncate_epoch, .. } = request.object;
-    oss.note_change(ctx, fid, transno, Vec::new(), true);
+    oss.note_change(ctx, fid, transno, Vec::new(), Growth::Place);
     let now_ns = oss.now_ns();
     let (session, slot, sequence) = ctx.request();
     let mut place = AppendPlace { session, slot, sequence, file_offset: 0, length: request.length };

@@ -12,7 +12,7 @@ use super::{
     change::{Change, describe, give_back, is_superseded},
     truncate::STEP_EXTENTS,
 };
-use crate::Oss;
+use crate::{Oss, unheard::Growth};
 
 /// Runs a punch. The size stays.
 pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, ErrorReply> {
@@ -32,7 +32,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
     let range = request.offset..end;
     oss.others_told(ctx, request.object.fid, slice::from_ref(&range)).await?;
     let ticket = ctx.admit();
-    oss.note_change(ctx, request.object.fid, ticket.transno(), vec![range], false);
+    oss.note_change(ctx, request.object.fid, ticket.transno(), vec![range], Growth::None);
     let version = ticket.transno();
     let epoch = request.object.truncate_epoch;
     let superseded = is_superseded(ctx, row.as_ref(), epoch, version);

@@ -8,7 +8,7 @@ use forebay_proto::{
 use forebay_target::{Answer, Context};
 
 use super::change::{Change, describe, is_superseded};
-use crate::Oss;
+use crate::{Oss, unheard::Growth};
 
 /// Runs a raise: a maximum, so that order does not matter within an epoch.
 pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer, ErrorReply> {
@@ -22,8 +22,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
         oss.places.tell(fid, truncate_epoch, &request.before, request.file_bytes);
     }
     let ticket = ctx.admit();
-    let grows = request.file_bytes > row.as_ref().map_or(0, |row| row.file_bytes);
-    oss.note_change(ctx, request.object.fid, ticket.transno(), Vec::new(), grows);
+    let growth = Growth::between(row.as_ref().map_or(0, |row| row.file_bytes), request.file_bytes);
+    oss.note_change(ctx, request.object.fid, ticket.transno(), Vec::new(), growth);
     let epoch = request.object.truncate_epoch;
     let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
     let now_ns = oss.now_ns();

@@ -13,7 +13,7 @@ use forebay_store::{Fragment, Reservation, StoreErrorKind, StoreResult, Txn};
 use forebay_target::{Answer, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
-use crate::{ObjectRow, Oss};
+use crate::{ObjectRow, Oss, unheard::Growth};
 
 /// More than what a piece takes beside its bytes (sums, extents).
 const REPLAY_SLACK_BYTES: u64 = 16 << 10;
@@ -45,8 +45,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     let early = oss.may_answer_early(ctx, &request.object);
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
-    let grows = request.file_bytes > row.as_ref().map_or(0, |row| row.file_bytes);
-    oss.note_change(ctx, fid, ticket.transno(), ranges, grows);
+    let growth = Growth::between(row.as_ref().map_or(0, |row| row.file_bytes), request.file_bytes);
+    oss.note_change(ctx, fid, ticket.transno(), ranges, growth);
     let told_ns = early.map(|row| answer_early(&ticket, &request, row, oss.now_ns()));
     let end = kept_end(ctx, row.as_ref(), &request, &ticket);
     let parts: Vec<Part> = parts.into_iter().filter_map(|part| part.until(end, &request)).collect();

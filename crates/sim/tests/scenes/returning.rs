@@ -108,6 +108,35 @@ fn bytes_that_were_seen_before_their_writer_was_told_are_not_written_again_over_
     }
 }
 
+/// write (its reply waits for a journal that is stuck), append of another |power| the writer is gone | the append is behind
+/// what was there, with the write or without it
+#[test]
+fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let first = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
+            let second = scene.mount(1).await;
+            let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
+            first.write(&file, 0, vec![1; 1000]).await.expect("written");
+            let ost = scene.cluster.servers[1].node;
+            scene.sim.disk_fault(ost, "/store/journal", Fault::Stuck(Duration::from_secs(3)));
+            drop(scene.sim.env(scene.nodes[0]).spawn(async move { first.write(&file, 1000, vec![2; 8000]).await }));
+            scene.sim.sleep(Duration::from_millis(5)).await;
+            let (appends, log) = (second.clone(), other.clone());
+            let appended = scene.sim.env(scene.nodes[1]).spawn(async move { appends.append(&log, vec![3; 500]).await });
+            scene.sim.sleep(Duration::from_secs(1)).await;
+            scene.sim.crash(scene.nodes[0]);
+            scene.power_cycle(1);
+            let at = appended.await.expect("it ends").expect("appended") as usize;
+            let bytes = second.read(&other, 0, MIB).await.expect("it reads");
+            let written = if at == 1000 { 0 } else { 8000 };
+            let wanted = [vec![1; 1000], vec![2; written], vec![3; 500]].concat();
+            assert!(bytes[..] == wanted[..], "seed {seed}: at {at} of {}, behind {}", bytes.len(), bytes[at - 1]);
+        });
+    }
+}
+
 /// append (its reply is lost, and the OST ends the session), close | all others see the same of it: it was done
 #[test]
 fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_for_nobody() {
