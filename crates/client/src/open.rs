@@ -456,7 +456,7 @@ impl Client {
             mtime_ns,
             attr_epoch,
             // What was lost is a hole, where more follows.
-            sparse: file.is_sparse() || done.is_some(),
+            sparse: file.is_sparse() || file.losses() > 0,
             inline: None,
             set: set.clone(),
         };

@@ -156,21 +156,17 @@ impl Oss {
 
     /// Waits until what others have changed in `ranges`, or are about to, was told to them.
     pub(crate) async fn others_told(&self, ctx: &Context, fid: Fid, ranges: &[Range<u64>]) -> Result<(), ErrorReply> {
-        self.told_for_good(ctx, fid, Look::Overwrite(ranges)).await
-    }
-
-    /// Waits until all writes that made the file longer, or are about to, were told to their writers.
-    pub(crate) async fn growth_told(&self, ctx: &Context, fid: Fid) -> Result<(), ErrorReply> {
-        self.told_for_good(ctx, fid, Look::Append).await
-    }
-
-    async fn told_for_good(&self, ctx: &Context, fid: Fid, look: Look<'_>) -> Result<(), ErrorReply> {
         for _ in 0..limits::LOOKS {
-            if !self.wait_told(ctx, fid, look, Transno(u64::MAX)).await? {
+            if !self.wait_told(ctx, fid, Look::Overwrite(ranges), Transno(u64::MAX)).await? {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Waits until all writes before `transno` that made the file longer were told to their writers.
+    pub(crate) async fn growth_told(&self, ctx: &Context, fid: Fid, transno: Transno) -> Result<(), ErrorReply> {
+        self.wait_told(ctx, fid, Look::Append, transno).await.map(drop)
     }
 }
 

@@ -26,7 +26,6 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Ans
         drop(oss.store().reserve(bytes, bytes.div_ceil(BLOCK_BYTES) as usize).await.map_err(store_error)?);
     }
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
-    oss.growth_told(ctx, fid).await?;
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let transno = ticket.transno();
@@ -51,5 +50,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Ans
         })
         .await?;
     oss.places.give(fid, truncate_epoch, place, transno, is_over);
+    // Who has the reply brings the place back, and what lies before it has to be there.
+    oss.growth_told(ctx, fid, transno).await?;
     Ok(answer)
 }
