@@ -262,7 +262,7 @@ impl FileState {
     }
 
     /// Waits until no handle is being opened again.
-    pub async fn reopened(&self) {
+    async fn reopened(&self) {
         while self.reopening.get() > 0 {
             self.reopened.notified().await;
         }

@@ -28,8 +28,6 @@ pub const ROOM_ATTEMPTS: u32 = 4;
 pub const ROOM_WAIT: Duration = Duration::from_secs(1);
 /// Pause while a handle that the MDT lost is opened again.
 pub const REOPEN_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause before an OST is asked again what became of a change that it has not answered.
-pub const UNANSWERED_PAUSE: Duration = Duration::from_millis(100);
 /// Room that an OST needs beside that for an append, so that others do not take it meanwhile.
 pub const APPEND_SLACK_BYTES: u64 = 512 << 10;
 /// An OST with this much room is not asked again for [`ROOMY_FOR`].
