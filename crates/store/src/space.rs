@@ -54,7 +54,7 @@ pub(crate) struct Promises {
     released: Notify,
     waiting: Cell<u32>,
     grants: Cell<u64>,
-    /// Set by the cleaner when it could gain nothing more: after how many deaths of live bytes that was.
+    /// Set by the cleaner when it could gain nothing more for those who waited: after how many deaths of live bytes that was.
     hopeless_at: Cell<Option<u64>>,
 }
 

@@ -1,5 +1,6 @@
 //! The store over simulated disks. One program: a store takes half a minute to compile.
 
+mod aside;
 mod basics;
 mod common;
 mod crash_every_point;

@@ -29,9 +29,18 @@ struct Effort {
     most_free: u32,
     grants: u64,
     slabs_since: u32,
+    waited_for: bool,
 }
 
 impl Effort {
+    /// Who begins to wait is owed an effort of his own.
+    fn begin_round(&mut self, waited_for: bool) {
+        if waited_for && !self.waited_for {
+            *self = Self::default();
+        }
+        self.waited_for = waited_for;
+    }
+
     /// True if as many slabs as there are were cleaned (ahead of need: far fewer), no more are free than before, and nobody got room meanwhile.
     fn is_fruitless(&mut self, core: &Core, need: Need, cleaned: u32) -> bool {
         let (free, grants) = (core.alloc.borrow().free_count(), core.promises.grants());
@@ -88,16 +97,21 @@ impl Core {
                 }
                 Need::Ahead | Need::Now => (),
             }
+            // For those who wait more is worth cleaning: that there was nothing else to be gained does not tell them anything.
+            let waited_for = self.promises.anybody_waits();
+            let deaths = self.alloc.borrow().deaths();
+            effort.begin_round(waited_for);
             match self.clean_round(need, &mut stuck).await {
                 Ok(round) if round.gained && !effort.is_fruitless(&self, need, round.victims) => (),
                 Ok(_) if need == Need::Ahead => {
                     effort = Effort::default();
                     ahead_done_at = Some(self.calls.get());
                 }
-                Ok(_) => {
+                Ok(round) => {
                     effort = Effort::default();
-                    let deaths = self.alloc.borrow().deaths();
-                    self.promises.set_hopeless(Some(deaths));
+                    // What died while it looked in vain may be worth another look; what it moved itself in vain is not.
+                    let deaths = if round.gained { self.alloc.borrow().deaths() } else { deaths };
+                    self.promises.set_hopeless(waited_for.then_some(deaths));
                     self.writer_gives_up_if_stranded();
                     if stuck.is_empty() {
                         self.rest(wake).await;

@@ -1,0 +1,168 @@
+//! Room that was set aside is there, whatever happened meanwhile.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use crate::common::*;
+use forebay_env::{Env, sim::Sim};
+use forebay_proto::Transno;
+use forebay_store::{FormatOptions, OpenOptions, Store, StoreErrorKind, StoreResult};
+
+const SLAB: u64 = 2 << 20;
+const PIECE: u64 = 128 << 10;
+/// What a writer takes for what a piece needs beside its bytes.
+const SLACK: u64 = 16 << 10;
+/// Fills the store.
+const FILLER: u64 = 0;
+/// Has room set aside.
+const ASIDE: u64 = 1;
+
+/// What writers were told of, and will replay.
+struct Told {
+    /// Object, offset and transno, in order of transnos.
+    writes: RefCell<Vec<(u64, u64, u64)>>,
+    next: Cell<u64>,
+    /// Bytes set aside of which none are written.
+    aside: Cell<u64>,
+}
+
+/// One write; `aside`: payload that was set aside for it.
+async fn write_from(store: &Store, (object, at, transno): (u64, u64, u64), aside: u64) -> StoreResult<()> {
+    let room = store.reserve_from(PIECE, 1, aside).await?;
+    let data = stamped(fid(object), at, PIECE as usize, transno).freeze();
+    let placed = store.place(room, vec![fragment(fid(object), at, data, transno, transno)]).await?;
+    store.prefetch_extents(fid(object), at..at + PIECE).await?;
+    let mut txn = store.begin();
+    txn.insert(placed)?;
+    txn.set_transno(Transno(transno));
+    txn.apply()?;
+    Ok(())
+}
+
+/// Writers side by side fill the store.
+async fn fill(env: &Env, store: &Rc<Store>, told: &Rc<Told>, writers: u64) {
+    let write = |_| {
+        let (store, told) = (store.clone(), told.clone());
+        env.spawn(async move {
+            loop {
+                let number = told.next.get();
+                told.next.set(number + 1);
+                match write_from(&store, (FILLER, number * PIECE, number), 0).await {
+                    Ok(()) => told.writes.borrow_mut().push((FILLER, number * PIECE, number)),
+                    Err(error) if error.kind == StoreErrorKind::Full => return,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        })
+    };
+    for task in (0..writers).map(write).collect::<Vec<_>>() {
+        task.await.expect("it runs");
+    }
+    told.writes.borrow_mut().sort_by_key(|(_, _, transno)| *transno);
+}
+
+/// After a start: what is not in the store is replayed; then what was set aside is written.
+async fn go_on(env: &Env, sim: &Sim, store: &Store, told: &Told, seed: u64) {
+    let known = store.recovery().last_transno.0;
+    store.set_aside(0, told.aside.get());
+    let writes = told.writes.borrow().clone();
+    for write in writes.into_iter().filter(|(_, _, transno)| *transno > known) {
+        let replayed = write_from(store, write, PIECE + SLACK).await;
+        replayed.unwrap_or_else(|error| panic!("seed {seed}: {write:?} is not replayed: {error}"));
+    }
+    if sim.random_below(2) == 0 {
+        env.sleep(Duration::from_micros(sim.random_below(100_000))).await;
+    }
+    if store.space().available_bytes < PIECE {
+        let full = write_from(store, (FILLER, 1 << 40, told.next.get()), 0).await.expect_err("it is full");
+        assert_eq!(full.kind, StoreErrorKind::Full);
+    }
+    while told.aside.get() > 0 {
+        let (left, transno) = (told.aside.get(), told.next.get());
+        let write = (ASIDE, left, transno);
+        told.next.set(transno + 1);
+        let done = write_from(store, write, PIECE).await;
+        done.unwrap_or_else(|error| panic!("seed {seed}: {left} set aside: {error}: {:?}", store.space()));
+        told.writes.borrow_mut().push(write);
+        told.aside.set(left - PIECE);
+        store.set_aside(left, left - PIECE);
+    }
+}
+
+/// room is set aside; others fill the store |X|, replayed, |X| meanwhile | the store is full, and what was set aside can be written
+#[test]
+fn what_was_set_aside_is_there_after_crashes_of_a_full_store() {
+    for seed in 0..30 {
+        let sim = Sim::new(seed);
+        let node = sim.add_node("oss0");
+        let format = FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() };
+        let options =
+            OpenOptions { commit_interval: Duration::from_millis(1 + sim.random_below(30)), ..OpenOptions::default() };
+        let aside = (20 + sim.random_below(60)) * PIECE;
+        let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(aside) });
+        let env = sim.env(node);
+        let mut dead = sim.block_on(async {
+            let store = Rc::new(fresh(&env, &format, &options).await);
+            store.set_aside(0, aside);
+            fill(&env, &store, &told, 1 + sim.random_below(12)).await;
+            env.sleep(Duration::from_micros(sim.random_below(5_000))).await;
+            store
+        });
+        for _ in 0..sim.random_below(5) {
+            sim.crash(node);
+            drop(dead);
+            let env = sim.env(node);
+            dead = sim.block_on(async {
+                let store = Rc::new(Store::open(&env, DIR, &options).await.expect("it opens"));
+                let after = Duration::from_micros(sim.random_below(60_000));
+                let _cut = env.timeout(after, go_on(&env, &sim, &store, &told, seed)).await;
+                store
+            });
+        }
+        sim.crash(node);
+        drop(dead);
+        let env = sim.env(node);
+        sim.block_on(async {
+            let store = Store::open(&env, DIR, &options).await.expect("it opens");
+            go_on(&env, &sim, &store, &told, seed).await;
+            store.close().await.expect("it closes");
+        });
+    }
+}
+
+/// a full store; a little goes everywhere; quiet | as much is written, at once
+#[test]
+fn what_went_here_and_there_can_be_written_anew_after_the_cleaner_gave_up() {
+    for part in [12, 16, 24, 40] {
+        let sim = Sim::new(part);
+        let node = sim.add_node("oss0");
+        let env = sim.env(node);
+        sim.block_on(async {
+            let format = FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() };
+            let store = Rc::new(fresh(&env, &format, &quick()).await);
+            let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(0) });
+            fill(&env, &store, &told, 1).await;
+            let before = store.space();
+            let mut transno = told.next.get();
+            let mut gone = 0;
+            for (object, at, _) in told.writes.take().iter().step_by(part as usize) {
+                transno += 1;
+                punch(&store, fid(*object), *at..at + PIECE, transno).await.expect("it goes");
+                gone += 1;
+            }
+            store.sync().await.expect("it commits");
+            env.sleep(Duration::from_secs(10)).await;
+            for piece in 0..gone {
+                transno += 1;
+                let written = write_from(&store, (ASIDE, piece * PIECE, transno), 0).await;
+                written.unwrap_or_else(|error| {
+                    panic!("{part}: {piece} of {gone}: {error}, {:?}, {before:?}", store.space())
+                });
+            }
+            Rc::into_inner(store).expect("alone").close().await.expect("it closes");
+        });
+    }
+}
