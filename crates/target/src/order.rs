@@ -75,11 +75,16 @@ impl Order {
         self.left.notify_waiters();
     }
 
+    /// True if nobody up to `transno` stands in line any more.
+    pub fn has_passed(&self, transno: Transno) -> bool {
+        self.line.borrow().first_key_value().is_none_or(|(first, _)| *first > transno)
+    }
+
     /// Waits until nobody up to `transno` stands in line any more.
     pub async fn passed(&self, transno: Transno) {
         loop {
             let left = self.left.notified();
-            if self.line.borrow().first_key_value().is_none_or(|(first, _)| *first > transno) {
+            if self.has_passed(transno) {
                 return;
             }
             left.await;

@@ -159,10 +159,19 @@ impl Target {
         sessions.get(&session).is_none_or(|session| session.has_heard(slot, sequence, transno))
     }
 
-    /// As [`Target::has_heard`], or the reply is on its way, as far as is known.
+    /// As [`Target::has_heard`], or the reply is on its way, as far as is known. What a session did that has ended nobody brings back:
+    /// it is durable, or was not done.
     pub fn has_told(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
-        let sessions = self.core.sessions.borrow();
-        sessions.get(&session).is_none_or(|session| session.has_told(slot, sequence, transno))
+        match self.core.sessions.borrow().get(&session) {
+            Some(session) => session.has_told(slot, sequence, transno),
+            None => self.is_settled(transno),
+        }
+    }
+
+    /// True if `transno` is committed, or was given up.
+    fn is_settled(&self, transno: Transno) -> bool {
+        let order = &self.core.order;
+        order.has_passed(transno) && transno.min(order.last_applied()) <= self.core.store.last_committed()
     }
 
     /// The last change that was applied.

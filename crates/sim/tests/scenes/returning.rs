@@ -137,6 +137,33 @@ fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
     }
 }
 
+/// write (not committed, as the journal is stuck), the OST ends the session, read of another |power| what was read is still there
+#[test]
+fn what_a_client_did_that_was_evicted_is_seen_when_it_is_durable() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed, ClusterOptions::default());
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
+            first.write(&file, 0, vec![1; 8000]).await.expect("written");
+            first.fsync(&file, false).await.expect("synced");
+            let (ost, writer) = (scene.cluster.servers[1].node, scene.nodes[0]);
+            scene.sim.disk_fault(ost, "/store/journal", Fault::Stuck(Duration::from_secs(130)));
+            first.write(&file, 0, vec![2; 8000]).await.expect("written");
+            scene.sim.cut(ost, writer);
+            scene.sim.cut(writer, ost);
+            scene.sim.sleep(Duration::from_secs(100)).await;
+            let (reads, look) = (second.clone(), other.clone());
+            let seen = scene.sim.env(scene.nodes[1]).spawn(async move { reads.read(&look, 0, 8000).await });
+            scene.sim.sleep(Duration::from_secs(1)).await;
+            scene.power_cycle(1);
+            let seen = seen.await.expect("it ends").expect("it reads");
+            let now = second.read(&other, 0, 8000).await.expect("it reads");
+            assert_eq!((seen[0], seen[7999]), (now[0], now[7999]), "seed {seed}");
+        });
+    }
+}
+
 /// append (its reply is lost, and the OST ends the session), close | all others see the same of it: it was done
 #[test]
 fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_for_nobody() {
