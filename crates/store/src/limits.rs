@@ -141,5 +141,8 @@ pub const SLOTS_RETRY: Duration = Duration::from_millis(20);
 pub const SLOT_WAIT: Duration = Duration::from_secs(3);
 /// What is copied at a time when a journal moves.
 pub const JOURNAL_COPY_BYTES: u64 = 4 << 20;
+/// So long who waits for room waits for bytes that others have placed and not put into the index yet. (Not for good: replays that are
+/// placed may wait for the turn of the one that waits.)
+pub const PINNED_FOR: Duration = Duration::from_secs(1);
 /// Who waits for others to use what they were promised wakes the cleaner so often, which gives up one of them that is stranded.
 pub const PROMISES_LOOK: Duration = Duration::from_millis(20);

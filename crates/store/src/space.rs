@@ -196,6 +196,7 @@ impl Core {
         promises.waiting.set(promises.waiting.get() + 1);
         let _leaves = OnDrop(|| promises.waiting.set(promises.waiting.get() - 1));
         let _turn = promises.turn.lock().await;
+        let mut pinned_since = None;
         loop {
             let (progress, stall) = (self.progress.notified(), self.writer.stalls.notified());
             let released = promises.released.notified();
@@ -206,18 +207,20 @@ impl Core {
             if self.room_now(device_bytes) {
                 return Ok(promises.grant(weight, device_bytes));
             }
-            let (hopeless, unsure) = {
-                let alloc = self.alloc.borrow();
-                let hopeless = promises.hopeless_at.get() == Some(alloc.deaths());
-                // What is free, but not after a crash, a checkpoint makes so: the cleaner may have given up before anybody waited.
-                (hopeless, alloc.sure_free_count() < alloc.free_count())
-            };
-            if hopeless && !unsure && !self.journal_crowded() {
-                if promises.device_bytes.get() == 0 {
+            if self.is_hopeless() {
+                let (crowded, checkpoint) = (self.journal_crowded(), self.checkpoint_runs());
+                let now = self.env.now();
+                let pinned = self.alloc.borrow().pinned() > 0
+                    && now.since(*pinned_since.get_or_insert(now)) < limits::PINNED_FOR;
+                if !crowded && !checkpoint && !pinned && promises.device_bytes.get() == 0 {
                     return Err(self.full_error(weight));
                 }
-                // Those who were promised room before write less than the worst case, and may leave garbage behind. There is nothing
-                // to be cleaned before they have.
+                if crowded {
+                    self.wake_checkpoint.notify_one();
+                    self.demand_commit_if_it_frees();
+                }
+                // Those who were promised room before write less than the worst case, and may leave garbage behind, as do those whose
+                // bytes are not in the index yet; a checkpoint gives back what it took. There is nothing to be cleaned before they have.
                 select! {
                     biased;
                     () = progress => {}
@@ -227,6 +230,7 @@ impl Core {
                 }
                 continue;
             }
+            pinned_since = None;
             self.wake_cleaner.notify_one();
             self.wake_checkpoint.notify_one();
             self.demand_commit_if_it_frees();
@@ -237,6 +241,19 @@ impl Core {
                 () = released => {}
             }
         }
+    }
+
+    /// True if the cleaner found nothing more to be gained for those who wait, and nothing has died since.
+    fn is_hopeless(&self) -> bool {
+        let alloc = self.alloc.borrow();
+        // What is free, but not after a crash, a checkpoint makes so.
+        let unsure = alloc.sure_free_count() < alloc.free_count();
+        !unsure && self.promises.hopeless_at.get() == Some(alloc.deaths())
+    }
+
+    /// True if somebody waits for the cleaner.
+    pub(crate) fn somebody_waits(&self) -> bool {
+        self.promises.anybody_waits() || self.writer.user_waits()
     }
 
     fn room_now(&self, device_bytes: u64) -> bool {

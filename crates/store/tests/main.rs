@@ -1,6 +1,5 @@
 //! The store over simulated disks. One program: a store takes half a minute to compile.
 
-mod aside;
 mod basics;
 mod common;
 mod crash_every_point;
@@ -9,5 +8,6 @@ mod mirror;
 mod moved_twice;
 mod overlap;
 mod restarts;
+mod room;
 mod slots;
 mod thin;

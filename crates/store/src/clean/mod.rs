@@ -33,12 +33,11 @@ struct Effort {
 }
 
 impl Effort {
-    /// Who begins to wait is owed an effort of his own.
+    /// What was done in vain before anybody waited does not count.
     fn begin_round(&mut self, waited_for: bool) {
         if waited_for && !self.waited_for {
-            *self = Self::default();
+            *self = Self { waited_for, ..Self::default() };
         }
-        self.waited_for = waited_for;
     }
 
     /// True if as many slabs as there are were cleaned (ahead of need: far fewer), no more are free than before, and nobody got room meanwhile.
@@ -98,21 +97,32 @@ impl Core {
                 Need::Ahead | Need::Now => (),
             }
             // For those who wait more is worth cleaning: that there was nothing else to be gained does not tell them anything.
-            let waited_for = self.promises.anybody_waits();
+            let waited_for = self.somebody_waits();
             let deaths = self.alloc.borrow().deaths();
             effort.begin_round(waited_for);
-            match self.clean_round(need, &mut stuck).await {
-                Ok(round) if round.gained && !effort.is_fruitless(&self, need, round.victims) => (),
+            let mut outcome = self.clean_round(need, &mut stuck).await;
+            let vain = outcome.as_ref().is_ok_and(|it| it.gained && effort.is_fruitless(&self, need, it.victims));
+            if vain && waited_for {
+                // What is not free for sure would have him wait who is to be refused.
+                outcome = self.make_sure().await.and(outcome);
+            }
+            match outcome {
+                Ok(round) if round.gained && !vain => (),
                 Ok(_) if need == Need::Ahead => {
                     effort = Effort::default();
                     ahead_done_at = Some(self.calls.get());
                 }
-                Ok(round) => {
+                Ok(_) => {
                     effort = Effort::default();
                     // What died while it looked in vain may be worth another look; what it moved itself in vain is not.
-                    let deaths = if round.gained { self.alloc.borrow().deaths() } else { deaths };
+                    let deaths = if vain { self.alloc.borrow().deaths() } else { deaths };
                     self.promises.set_hopeless(waited_for.then_some(deaths));
-                    self.writer_gives_up_if_stranded();
+                    if self.writer.user_waits() {
+                        if !waited_for || self.alloc.borrow().deaths() != deaths {
+                            continue;
+                        }
+                        self.writer_gives_up();
+                    }
                     if stuck.is_empty() {
                         self.rest(wake).await;
                     } else {
@@ -149,9 +159,9 @@ impl Core {
 
     /// Cleans some slabs side by side.
     async fn clean_round(&self, need: Need, stuck: &mut Stuck) -> StoreResult<Round> {
-        let waited_for = self.promises.anybody_waits() || self.writer.user_waits();
-        let unsure = { self.alloc.borrow().sure_free_count() < self.alloc.borrow().free_count() };
-        if self.checkpoint_makes_sure() || (waited_for && unsure) {
+        if self.somebody_waits() {
+            self.make_sure().await?;
+        } else if self.checkpoint_makes_sure() {
             self.checkpoint_now().await?;
         }
         let victims = self.choose_victims(need, stuck);
@@ -216,10 +226,13 @@ impl Core {
         Ok(self.alloc.borrow().free_count() > before)
     }
 
-    fn writer_gives_up_if_stranded(&self) {
-        if self.writer.user_waits() {
-            self.writer
-                .fail_user(&StoreError::full(format!("{} is full: no slab can be emptied", self.identity.target)));
-        }
+    /// What is free would be so after a crash too: a checkpoint, if need be.
+    async fn make_sure(&self) -> StoreResult<()> {
+        let unsure = { self.alloc.borrow().sure_free_count() < self.alloc.borrow().free_count() };
+        if unsure { self.checkpoint_now().await } else { Ok(()) }
+    }
+
+    fn writer_gives_up(&self) {
+        self.writer.fail_user(&StoreError::full(format!("{} is full: no slab can be emptied", self.identity.target)));
     }
 }

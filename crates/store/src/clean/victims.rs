@@ -55,11 +55,7 @@ impl Core {
     pub(super) fn cleaning_need(&self, stuck: &Stuck, ahead_done_at: Option<u64>) -> Need {
         let (alloc, now) = (self.alloc.borrow(), self.env.now());
         let bad = |(number, slab): (u32, &Slab)| is_bad_with_data(slab) && !stuck.holds(victim(number, slab), now);
-        if self.promises.anybody_waits()
-            || self.writer.user_waits()
-            || self.short_of_slabs()
-            || (alloc.counts().bad > 0 && alloc.slabs().any(bad))
-        {
+        if self.somebody_waits() || self.short_of_slabs() || (alloc.counts().bad > 0 && alloc.slabs().any(bad)) {
             return Need::Now;
         }
         if ahead_done_at == Some(self.calls.get()) {
@@ -109,7 +105,7 @@ impl Core {
         let usable = self.slab_usable();
         let worth = match need {
             // When somebody waits, whatever gains at all.
-            _ if self.promises.anybody_waits() => usable,
+            _ if self.somebody_waits() => usable,
             // What checkpoints need is used up: callers that ask for no room beforehand (those of tables alone) wait too.
             Need::Now if alloc.free_count() < self.keep_slabs => usable - usable / limits::LEAST_GAIN_PART,
             Need::Now => usable - usable / 8,

@@ -112,6 +112,8 @@ pub(crate) struct Allocator {
     next_epoch: u64,
     data_live: u64,
     page_live: u64,
+    /// Places that are not in the index yet.
+    pinned: u64,
     /// Slabs by state; none after a change.
     counts: Cell<Option<SlabCounts>>,
     /// Counts live bytes' deaths: while it stands still, the cleaner can gain no more than it has.
@@ -145,6 +147,7 @@ impl Allocator {
             next_epoch: 1,
             data_live: 0,
             page_live: 0,
+            pinned: 0,
             counts: Cell::new(None),
             deaths: 0,
             by_epoch: BTreeMap::new(),
@@ -216,6 +219,11 @@ impl Allocator {
     /// Live bytes of index pages.
     pub(crate) fn page_live(&self) -> u64 {
         self.page_live
+    }
+
+    /// Places held that are not in the index yet: when they are, other bytes may be garbage.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.pinned
     }
 
     /// Changes whenever live bytes die.
@@ -314,12 +322,14 @@ impl Allocator {
     /// A place in the slab is held outside of the index.
     pub(crate) fn pin(&mut self, number: u32) {
         self.slabs[number as usize].pins += 1;
+        self.pinned += 1;
     }
 
     /// It is held no more.
     pub(crate) fn unpin(&mut self, number: u32) {
         let slab = &mut self.slabs[number as usize];
         slab.pins = slab.pins.checked_sub(1).expect("every unpin follows a pin");
+        self.pinned -= 1;
         self.note_if_empty(number);
     }
 

@@ -1,4 +1,4 @@
-//! Room that was set aside is there, whatever happened meanwhile.
+//! Who is refused for want of room, and who is not: what was set aside is there, whatever happened meanwhile.
 
 use std::{
     cell::{Cell, RefCell},
@@ -101,7 +101,7 @@ fn what_was_set_aside_is_there_after_crashes_of_a_full_store() {
         let format = FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() };
         let options =
             OpenOptions { commit_interval: Duration::from_millis(1 + sim.random_below(30)), ..OpenOptions::default() };
-        let aside = (20 + sim.random_below(60)) * PIECE;
+        let aside = (1 + sim.random_below(60)) * PIECE;
         let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(aside) });
         let env = sim.env(node);
         let mut dead = sim.block_on(async {
@@ -165,4 +165,63 @@ fn what_went_here_and_there_can_be_written_anew_after_the_cleaner_gave_up() {
             Rc::into_inner(store).expect("alone").close().await.expect("it closes");
         });
     }
+}
+
+/// a nearly full store; writes, holes, checkpoints, side by side | nothing is refused for which there is room
+#[test]
+fn a_write_is_refused_only_where_there_is_no_room_for_it() {
+    let mut refused = 0;
+    for seed in 0..40 {
+        let sim = Sim::new(seed);
+        let node = sim.add_node("oss0");
+        let env = sim.env(node);
+        refused += sim.block_on(async {
+            let format = FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() };
+            let options = OpenOptions {
+                commit_interval: Duration::from_millis(1 + sim.random_below(30)),
+                ..OpenOptions::default()
+            };
+            let store = Rc::new(fresh(&env, &format, &options).await);
+            let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(0) });
+            fill(&env, &store, &told, 1 + sim.random_below(12)).await;
+            let (all, refused) = (told.next.get(), Rc::new(Cell::new(0)));
+            let work = |_| {
+                let (store, told, sim, env, refused) =
+                    (store.clone(), told.clone(), sim.clone(), env.clone(), refused.clone());
+                env.clone().spawn(async move {
+                    for _ in 0..40 {
+                        let at = sim.random_below(all) * PIECE;
+                        let object = sim.random_below(2);
+                        let transno = told.next.get();
+                        match sim.random_below(8) {
+                            0 => env.sleep(Duration::from_micros(sim.random_below(20_000))).await,
+                            1 => drop(store.checkpoint().await),
+                            2 => {
+                                store.prefetch_extents(fid(object), at..at + PIECE).await.expect("it loads");
+                                told.next.set(transno + 1);
+                                let mut txn = store.begin();
+                                txn.punch(fid(object), at..at + PIECE, Transno(transno)).expect("it goes");
+                                txn.set_transno(Transno(transno));
+                                txn.apply().expect("it goes");
+                            }
+                            _ => {
+                                told.next.set(transno + 1);
+                                let Err(error) = write_from(&store, (object, at, transno), 0).await else { continue };
+                                assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+                                refused.set(refused.get() + 1);
+                                let space = store.space();
+                                assert!(space.available_bytes < PIECE + 4096, "seed {seed}: {error}; {space:?}");
+                            }
+                        }
+                    }
+                })
+            };
+            for task in (0..1 + sim.random_below(6)).map(work).collect::<Vec<_>>() {
+                task.await.expect("it runs");
+            }
+            Rc::into_inner(store).expect("alone").close().await.expect("it closes");
+            refused.get()
+        });
+    }
+    assert!(refused > 100, "{refused} were refused");
 }
