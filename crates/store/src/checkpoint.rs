@@ -73,12 +73,6 @@ impl Core {
             || opened > self.geometry.slab_count as usize / limits::OPENED_SINCE_CHECKPOINT
     }
 
-    /// True while one is written: what it supersedes is free when it is done.
-    pub(crate) fn checkpoint_runs(&self) -> bool {
-        let counts = self.checkpoints.get();
-        counts.begun != counts.finished
-    }
-
     /// True if few slabs would be free after a crash and more are free now: a checkpoint makes them sure.
     pub(crate) fn checkpoint_makes_sure(&self) -> bool {
         let alloc = self.alloc.borrow();

@@ -196,7 +196,7 @@ impl Core {
         promises.waiting.set(promises.waiting.get() + 1);
         let _leaves = OnDrop(|| promises.waiting.set(promises.waiting.get() - 1));
         let _turn = promises.turn.lock().await;
-        let mut pinned_since = None;
+        let mut hopeless_since = None;
         loop {
             let (progress, stall) = (self.progress.notified(), self.writer.stalls.notified());
             let released = promises.released.notified();
@@ -208,10 +208,11 @@ impl Core {
                 return Ok(promises.grant(weight, device_bytes));
             }
             if self.is_hopeless() {
-                let (crowded, checkpoint) = (self.journal_crowded(), self.checkpoint_runs());
-                let now = self.env.now();
-                let pinned = self.alloc.borrow().pinned() > 0
-                    && now.since(*pinned_since.get_or_insert(now)) < limits::PINNED_FOR;
+                let (crowded, now, checkpoints) = (self.journal_crowded(), self.env.now(), self.checkpoints.get());
+                // Neither later checkpoints nor others' places that come and go are waited for.
+                let (since, begun) = *hopeless_since.get_or_insert((now, checkpoints.begun));
+                let checkpoint = checkpoints.finished < begun;
+                let pinned = self.alloc.borrow().pinned() > 0 && now.since(since) < limits::PINNED_FOR;
                 if !crowded && !checkpoint && !pinned && promises.device_bytes.get() == 0 {
                     return Err(self.full_error(weight));
                 }
@@ -230,7 +231,6 @@ impl Core {
                 }
                 continue;
             }
-            pinned_since = None;
             self.wake_cleaner.notify_one();
             self.wake_checkpoint.notify_one();
             self.demand_commit_if_it_frees();

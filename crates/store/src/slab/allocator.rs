@@ -116,7 +116,7 @@ pub(crate) struct Allocator {
     pinned: u64,
     /// Slabs by state; none after a change.
     counts: Cell<Option<SlabCounts>>,
-    /// Counts live bytes' deaths: while it stands still, the cleaner can gain no more than it has.
+    /// Counts live bytes' deaths, and slabs that can be emptied since: while it stands still, the cleaner can gain no more than it has.
     deaths: u64,
     /// Openings by epoch, to find the oldest bytes on the device. Holds every slab ever opened.
     by_epoch: BTreeMap<u64, u32>,
@@ -226,7 +226,7 @@ impl Allocator {
         self.pinned
     }
 
-    /// Changes whenever live bytes die.
+    /// Changes whenever live bytes die, or a slab can be emptied that could not be before.
     pub(crate) fn deaths(&self) -> u64 {
         self.deaths
     }
@@ -302,6 +302,7 @@ impl Allocator {
         if slab.state == SlabState::Open {
             slab.state = SlabState::Full;
             self.counts.set(None);
+            self.deaths += 1;
         }
         self.note_if_empty(number);
     }
@@ -330,6 +331,9 @@ impl Allocator {
         let slab = &mut self.slabs[number as usize];
         slab.pins = slab.pins.checked_sub(1).expect("every unpin follows a pin");
         self.pinned -= 1;
+        if slab.pins == 0 {
+            self.deaths += 1;
+        }
         self.note_if_empty(number);
     }
 
