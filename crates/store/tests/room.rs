@@ -20,6 +20,11 @@ const FILLER: u64 = 0;
 /// Has room set aside.
 const ASIDE: u64 = 1;
 
+/// A store of 31 slabs.
+fn format() -> FormatOptions {
+    FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() }
+}
+
 /// What writers were told of, and will replay.
 struct Told {
     /// Object, offset and transno, in order of transnos.
@@ -98,14 +103,13 @@ fn what_was_set_aside_is_there_after_crashes_of_a_full_store() {
     for seed in 0..30 {
         let sim = Sim::new(seed);
         let node = sim.add_node("oss0");
-        let format = FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() };
         let options =
             OpenOptions { commit_interval: Duration::from_millis(1 + sim.random_below(30)), ..OpenOptions::default() };
         let aside = (1 + sim.random_below(60)) * PIECE;
         let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(aside) });
         let env = sim.env(node);
         let mut dead = sim.block_on(async {
-            let store = Rc::new(fresh(&env, &format, &options).await);
+            let store = Rc::new(fresh(&env, &format(), &options).await);
             store.set_aside(0, aside);
             fill(&env, &store, &told, 1 + sim.random_below(12)).await;
             env.sleep(Duration::from_micros(sim.random_below(5_000))).await;
@@ -141,8 +145,7 @@ fn what_went_here_and_there_can_be_written_anew_after_the_cleaner_gave_up() {
         let node = sim.add_node("oss0");
         let env = sim.env(node);
         sim.block_on(async {
-            let format = FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() };
-            let store = Rc::new(fresh(&env, &format, &quick()).await);
+            let store = Rc::new(fresh(&env, &format(), &quick()).await);
             let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(0) });
             fill(&env, &store, &told, 1).await;
             let before = store.space();
@@ -176,12 +179,11 @@ fn a_write_is_refused_only_where_there_is_no_room_for_it() {
         let node = sim.add_node("oss0");
         let env = sim.env(node);
         refused += sim.block_on(async {
-            let format = FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() };
             let options = OpenOptions {
                 commit_interval: Duration::from_millis(1 + sim.random_below(30)),
                 ..OpenOptions::default()
             };
-            let store = Rc::new(fresh(&env, &format, &options).await);
+            let store = Rc::new(fresh(&env, &format(), &options).await);
             let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(0) });
             fill(&env, &store, &told, 1 + sim.random_below(12)).await;
             let (all, refused) = (told.next.get(), Rc::new(Cell::new(0)));
@@ -197,12 +199,8 @@ fn a_write_is_refused_only_where_there_is_no_room_for_it() {
                             0 => env.sleep(Duration::from_micros(sim.random_below(20_000))).await,
                             1 => drop(store.checkpoint().await),
                             2 => {
-                                store.prefetch_extents(fid(object), at..at + PIECE).await.expect("it loads");
                                 told.next.set(transno + 1);
-                                let mut txn = store.begin();
-                                txn.punch(fid(object), at..at + PIECE, Transno(transno)).expect("it goes");
-                                txn.set_transno(Transno(transno));
-                                txn.apply().expect("it goes");
+                                punch(&store, fid(object), at..at + PIECE, transno).await.expect("it goes");
                             }
                             _ => {
                                 told.next.set(transno + 1);
