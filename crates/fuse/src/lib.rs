@@ -18,6 +18,7 @@ mod directories;
 mod floor;
 mod holes;
 mod kernel;
+mod labels;
 mod layout;
 pub mod limits;
 mod locks;

@@ -18,6 +18,7 @@ use crate::{
     convert,
     directories::Directory,
     kernel::{Notifier, Told},
+    labels::Labels,
     limits,
     races::Races,
 };
@@ -40,6 +41,7 @@ pub(crate) struct Server {
     directories: RefCell<BTreeMap<u64, Rc<Directory>>>,
     next_directory: Cell<u64>,
     pub races: Races,
+    pub labels: Labels,
 }
 
 /// An open file of the kernel's.
@@ -88,6 +90,7 @@ impl Server {
             directories: RefCell::default(),
             next_directory: Cell::new(1),
             races: Races::default(),
+            labels: Labels::of_system(),
         }
     }
 

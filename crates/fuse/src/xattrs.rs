@@ -53,7 +53,8 @@ impl Server {
         if name == layout::POOLS {
             return sized(self.get_pools().await?, room);
         }
-        sized(self.of_gone(ino, self.client.getxattr(&decided(), self.fid(ino), name).await)?, room)
+        let value = self.of_gone(ino, self.client.getxattr(&decided(), self.fid(ino), name).await);
+        sized(self.labels.told(name, value)?, room)
     }
 
     /// Names under `trusted.` are shown to user 0 only, as their values are.
