@@ -36,7 +36,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<HistoryReport>, String> {
                 eprintln!("{error}");
                 next.store(seeds.end, Ordering::Relaxed);
             };
-            reports.push(run_history(seed, &HistoryOptions::default()).inspect_err(failed)?);
+            reports.push(run_history(seed, &HistoryOptions::of_seed(seed)).inspect_err(failed)?);
         }
     };
     let both: Result<Vec<_>, String> = std::thread::scope(|scope| {
@@ -75,8 +75,8 @@ fn every_answer_of_every_client_can_be_explained() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    let options = HistoryOptions { rounds: 2, ..HistoryOptions::default() };
-    for seed in [1, 2] {
+    for seed in [1, 2, 4] {
+        let options = HistoryOptions { rounds: 2, ..HistoryOptions::of_seed(seed) };
         let first = run_history(seed, &options).unwrap_or_else(|e| panic!("{e}"));
         let second = run_history(seed, &options).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(first, second, "seed {seed} ran differently the second time");
@@ -87,7 +87,8 @@ fn the_same_seed_gives_the_same_history() {
 #[test]
 fn one_history() {
     let seed = env::var("FOREBAY_SEED").ok().and_then(|text| text.parse().ok());
-    let options = HistoryOptions { trace: seed.is_some(), ..HistoryOptions::default() };
-    let report = run_history(seed.unwrap_or(42), &options).unwrap_or_else(|e| panic!("{e}"));
+    let (trace, seed) = (seed.is_some(), seed.unwrap_or(42));
+    let options = HistoryOptions { trace, ..HistoryOptions::of_seed(seed) };
+    let report = run_history(seed, &options).unwrap_or_else(|e| panic!("{e}"));
     println!("{report:#?}");
 }

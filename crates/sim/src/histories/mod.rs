@@ -51,9 +51,12 @@ pub struct HistoryOptions {
     pub trace: bool,
 }
 
-impl Default for HistoryOptions {
-    fn default() -> Self {
-        Self { clients: 3, workers: 2, rounds: 6, operations: 56, trace: false }
+impl HistoryOptions {
+    /// As many operations in all as any other seed's, of two to eight clients.
+    pub fn of_seed(seed: u64) -> Self {
+        let (clients, workers) = CREWS[(seed % CREWS.len() as u64) as usize];
+        let operations = OPERATIONS.div_ceil((clients * workers) as u64);
+        Self { clients, workers, rounds: 6, operations, trace: false }
     }
 }
 
@@ -74,6 +77,10 @@ pub struct HistoryReport {
     pub virtual_time: Duration,
 }
 
+/// Clients, and workers of each.
+const CREWS: [(usize, usize); 8] = [(3, 2), (2, 3), (4, 2), (3, 2), (8, 1), (5, 1), (6, 1), (7, 1)];
+/// Of all workers in a round.
+const OPERATIONS: u64 = 336;
 /// A round must complete this long (virtual) after the last fault.
 const HEALED_TIME: Duration = Duration::from_secs(600);
 /// Longest wait between two faults, in virtual milliseconds.
