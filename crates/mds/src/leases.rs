@@ -8,9 +8,13 @@
 //! session itself made: its own kernel may show the state before it until the reply is there.
 //! Invariant: a session that has not been heard for [`LEASE_TERM`] has none: it has stopped to believe them by itself. A
 //! lease on data (see [`DataLeases`]) does not end by that: its holder is evicted when it is in the way for too long.
+//! Invariant: who is asked for a lease and neither gives it back nor falls silent is evicted too (see [`Patience`]).
+//! Invariant: no client keeps others from having leases. When there are nearly as many as there may be, only those that have
+//! less than their share get more, and who has most is asked for some.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Bound::{Excluded, Unbounded},
     rc::Rc,
 };
 
@@ -27,6 +31,7 @@ use crate::{
     data_leases::DataLeases,
     inode_leases::{InodeLeases, Lease},
     limits,
+    patience::{Overdue, Patience},
 };
 
 /// How an operation looks at an inode.
@@ -43,10 +48,17 @@ struct Holder {
     /// When it was last heard.
     seen: Time,
     fids: BTreeSet<Fid>,
-    /// Recalls it has not acknowledged, numbered in their order.
-    queue: VecDeque<(u64, Recalled)>,
+    /// Recalls it has not acknowledged, in their order.
+    queue: VecDeque<Recall>,
     /// There is a recall.
     recall: Rc<Notify>,
+}
+
+/// A recall that its holder has not acknowledged.
+struct Recall {
+    number: u64,
+    what: Recalled,
+    asked: Time,
 }
 
 /// What a recall takes back.
@@ -78,10 +90,15 @@ pub struct Leases {
     pub data: DataLeases,
     /// What sessions are going to write of files that several have open.
     pub claims: Claims,
-    /// Sessions that keep others waiting for data for too long, to be evicted.
-    overdue: BTreeSet<SessionId>,
+    /// Sessions that keep others waiting for too long, to be evicted.
+    overdue: BTreeMap<SessionId, Overdue>,
+    patience: Patience,
     holders: BTreeMap<SessionId, Holder>,
     count: usize,
+    /// When somebody is next asked for leases so that others can have some.
+    next_shrink: Time,
+    /// The last inode that somebody was asked for to that end.
+    shrunk: Fid,
     /// Operations that wait for the end of leases on an inode: no new ones meanwhile.
     awaited: BTreeMap<Fid, u32>,
     /// Inodes without new leases for a moment.
@@ -101,7 +118,7 @@ impl Leases {
 
     /// A request of `session` came in.
     pub fn heard(&mut self, session: SessionId, now: Time) {
-        self.now = now;
+        self.set_now(now);
         if let Some(holder) = self.holders.get_mut(&session) {
             let late = now.since(holder.seen) >= LEASE_TERM;
             holder.seen = now;
@@ -109,6 +126,19 @@ impl Leases {
                 self.forget_inodes(session);
             }
         }
+    }
+
+    /// All times are looked at after this. A server that was stopped itself has not heard anybody meanwhile.
+    fn set_now(&mut self, now: Time) {
+        if now.since(self.now) > limits::STOPPED {
+            self.patience.trouble(now);
+        }
+        self.now = now;
+    }
+
+    /// Some server was away at `now`, or its device stuck: those who hold leases may be waiting for it.
+    pub fn trouble(&mut self, now: Time) {
+        self.patience.trouble(now);
     }
 
     /// Whether `session` can have a lease on `fid` now. Not while one is recalled from it: it may be about to say that it
@@ -119,7 +149,39 @@ impl Leases {
 
     /// The same where it has just waited for the end of those of others.
     pub fn is_free_after_wait(&self, session: SessionId, fid: Fid) -> bool {
-        self.count < limits::CLIENT_LEASES && !self.lease(session, fid).is_some_and(|lease| lease.recalled)
+        self.has_room(session) && !self.lease(session, fid).is_some_and(|lease| lease.recalled)
+    }
+
+    /// Whether `session` may have one more.
+    fn has_room(&self, session: SessionId) -> bool {
+        let held = || self.holders.get(&session).map_or(0, |holder| holder.fids.len());
+        self.count < limits::CROWDED_LEASES || self.count < limits::CLIENT_LEASES && held() < self.share()
+    }
+
+    /// Leases that each may have whatever others do; one more could come.
+    fn share(&self) -> usize {
+        limits::CLIENT_LEASES / (self.holders.len() + 1)
+    }
+
+    /// When there are nearly as many as there may be, who has most is asked for some: which, it does not matter to us, and those
+    /// that are in use are asked for again.
+    fn make_room(&mut self) {
+        if self.count < limits::CROWDED_LEASES || self.now < self.next_shrink {
+            return;
+        }
+        self.next_shrink = self.now + limits::SHRINK_INTERVAL;
+        let share = self.share();
+        let may_be_asked = |holder: &Holder| holder.fids.len() > share && holder.queue.len() < limits::SHRINK;
+        let most = self.holders.iter().filter(|(_, holder)| may_be_asked(holder));
+        let Some((session, holder)) = most.max_by_key(|(_, holder)| holder.fids.len()) else { return };
+        let session = *session;
+        let (before, after) =
+            (holder.fids.range(..=self.shrunk), holder.fids.range((Excluded(self.shrunk), Unbounded)));
+        let some = (holder.fids.len() - share).min(limits::SHRINK);
+        let fids: Vec<Fid> = after.chain(before).copied().take(some).collect();
+        let end = self.end_of(session);
+        fids.iter().for_each(|fid| self.ask(session, *fid, end));
+        self.shrunk = fids.last().copied().unwrap_or(self.shrunk);
     }
 
     /// `session` holds a lease on `fid` from now on.
@@ -130,6 +192,7 @@ impl Leases {
         self.holder(session).fids.insert(fid);
         self.count += 1;
         self.granted += 1;
+        self.make_room();
     }
 
     /// Whether `session` is, or can be, the only one with a lease on `fid` while it changes the names of `parent`.
@@ -258,7 +321,7 @@ impl Leases {
     /// Recalls what stands in the way of `session`. When the first of these leases ends by itself, or its holder has had time
     /// enough; `None`: nothing stands in the way (any more).
     pub fn recall(&mut self, session: SessionId, uses: &BTreeMap<Fid, Use>, now: Time) -> Option<Time> {
-        self.now = now;
+        self.set_now(now);
         let mut first: Option<Time> = None;
         for (fid, wanted) in uses {
             let end = self.recall_inode(session, *fid, *wanted, now);
@@ -309,12 +372,12 @@ impl Leases {
 
     /// Recalls the data of `fid` from all but `session`, whatever it has itself. As [`Leases::recall`].
     pub fn recall_from_others(&mut self, session: SessionId, fid: Fid, now: Time) -> Option<Time> {
-        self.now = now;
+        self.set_now(now);
         let others = self.data.others(session, fid);
         others.into_iter().map(|(other, asked)| self.recall_data(other, fid, asked, now)).min()
     }
 
-    /// Asks for data, once. Until when its holder has time: as long as it is heard.
+    /// Asks for data, once. Until when its holder has time (see [`Patience`]).
     fn recall_data(&mut self, holder: SessionId, fid: Fid, asked: Option<Time>, now: Time) -> Time {
         let Some(asked) = asked else {
             self.sequence += 1;
@@ -322,21 +385,21 @@ impl Leases {
             let number = self.sequence;
             self.data.recall(holder, fid, number, now);
             let holder = self.holder(holder);
-            holder.queue.push_back((number, Recalled::Data(fid)));
+            holder.queue.push_back(Recall { number, what: Recalled::Data(fid), asked: now });
             holder.recall.notify_waiters();
             return now + limits::DATA_TERM;
         };
         let seen = self.holders.get(&holder).map_or(asked, |holder| holder.seen);
-        let end = asked.max(seen) + limits::DATA_TERM;
+        let (end, overdue) = self.patience.until(asked, seen);
         if end > now {
             return end;
         }
-        self.overdue.insert(holder);
+        self.overdue.insert(holder, overdue);
         now + limits::DATA_TERM
     }
 
-    /// Sessions to be evicted.
-    pub fn take_overdue(&mut self) -> BTreeSet<SessionId> {
+    /// Sessions to be evicted, and why.
+    pub fn take_overdue(&mut self) -> BTreeMap<SessionId, Overdue> {
         std::mem::take(&mut self.overdue)
     }
 
@@ -347,7 +410,7 @@ impl Leases {
         }
         if let Some(holder) = self.holders.get_mut(&session) {
             self.sequence += 1;
-            holder.queue.push_back((self.sequence, Recalled::Inode(fid)));
+            holder.queue.push_back(Recall { number: self.sequence, what: Recalled::Inode(fid), asked: self.now });
             holder.recall.notify_waiters();
             self.recalled += 1;
         }
@@ -373,8 +436,8 @@ impl Leases {
     pub fn acknowledge(&mut self, session: SessionId, said: &AwaitRecalls) -> Vec<Fid> {
         let mut dropped = said.returned.clone();
         if let Some(holder) = self.holders.get_mut(&session) {
-            let acknowledged = holder.queue.partition_point(|(number, _)| *number <= said.acknowledged);
-            let inode = |(_, what)| if let Recalled::Inode(fid) = what { Some(fid) } else { None };
+            let acknowledged = holder.queue.partition_point(|recall| recall.number <= said.acknowledged);
+            let inode = |recall: Recall| if let Recalled::Inode(fid) = recall.what { Some(fid) } else { None };
             dropped.extend(holder.queue.drain(..acknowledged).filter_map(inode));
         }
         let flushed = said.flushed.iter().filter(|it| self.data.flushed(session, it.fid, it.sequence));
@@ -398,11 +461,11 @@ impl Leases {
     pub fn recalls(&mut self, session: SessionId) -> Told {
         let holder = self.holder(session);
         let mut told = Told { fids: Vec::new(), data: Vec::new(), sequence: 0, next: holder.recall.clone() };
-        for (sequence, what) in holder.queue.iter().take(RECALLS) {
-            told.sequence = *sequence;
-            match *what {
+        for recall in holder.queue.iter().take(RECALLS) {
+            told.sequence = recall.number;
+            match recall.what {
                 Recalled::Inode(fid) => told.fids.push(fid),
-                Recalled::Data(fid) => told.data.push(DataRecall { fid, sequence: *sequence }),
+                Recalled::Data(fid) => told.data.push(DataRecall { fid, sequence: recall.number }),
             }
         }
         told
@@ -422,9 +485,15 @@ impl Leases {
         true
     }
 
-    /// Sessions whose time is over hold none. True if there was one.
+    /// Sessions whose time is over hold none. True if there was one. Those that are heard, and do not acknowledge what they are
+    /// asked for, are overdue.
     pub fn expire(&mut self, now: Time) -> bool {
-        self.now = now;
+        self.set_now(now);
+        let heard_term = |holder: &Holder| Some(self.patience.while_heard(holder.queue.front()?.asked));
+        let keeps = |holder: &Holder| heard_term(holder).is_some_and(|end| end <= now);
+        let deaf = self.holders.iter().filter(|(_, holder)| keeps(holder)).map(|(session, _)| *session);
+        self.overdue.extend(deaf.map(|session| (session, Overdue::Keeps)));
+        self.make_room();
         let silent = |holder: &Holder| now.since(holder.seen) >= LEASE_TERM;
         let over: Vec<SessionId> =
             self.holders.iter().filter(|(_, h)| silent(h)).map(|(session, _)| *session).collect();
@@ -442,7 +511,7 @@ impl Leases {
     fn forget_inodes(&mut self, session: SessionId) -> bool {
         let Some(holder) = self.holders.get_mut(&session) else { return false };
         holder.recall.notify_waiters();
-        holder.queue.retain(|(_, what)| matches!(what, Recalled::Data(_)));
+        holder.queue.retain(|recall| matches!(recall.what, Recalled::Data(_)));
         let fids: Vec<Fid> = holder.fids.iter().copied().collect();
         for fid in &fids {
             self.drop_lease(session, *fid);
@@ -615,9 +684,93 @@ mod tests {
         assert_eq!(leases.recall(B, &wanted, at(15_000)), Some(at(9000) + limits::DATA_TERM));
         assert!(leases.take_overdue().is_empty());
         leases.recall(B, &wanted, at(9000) + limits::DATA_TERM);
-        assert_eq!(leases.take_overdue(), BTreeSet::from([A]));
+        assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Silent)]));
         leases.acknowledge(A, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed: vec![recall] });
         assert_eq!(leases.recall(B, &wanted, at(30_000)), None);
+    }
+
+    /// `A` is heard once a second from `from` to `until`, in seconds.
+    fn hear(leases: &mut Leases, from: u64, until: u64) {
+        for second in from..=until {
+            leases.heard(A, at(1000 * second));
+            leases.expire(at(1000 * second));
+        }
+    }
+
+    #[test]
+    fn who_is_heard_and_keeps_data_is_overdue_when_all_servers_were_well_for_long() {
+        let mut leases = Leases::default();
+        hear(&mut leases, 0, 10);
+        leases.grant_data(A, fid(5));
+        let wanted = uses(fid(5), Use::Shows);
+        leases.recall(B, &wanted, at(10_000));
+        let recall = leases.recalls(A).data[0].clone();
+        leases.acknowledge(A, &said(recall.sequence, &[]));
+        hear(&mut leases, 11, 200);
+        leases.trouble(at(200_000));
+        let end = 200 + limits::HEARD_TERM.as_secs();
+        hear(&mut leases, 201, end - 1);
+        assert_eq!(leases.recall(B, &wanted, at(1000 * (end - 1))), Some(at(1000 * end)));
+        assert!(leases.take_overdue().is_empty(), "an OST was away: it had to wait for that");
+        leases.recall(B, &wanted, at(1000 * end));
+        assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Keeps)]));
+    }
+
+    #[test]
+    fn who_is_heard_and_does_not_acknowledge_is_overdue() {
+        let mut leases = Leases::default();
+        hear(&mut leases, 0, 10);
+        leases.grant(A, fid(5));
+        leases.recall(B, &uses(fid(5), Use::Changes), at(10_000));
+        let end = 10 + limits::HEARD_TERM.as_secs();
+        hear(&mut leases, 11, end - 1);
+        assert!(leases.take_overdue().is_empty() && leases.is_in_the_way(B, fid(5), Use::Changes));
+        hear(&mut leases, end, end);
+        assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Keeps)]));
+    }
+
+    #[test]
+    fn a_server_that_was_stopped_itself_gives_holders_their_time_again() {
+        let mut leases = Leases::default();
+        hear(&mut leases, 0, 10);
+        leases.grant(A, fid(5));
+        leases.recall(B, &uses(fid(5), Use::Changes), at(10_000));
+        hear(&mut leases, 1000, 1001);
+        assert!(leases.take_overdue().is_empty());
+    }
+
+    #[test]
+    fn one_client_cannot_have_all_leases() {
+        let mut leases = Leases::default();
+        leases.heard(A, at(1000));
+        let mut made = 0;
+        let mut next = || {
+            made += 1;
+            fid(made)
+        };
+        while leases.is_free(A, fid(u64::MAX)) {
+            leases.grant(A, next());
+        }
+        assert_eq!(leases.count, limits::CROWDED_LEASES, "alone, it may have nearly all");
+        assert!(leases.is_free(B, fid(1)), "there is room for others");
+        let (mut now, mut refused) = (1000, 0);
+        while leases.holder(B).fids.len() < leases.share() {
+            now += limits::SHRINK_INTERVAL.as_millis() as u64;
+            leases.heard(B, at(now));
+            for _ in 0..limits::SHRINK / 2 {
+                match leases.is_free(B, fid(u64::MAX)) {
+                    true => leases.grant(B, next()),
+                    false => refused += 1,
+                }
+                assert!(leases.count <= limits::CLIENT_LEASES);
+            }
+            leases.heard(A, at(now));
+            let told = leases.recalls(A);
+            leases.acknowledge(A, &said(told.sequence, &[]));
+            assert!(now < 60_000, "{refused} refused, {} to go", leases.share() - leases.holder(B).fids.len());
+        }
+        assert!(refused == 0 && leases.holder(A).fids.len() > leases.share());
+        assert!(!leases.is_free(B, fid(u64::MAX)) || leases.count < limits::CROWDED_LEASES);
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod name;
 mod opens;
 mod ops;
 mod osts;
+mod patience;
 mod perm;
 mod placement;
 mod run;

@@ -96,6 +96,12 @@ pub const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 pub const POOLS: usize = 64;
 /// Leases of all clients: each takes about 200 bytes.
 pub const CLIENT_LEASES: usize = 1 << 19;
+/// Leases of all clients from which on only those who have less than their share get any, and others are asked for some.
+pub const CROWDED_LEASES: usize = CLIENT_LEASES / 8 * 7;
+/// Leases that one client is asked for at a time so that others can have some, and how often somebody is.
+pub const SHRINK: usize = 1024;
+/// See [`SHRINK`].
+pub const SHRINK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an inode that two clients change is not leased: it would only be recalled again.
 pub const CONTENDED: Duration = Duration::from_millis(500);
 /// The same of one that a client changes and others look at.
@@ -104,6 +110,13 @@ pub const SHOWN: Duration = Duration::from_millis(50);
 pub const CONTENDED_INODES: usize = 10_000;
 /// How long a client that holds up others with data it keeps back may be silent before it is evicted.
 pub const DATA_TERM: Duration = Duration::from_secs(10);
+/// How long one that is heard may keep what others wait for while all servers are well: it sends what it keeps back in less on the
+/// slowest of paths, and others wait for so long at most for one that has lost the way to an OST, or is in error.
+pub const HEARD_TERM: Duration = Duration::from_secs(300);
+/// An OST, or the MDT, whose commits take this long is no better than one that is away.
+pub const STUCK_COMMIT: Duration = Duration::from_secs(5);
+/// Who heard of nobody for so long was stopped itself.
+pub const STOPPED: Duration = Duration::from_secs(5);
 /// Sessions with claims on one file: each is compared with all others.
 pub const CLAIMANTS: usize = 1024;
 /// How long a client's question for recalls waits for one: its answer also keeps the leases alive.

@@ -314,16 +314,14 @@ impl Mds {
         Answer::read(&Empty {})
     }
 
-    /// Who keeps others waiting for data, and is not heard, is evicted: its data is given free when it can write no more.
+    /// Who keeps others waiting for too long is evicted: its data is given free when it can write no more.
     pub(crate) fn evict_overdue(&self) {
         let overdue = self.memory.borrow_mut().kept.take_overdue();
-        for session in overdue {
+        for (session, why) in overdue {
             let mds = self.strong();
             self.env.spawn(async move {
                 if let Ok(target) = mds.target() {
-                    let words =
-                        format!("it held data that others wait for, and was silent for {:?}", limits::DATA_TERM);
-                    target.evict(session, &words).await;
+                    target.evict(session, &why.words()).await;
                 }
             });
         }

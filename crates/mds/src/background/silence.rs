@@ -14,6 +14,7 @@ pub async fn run(mds: Weak<Mds>) {
         if this.memory.borrow_mut().kept.expire(env.now()) {
             this.memory_changed();
         }
+        this.evict_overdue();
         drop(this);
         env.sleep(LEASE_TERM).await;
     }

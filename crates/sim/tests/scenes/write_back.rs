@@ -252,6 +252,39 @@ fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
     }
 }
 
+/// The writer alone has lost the way to the OSTs, which are well: who wants what it keeps waits for minutes, not for ever.
+#[test]
+fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
+    for seed in 0..5 {
+        let scene = Scene::new(seed);
+        let (sim, cluster) = (&scene.sim, &scene.cluster);
+        sim.block_on(async {
+            let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
+            let file = open(&writer, b"f").await;
+            write(&writer, &file, 0).await;
+            writer.fsync(&file, false).await.expect("it syncs");
+            sim.sleep(Duration::from_secs(15)).await;
+            write(&writer, &file, 0).await;
+            writer.fsync(&file, false).await.expect("it syncs");
+            (1..cluster.servers.len()).for_each(|ost| sim.cut_both(scene.nodes[0], cluster.servers[ost].node));
+            write(&writer, &file, 1).await;
+            let begun = sim.now();
+            let size = reader.getattr(file.fid(), None).await.expect("it has attributes").size;
+            let waited = sim.now().since(begun).as_secs();
+            assert!((290..330).contains(&waited), "seed {seed}: it waited {waited} s");
+            assert_eq!(size, RECORD as u64, "seed {seed}: what never arrived is not there");
+            (1..cluster.servers.len()).for_each(|ost| sim.heal(scene.nodes[0], cluster.servers[ost].node));
+            sim.sleep(Duration::from_secs(10)).await;
+            let same = reader.open(&caller(), file.fid(), OpenMode::READ_WRITE).await.expect("it opens");
+            let seen = reader.read(&same, 0, 1 << 20).await.expect("it reads");
+            assert_eq!(seen, records(1), "seed {seed}: bytes came after the fence");
+            let error = writer.fsync(&file, false).await.expect_err("it has lost some");
+            assert_eq!(error.errno, Errno::EIO, "seed {seed}: {error}");
+            reader.close(same).await.expect("closed");
+        });
+    }
+}
+
 /// The handle that wrote is closed while another one reads: after a restart of the MDT nothing is believed that it forgot.
 #[test]
 fn a_reader_that_is_left_holds_no_lease() {
