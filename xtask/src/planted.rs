@@ -77,7 +77,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
             &["forebay_rpc", "hostile", "targets", "scenes:write_back", "disasters", "histories"]
         }
-        UnheardShown | PlaceForgotten | UnansweredNotAsked => &["scenes:returning", "histories"],
+        UnheardShown | UntoldSizeTold | PlaceForgotten | UnansweredNotAsked => &["scenes:returning", "histories"],
         HeldIsIgnored => &["objects:held", "disasters", "histories"],
         LevelOfInodeIgnored => &["forebay_mds", "servers:levels", "scenes:levels"],
         RecallIgnored | FlushedBeforeSent | FidReused => {

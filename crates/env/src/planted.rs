@@ -82,6 +82,8 @@ bugs! {
     TruncateEpochIgnored = "truncate-epoch-ignored",
     /// Bytes are shown to others whose writer has not been told that they are written.
     UnheardShown = "unheard-shown",
+    /// Who writes to a file is told of a size that others made, and were not told of.
+    UntoldSizeTold = "untold-size-told",
     /// An append that had a place before a crash is given another one, though others tell which it had.
     PlaceForgotten = "place-forgotten",
     /// A client that closes a file does not ask what became of a change that an OST has not answered.

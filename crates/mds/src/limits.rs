@@ -38,6 +38,8 @@ pub const SCAN_ROWS: usize = 1000;
 pub const POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// An OST that has not answered a poll for this long is passed over by placement.
 pub const POLL_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a round of it told counts for so long: one that does not come to its end tells nothing.
+pub const POLLED_LATELY: Duration = Duration::from_secs(12);
 /// How long OSTs have to tell whether they have room, while somebody waits who was told that there is none.
 pub const ROOM_TIMEOUT: Duration = Duration::from_millis(500);
 /// An OST whose commits take so many times as long as those of most is slow: new files avoid it.

@@ -1,7 +1,8 @@
 //! How long who holds what others wait for may take to give it back.
 //!
 //! Who is silent has [`limits::DATA_TERM`]. Who is heard may be waiting for a server itself, with bytes that it was acknowledged for: it
-//! has [`limits::HEARD_TERM`] from when all servers were well, and is taken for one that will not give it back then.
+//! has [`limits::HEARD_TERM`] from when all servers were well, and it has last given something back, and is taken for one that will not
+//! give it back then.
 
 use forebay_env::Time;
 
@@ -33,6 +34,7 @@ impl Overdue {
 #[derive(Default)]
 pub struct Patience {
     troubled: Time,
+    stopped: Time,
 }
 
 impl Patience {
@@ -41,14 +43,22 @@ impl Patience {
         self.troubled = self.troubled.max(now);
     }
 
-    /// Until when one that was asked at `asked` may be heard and keep it.
+    /// This server was stopped itself until `now`: it has heard nobody.
+    pub fn stopped(&mut self, now: Time) {
+        self.stopped = now;
+        self.trouble(now);
+    }
+
+    /// Until when one that was asked at `asked`, or has last given something back then, may be heard and keep it.
     pub fn while_heard(&self, asked: Time) -> Time {
         asked.max(self.troubled) + limits::HEARD_TERM
     }
 
-    /// Until when one that was asked at `asked`, and last heard at `seen`, has time, and what it is when that is over.
-    pub fn until(&self, asked: Time, seen: Time) -> (Time, Overdue) {
-        let (silent, keeps) = (asked.max(seen) + limits::DATA_TERM, self.while_heard(asked));
+    /// Until when one that was asked at `asked`, last heard at `seen`, and has last given something back at `progressed` has time, and
+    /// what it is when that is over.
+    pub fn until(&self, asked: Time, seen: Time, progressed: Time) -> (Time, Overdue) {
+        let silent = asked.max(seen).max(self.stopped) + limits::DATA_TERM;
+        let keeps = self.while_heard(asked.max(progressed));
         if keeps < silent { (keeps, Overdue::Keeps) } else { (silent, Overdue::Silent) }
     }
 }

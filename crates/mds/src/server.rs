@@ -63,6 +63,8 @@ pub struct Mds {
     pub(crate) spaces: RefCell<BTreeMap<u32, Option<OstSpace>>>,
     /// Those that new files avoid.
     pub(crate) slow_osts: RefCell<SlowOsts>,
+    /// When all OSTs were last asked.
+    pub(crate) polled: Cell<Time>,
     /// Wakes each OST's destroy driver.
     pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
     /// Sessions whose handles are being closed.
@@ -110,6 +112,7 @@ impl Mds {
                 memory: RefCell::new(memory),
                 spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
                 slow_osts: RefCell::default(),
+                polled: Cell::default(),
                 destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
                 ending: RefCell::default(),
                 evicted: RefCell::default(),

@@ -65,22 +65,18 @@ impl ReadAhead {
         Self { env: env.clone(), store: store.clone(), inner: Rc::default() }
     }
 
-    /// Reads `range` of an object whose bytes end at `object_bytes`, from what was read ahead if it is there.
-    pub async fn read(&self, fid: Fid, range: Range<u64>, object_bytes: u64) -> StoreResult<Vec<Segment>> {
-        let wanted = range.start..range.end;
-        let ready = self.inner.borrow_mut().take(fid, &wanted);
-        self.observe(fid, &wanted, object_bytes);
-        if let Some(mut step) = ready {
-            let result = match step.result.wait_for(Option::is_some).await {
-                Ok(value) => (*value).clone(),
-                Err(_) => None,
-            };
-            if let Some(Ok(segments)) = result {
-                self.inner.borrow_mut().hits += 1;
-                return Ok(segments);
-            }
-        }
-        self.store.read(fid, wanted).await
+    /// `range` of an object whose bytes end at `object_bytes`, if it was read ahead: as it is now.
+    pub async fn read(&self, fid: Fid, range: &Range<u64>, object_bytes: u64) -> Option<Vec<Segment>> {
+        let ready = self.inner.borrow_mut().take(fid, range);
+        self.observe(fid, range, object_bytes);
+        let mut step = ready?;
+        let result = match step.result.wait_for(Option::is_some).await {
+            Ok(value) => (*value).clone(),
+            Err(_) => None,
+        };
+        let segments = result?.ok()?;
+        self.inner.borrow_mut().hits += 1;
+        Some(segments)
     }
 
     /// Forgets what was read ahead of an object: it changes.

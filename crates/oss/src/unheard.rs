@@ -164,6 +164,19 @@ impl Oss {
         Ok(())
     }
 
+    /// What of the size `file_bytes` is told to who has made the change `transno`, and looked at nothing: where somebody was not told yet of
+    /// what made the file longer, only to where this change itself makes it reach. Who is told of more may bring it back after a crash,
+    /// with zeros where the bytes were that made it so.
+    pub(crate) fn told_size(&self, ctx: &Context, fid: Fid, transno: Transno, own: u64, file_bytes: u64) -> u64 {
+        let is_untold = |it: &Change| it.growth != Growth::None && it.transno < transno && !self.is_over(it);
+        let is_known = ctx.is_replay() || planted(Bug::UntoldSizeTold);
+        if !is_known && self.unheard.0.of(fid, |changes| changes.iter().any(is_untold)) {
+            own.min(file_bytes)
+        } else {
+            file_bytes
+        }
+    }
+
     /// Waits until all writes before `transno` that made the file longer were told to their writers.
     pub(crate) async fn growth_told(&self, ctx: &Context, fid: Fid, transno: Transno) -> Result<(), ErrorReply> {
         self.wait_told(ctx, fid, Look::Append, transno).await.map(drop)

@@ -36,23 +36,33 @@ pub(crate) struct DeviceRead {
 impl Core {
     /// See [`crate::Store::read`].
     pub(crate) async fn read(&self, fid: Fid, ranges: &[Range<u64>]) -> StoreResult<Vec<Segment>> {
+        self.read_with_row(fid, ranges, None).await.map(|(_, segments)| segments)
+    }
+
+    /// See [`crate::Store::read_with_row`].
+    pub(crate) async fn read_with_row(
+        &self,
+        fid: Fid,
+        ranges: &[Range<u64>],
+        key: Option<&[u8]>,
+    ) -> StoreResult<(Option<Bytes>, Vec<Segment>)> {
         if let Some(range) = ranges.iter().find(|range| range.start > range.end || range.end > FILE_BYTES) {
             return Err(StoreError::invalid(format!("object {fid}: a read of {range:?} is not possible")));
         }
         let mut tries = 0;
-        let mut wanted = self.extents_within(fid, ranges).await?;
+        let (mut row, mut wanted) = self.extents_within(fid, ranges, key).await?;
         loop {
             let error = match self.read_extents(fid, &wanted).await {
-                Ok(segments) => return Ok(with_holes(segments, ranges)),
+                Ok(segments) => return Ok((row, with_holes(segments, ranges))),
                 Err(error) => error,
             };
-            let now = self.extents_within(fid, ranges).await?;
+            let now = self.extents_within(fid, ranges, key).await?;
             tries += 1;
-            if now == wanted || tries > limits::READ_RETRIES {
+            if now.1 == wanted || tries > limits::READ_RETRIES {
                 self.stats.borrow_mut().read_corruptions += 1;
                 return Err(error);
             }
-            wanted = now;
+            (row, wanted) = now;
         }
     }
 
@@ -83,14 +93,30 @@ impl Core {
         Ok(extents)
     }
 
-    /// What of extents lies in `ranges`, one range after another.
-    async fn extents_within(&self, fid: Fid, ranges: &[Range<u64>]) -> StoreResult<Vec<Extent>> {
-        let mut all = Vec::new();
-        for range in ranges {
-            let extents = self.extents_of(fid, range).await?;
-            all.extend(extents.iter().map(|e| e.cut(e.offset.max(range.start)..e.end().min(range.end))));
+    /// What of extents lies in `ranges`, one range after another, and the row `key`: all as they are at one moment.
+    async fn extents_within(
+        &self,
+        fid: Fid,
+        ranges: &[Range<u64>],
+        key: Option<&[u8]>,
+    ) -> StoreResult<(Option<Bytes>, Vec<Extent>)> {
+        let look = |table: &Table| {
+            let row = key.map(|key| table.get(key)).transpose()?.flatten().map(Bytes::copy_from_slice);
+            let mut found = Vec::new();
+            for range in ranges {
+                visit(table, fid, range, |offset, value| found.push((range, offset, value.to_vec())))?;
+            }
+            Ok((row, found))
+        };
+        let (row, found) = self.resident(look).await?;
+        let mut extents = Vec::with_capacity(found.len());
+        for (range, offset, value) in found {
+            let extent = decode_row(fid, offset, &value)?;
+            if extent.end() > range.start && extent.offset < range.end {
+                extents.push(extent.cut(extent.offset.max(range.start)..extent.end().min(range.end)));
+            }
         }
-        Ok(all)
+        Ok((row, extents))
     }
 
     async fn read_extents(&self, fid: Fid, wanted: &[Extent]) -> StoreResult<Vec<Segment>> {

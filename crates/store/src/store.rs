@@ -351,11 +351,16 @@ impl Store {
     }
 
     /// As [`Store::read`], of several ranges, in order and apart: their segments one after another. What lies side by side
-    /// on the device is read together.
-    pub fn read_ranges<'a>(&'a self, fid: Fid, ranges: &'a [Range<u64>]) -> Boxed<'a, StoreResult<Vec<Segment>>> {
+    /// on the device is read together. And the value of `key`, if there is one, as it was when the bytes were.
+    pub fn read_with_row<'a>(
+        &'a self,
+        fid: Fid,
+        ranges: &'a [Range<u64>],
+        key: &'a [u8],
+    ) -> Boxed<'a, StoreResult<(Option<Bytes>, Vec<Segment>)>> {
         Box::pin(async move {
             self.core.note_call();
-            self.core.read(fid, ranges).await
+            self.core.read_with_row(fid, ranges, Some(key)).await
         })
     }
 

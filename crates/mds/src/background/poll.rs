@@ -102,17 +102,16 @@ impl Mds {
         for task in tasks {
             task.await;
         }
-        if self.is_in_trouble() {
-            self.memory.borrow_mut().kept.trouble(self.env.now());
-        }
+        self.polled.set(self.env.now());
     }
 
-    /// Some server is away, or its device stuck, or nobody has heard of it yet.
-    fn is_in_trouble(&self) -> bool {
+    /// Some server is away, or its device stuck, or nobody has heard of it lately.
+    pub(super) fn is_in_trouble(&self) -> bool {
         let is_stuck = |pace: Duration| pace >= limits::STUCK_COMMIT;
         let is_well = |ost: &OstSpace| ost.alive && !is_stuck(Duration::from_micros(ost.commit_us));
         let osts_are_well = self.spaces.borrow().values().all(|ost| ost.as_ref().is_some_and(is_well));
-        !osts_are_well || self.target().is_ok_and(|target| is_stuck(target.store().commit_pace()))
+        let is_known = self.env.now().since(self.polled.get()) < limits::POLLED_LATELY;
+        !osts_are_well || !is_known || self.target().is_ok_and(|target| is_stuck(target.store().commit_pace()))
     }
 
     fn note_space(&self, ost: u32, space: Option<OstSpace>) {

@@ -1,4 +1,4 @@
-//! Clients that are not heard any more hold no leases: their share of the memory comes free.
+//! Clients that are not heard any more hold no leases: their share of the memory comes free. Who is heard and gives nothing back is evicted.
 
 use std::rc::Weak;
 
@@ -11,6 +11,9 @@ pub async fn run(mds: Weak<Mds>) {
     loop {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
         let env = this.env.clone();
+        if this.is_in_trouble() {
+            this.memory.borrow_mut().kept.trouble(env.now());
+        }
         if this.memory.borrow_mut().kept.expire(env.now()) {
             this.memory_changed();
         }

@@ -5,7 +5,11 @@
 
 use std::{ops::Range, slice};
 
-use forebay_proto::{Errno, ErrorReply, Fid, limits::PUNCH_BYTES, message::Punch};
+use forebay_proto::{
+    Errno, ErrorReply, Fid,
+    limits::PUNCH_BYTES,
+    message::{ObjectReply, Punch},
+};
 use forebay_target::{Answer, Context, store_error};
 
 use super::{
@@ -45,7 +49,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
                 txn.punch(fid, request.offset..end, version).map_err(store_error)?;
             }
             row.touch(request.attr_epoch, now_ns);
-            Ok(describe(Some(row)))
+            let file_bytes = oss.told_size(ctx, fid, version, 0, row.file_bytes);
+            Ok(ObjectReply { file_bytes, ..describe(Some(row)) })
         })
         .await
 }

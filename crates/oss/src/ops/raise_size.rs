@@ -3,7 +3,7 @@
 use forebay_proto::{
     ErrorReply,
     limits::FILE_BYTES,
-    message::{ObjectRef, RaiseSize},
+    message::{ObjectRef, ObjectReply, RaiseSize},
 };
 use forebay_target::{Answer, Context};
 
@@ -23,17 +23,18 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
     }
     let ticket = ctx.admit();
     let growth = Growth::between(row.as_ref().map_or(0, |row| row.file_bytes), request.file_bytes);
-    oss.note_change(ctx, request.object.fid, ticket.transno(), Vec::new(), growth);
-    let epoch = request.object.truncate_epoch;
-    let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
+    let (fid, epoch, transno) = (request.object.fid, request.object.truncate_epoch, ticket.transno());
+    oss.note_change(ctx, fid, transno, Vec::new(), growth);
+    let superseded = is_superseded(ctx, row.as_ref(), epoch, transno);
     let now_ns = oss.now_ns();
-    Change { fid: request.object.fid, epoch: Some(epoch), extents: None }
+    Change { fid, epoch: Some(epoch), extents: None }
         .apply(oss, ctx, ticket, move |_txn, row| {
             if !superseded {
                 row.file_bytes = row.file_bytes.max(request.file_bytes);
             }
             row.touch(request.attr_epoch, now_ns);
-            Ok(describe(Some(row)))
+            let file_bytes = oss.told_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
+            Ok(ObjectReply { file_bytes, ..describe(Some(row)) })
         })
         .await
 }

@@ -6,12 +6,12 @@ use bytes::{Bytes, BytesMut};
 use forebay_proto::{
     Errno, ErrorReply, Fid, WriteId, crc,
     limits::{BLOCK_BYTES, FILE_BYTES, OBJECT_PIECES},
-    message::{Piece, ReadObject, ReadPieces, ReadReply, ReadSegment},
+    message::{ObjectRef, Piece, ReadObject, ReadPieces, ReadReply, ReadSegment},
 };
 use forebay_store::{Segment, SegmentBody};
 use forebay_target::{Answer, Context, store_error};
 
-use crate::{ObjectRow, Oss, limits};
+use crate::{ObjectRow, Oss, key, limits, server::decode};
 
 /// A read of one piece, as one of several.
 pub fn one_piece(request: ReadObject) -> ReadPieces {
@@ -45,33 +45,47 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer
     let fid = request.object.fid;
     let wanted: Vec<Range<u64>> =
         request.pieces.iter().map(|piece| piece.offset..piece.offset + u64::from(piece.length)).collect();
-    let row = oss.admissible(ctx, &request.object).await?.unwrap_or_default();
-    let there: Vec<Range<u64>> = wanted
-        .iter()
-        .map(|range| range.start..range.end.min(row.object_bytes))
-        .filter(|range| !range.is_empty())
-        .collect();
-    let read = match &*there {
-        [] => Vec::new(),
-        [one] if wanted.len() == 1 => {
-            oss.read_ahead.read(fid, one.clone(), row.object_bytes).await.map_err(store_error)?
-        }
-        several => oss.store().read_ranges(fid, several).await.map_err(store_error)?,
-    };
+    let (row, read) = look(oss, ctx, &request.object, &wanted).await?;
     let mut bulk = Vec::new();
     let mut segments: Vec<ReadSegment> = read.into_iter().map(|segment| describe(segment, &mut bulk)).collect();
-    for range in &wanted {
-        let from = range.start.max(row.object_bytes);
-        if from < range.end {
-            segments.push(hole(from, (range.end - from) as u32));
-        }
-    }
     if segments.len() > limits::READ_SEGMENTS {
         (segments, bulk) = in_one(fid, &wanted, &segments, bulk);
     }
     oss.all_told(ctx, fid, &wanted).await?;
     let settled = is_settled(oss, ctx, fid, &row).await;
     Ok(Answer::with_bulk(&ReadReply { segments, file_bytes: row.file_bytes, settled }, bulk))
+}
+
+/// The object's row, and what of it is `wanted`, as both are at one moment: who is shown a size is shown the bytes that made it so,
+/// though the index has to be read, and others write and cut meanwhile.
+async fn look(
+    oss: &Oss,
+    ctx: &Context,
+    object: &ObjectRef,
+    wanted: &[Range<u64>],
+) -> Result<(ObjectRow, Vec<Segment>), ErrorReply> {
+    let fid = object.fid;
+    loop {
+        let row = oss.admissible(ctx, object).await?.unwrap_or_default();
+        if let [one] = wanted
+            && one.start < row.object_bytes
+        {
+            let there = one.start..one.end.min(row.object_bytes);
+            if let Some(mut segments) = oss.read_ahead.read(fid, &there, row.object_bytes).await {
+                if there.end < one.end {
+                    let (offset, length) = (there.end, one.end - there.end);
+                    segments.push(Segment { offset, length, body: SegmentBody::Hole });
+                }
+                return Ok((row, segments));
+            }
+        }
+        let (now, segments) = oss.store().read_with_row(fid, wanted, &key(fid)).await.map_err(store_error)?;
+        let now = now.map(|value| decode(&value)).transpose()?.unwrap_or_default();
+        // A truncate in between: who has not heard of it is to be told.
+        if now.truncate_epoch == row.truncate_epoch {
+            return Ok((now, segments));
+        }
+    }
 }
 
 /// The object did not change while it was read, as its row was `before`, and its last change is committed.

@@ -45,15 +45,16 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     let early = oss.may_answer_early(ctx, &request.object);
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
+    let transno = ticket.transno();
     let growth = Growth::between(row.as_ref().map_or(0, |row| row.file_bytes), request.file_bytes);
-    oss.note_change(ctx, fid, ticket.transno(), ranges, growth);
-    let told_ns = early.map(|row| answer_early(&ticket, &request, row, oss.now_ns()));
+    oss.note_change(ctx, fid, transno, ranges, growth);
+    let told_ns = early.map(|row| answer_early(oss, ctx, &ticket, &request, row));
     let end = kept_end(ctx, row.as_ref(), &request, &ticket);
     let parts: Vec<Part> = parts.into_iter().filter_map(|part| part.until(end, &request)).collect();
     let written: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
     let whole = written.first().map_or(0, |first| first.start)..written.last().map_or(0, |last| last.end);
     let change = Change { fid, epoch: Some(request.object.truncate_epoch), extents: Some(whole.clone()) };
-    let fragments: Vec<Fragment> = parts.into_iter().map(|part| part.fragment(&request, ticket.transno())).collect();
+    let fragments: Vec<Fragment> = parts.into_iter().map(|part| part.fragment(&request, transno)).collect();
     let placed = match fragments.len() {
         0 => {
             // It waits for its turn now, and may be waited for.
@@ -78,7 +79,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
             row.file_bytes = row.file_bytes.max(request.file_bytes);
         }
         row.touch(request.attr_epoch, now_ns);
-        Ok(WriteReply { file_bytes: row.file_bytes, mtime_ns: row.mtime_ns })
+        let file_bytes = oss.told_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
+        Ok(WriteReply { file_bytes, mtime_ns: row.mtime_ns })
     };
     if told_ns.is_none() {
         return change.apply(oss, ctx, ticket, apply).await;
@@ -107,10 +109,12 @@ async fn room_for(oss: &Oss, ctx: &Context, bulk: &Bytes, parts: usize, aside: u
 }
 
 /// Level `memory`: what the write comes to, as far as it can be told; its time.
-fn answer_early(ticket: &Ticket, request: &WritePieces, mut row: ObjectRow, now_ns: i64) -> i64 {
+fn answer_early(oss: &Oss, ctx: &Context, ticket: &Ticket, request: &WritePieces, mut row: ObjectRow) -> i64 {
+    let (fid, now_ns) = (request.object.fid, oss.now_ns());
     row.touch(request.attr_epoch, now_ns);
     let file_bytes = row.file_bytes.max(request.file_bytes);
-    ticket.answer_early(request.object.fid, &WriteReply { file_bytes, mtime_ns: row.mtime_ns });
+    let file_bytes = oss.told_size(ctx, fid, ticket.transno(), request.file_bytes, file_bytes);
+    ticket.answer_early(fid, &WriteReply { file_bytes, mtime_ns: row.mtime_ns });
     now_ns
 }
 

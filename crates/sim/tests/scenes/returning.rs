@@ -137,6 +137,36 @@ fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
     }
 }
 
+/// write (its reply waits for a journal that is stuck), write of another below it, append of that one |power| the writer is gone | the
+/// other brings no size back that it was never shown: no zeros are left where the lost bytes were
+#[test]
+fn who_writes_below_bytes_whose_writer_was_not_told_does_not_bring_back_their_size() {
+    for seed in 0..10 {
+        let scene = Scene::new(seed, ClusterOptions { write_back_bytes: 0, ..ClusterOptions::default() });
+        scene.sim.block_on(async {
+            let first = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
+            let second = scene.mount(1).await;
+            let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
+            first.write(&file, 0, vec![1; 1000]).await.expect("written");
+            let ost = scene.cluster.servers[1].node;
+            scene.sim.disk_fault(ost, "/store/journal", Fault::Stuck(Duration::from_secs(3)));
+            drop(scene.sim.env(scene.nodes[0]).spawn(async move { first.write(&file, 1000, vec![2; 8000]).await }));
+            scene.sim.sleep(Duration::from_millis(5)).await;
+            second.write(&other, 0, vec![4; 100]).await.expect("written");
+            let (appends, log) = (second.clone(), other.clone());
+            let appended = scene.sim.env(scene.nodes[1]).spawn(async move { appends.append(&log, vec![3; 500]).await });
+            scene.sim.sleep(Duration::from_secs(1)).await;
+            scene.sim.crash(scene.nodes[0]);
+            scene.power_cycle(1);
+            let at = appended.await.expect("it ends").expect("appended") as usize;
+            let bytes = second.read(&other, 0, MIB).await.expect("it reads");
+            let written = if at == 1000 { 0 } else { 8000 };
+            let wanted = [vec![4; 100], vec![1; 900], vec![2; written], vec![3; 500]].concat();
+            assert!(bytes[..] == wanted[..], "seed {seed}: at {at} of {}, behind {}", bytes.len(), bytes[at - 1]);
+        });
+    }
+}
+
 /// write (not committed, as the journal is stuck), the OST ends the session, read of another |power| what was read is still there
 #[test]
 fn what_a_client_did_that_was_evicted_is_seen_when_it_is_durable() {
