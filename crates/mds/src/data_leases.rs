@@ -142,7 +142,7 @@ impl DataLeases {
     /// `session` holds one that was asked back under `number`.
     pub fn is_recalled(&self, session: SessionId, fid: Fid, number: u64) -> bool {
         let asked = |holding: &Holding| holding.session == session && holding.recall.is_some_and(|(n, _)| n == number);
-        self.of.get(&fid).is_some_and(|all| all.iter().any(asked))
+        self.has(session, fid) && self.of.get(&fid).is_some_and(|all| all.iter().any(asked))
     }
 
     /// The holder has sent everything, after the recall `number`. False if that was not the last word.

@@ -511,8 +511,8 @@ impl Leases {
             while holder.queue.front().is_some_and(is_over) {
                 holder.queue.pop_front();
             }
-            let asked = holder.queue.front().map(|recall| recall.asked.max(holder.progressed));
-            if asked.is_some_and(|asked| self.patience.while_heard(asked) <= now) {
+            let end = holder.queue.front().map(|it| self.patience.while_heard(it.asked, holder.progressed));
+            if now.since(holder.seen) < LEASE_TERM && end.is_some_and(|end| end <= now) {
                 self.overdue.insert(*session, Overdue::Keeps);
             }
         }
@@ -794,6 +794,28 @@ mod tests {
         assert!(leases.take_overdue().is_empty());
         leases.recall(B, &fids, at(700_000));
         assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Keeps)]));
+    }
+
+    #[test]
+    fn who_gives_back_other_things_has_no_time_for_ever() {
+        let mut leases = Leases::default();
+        hear(&mut leases, 0, 10);
+        leases.grant_data(A, fid(1));
+        leases.recall(B, &uses(fid(1), Use::Shows), at(10_000));
+        let mut second = 10;
+        while leases.take_overdue().is_empty() {
+            leases.grant_data(A, fid(2));
+            leases.recall(B, &uses(fid(2), Use::Shows), at(1000 * second));
+            let recall = leases.recalls(A).data.last().expect("it is asked").clone();
+            let done = AwaitRecalls { acknowledged: recall.sequence, returned: Vec::new(), flushed: vec![recall] };
+            leases.acknowledge(A, &done);
+            hear(&mut leases, second + 1, second + 100);
+            second += 100;
+            leases.recall(B, &uses(fid(1), Use::Shows), at(1000 * second));
+            assert!(second < 2000);
+        }
+        let all = limits::HEARD_TERM * (limits::HEARD_TERMS + 1);
+        assert!(second > 1000 && second >= 10 + all.as_secs() - 100, "{second}");
     }
 
     #[test]

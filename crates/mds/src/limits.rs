@@ -115,6 +115,8 @@ pub const DATA_TERM: Duration = Duration::from_secs(10);
 /// How long one that is heard may keep what others wait for while all servers are well: it sends what it keeps back in less on the
 /// slowest of paths, and others wait for so long at most for one that has lost the way to an OST, or is in error.
 pub const HEARD_TERM: Duration = Duration::from_secs(300);
+/// How many times as long at most, if it gives other things back meanwhile.
+pub const HEARD_TERMS: u32 = 3;
 /// An OST, or the MDT, whose commits take this long is no better than one that is away.
 pub const STUCK_COMMIT: Duration = Duration::from_secs(5);
 /// Who heard of nobody for so long was stopped itself.

@@ -49,16 +49,18 @@ impl Patience {
         self.trouble(now);
     }
 
-    /// Until when one that was asked at `asked`, or has last given something back then, may be heard and keep it.
-    pub fn while_heard(&self, asked: Time) -> Time {
-        asked.max(self.troubled) + limits::HEARD_TERM
+    /// Until when one that was asked at `asked`, and has last given something back at `progressed`, may be heard and keep it. What else it
+    /// gives back does not count for ever.
+    pub fn while_heard(&self, asked: Time, progressed: Time) -> Time {
+        let progressed = progressed.min(asked + limits::HEARD_TERM * limits::HEARD_TERMS);
+        asked.max(progressed).max(self.troubled) + limits::HEARD_TERM
     }
 
     /// Until when one that was asked at `asked`, last heard at `seen`, and has last given something back at `progressed` has time, and
     /// what it is when that is over.
     pub fn until(&self, asked: Time, seen: Time, progressed: Time) -> (Time, Overdue) {
         let silent = asked.max(seen).max(self.stopped) + limits::DATA_TERM;
-        let keeps = self.while_heard(asked.max(progressed));
+        let keeps = self.while_heard(asked, progressed);
         if keeps < silent { (keeps, Overdue::Keeps) } else { (silent, Overdue::Silent) }
     }
 }

@@ -35,6 +35,8 @@ struct Inner {
     order: VecDeque<Fid>,
     bytes: usize,
     hits: u64,
+    /// Changes and objects seen so far: none is taken for another.
+    change: u64,
 }
 
 /// How one object is being read.
@@ -47,7 +49,7 @@ struct Reader {
     bytes: u64,
     /// Stretches read or being read ahead, by offset.
     steps: BTreeMap<u64, Step>,
-    /// Raised by each change of the object.
+    /// Number of the object's last change, or of when it was first read.
     change: u64,
     /// When it was read last.
     read: Time,
@@ -82,8 +84,10 @@ impl ReadAhead {
     /// Forgets what was read ahead of an object: it changes.
     pub fn changed(&self, fid: Fid) {
         let mut inner = self.inner.borrow_mut();
+        inner.change += 1;
+        let change = inner.change;
         let Some(reader) = inner.objects.get_mut(&fid) else { return };
-        reader.change += 1;
+        reader.change = change;
         reader.streak = 0;
         let freed: u64 = std::mem::take(&mut reader.steps).values().map(|s| s.length).sum();
         inner.bytes -= freed as usize;
@@ -202,7 +206,9 @@ impl Inner {
             }
         }
         self.order.push_back(fid);
-        self.objects.insert(fid, Reader { next: 0, streak: 0, bytes: 0, steps: BTreeMap::new(), change: 0, read: now });
+        self.change += 1;
+        let (steps, change) = (BTreeMap::new(), self.change);
+        self.objects.insert(fid, Reader { next: 0, streak: 0, bytes: 0, steps, change, read: now });
     }
 }
 

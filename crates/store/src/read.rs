@@ -108,7 +108,18 @@ impl Core {
             }
             Ok((row, found))
         };
-        let (row, found) = self.resident(look).await?;
+        self.check_running()?;
+        let at_once = look(&self.table.borrow());
+        let (row, found) = match at_once {
+            Ok(found) => found,
+            Err(_) => {
+                // One after the other first: a look at all begins anew with each page that is missing.
+                for range in ranges {
+                    self.resident(|table| visit(table, fid, range, |_, _| ())).await?;
+                }
+                self.resident(look).await?
+            }
+        };
         let mut extents = Vec::with_capacity(found.len());
         for (range, offset, value) in found {
             let extent = decode_row(fid, offset, &value)?;

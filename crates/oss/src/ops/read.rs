@@ -66,7 +66,9 @@ async fn look(
 ) -> Result<(ObjectRow, Vec<Segment>), ErrorReply> {
     let fid = object.fid;
     loop {
-        let row = oss.admissible(ctx, object).await?.unwrap_or_default();
+        let known = oss.admissible(ctx, object).await?;
+        let was_there = known.is_some();
+        let row = known.unwrap_or_default();
         if let [one] = wanted
             && one.start < row.object_bytes
         {
@@ -80,9 +82,10 @@ async fn look(
             }
         }
         let (now, segments) = oss.store().read_with_row(fid, wanted, &key(fid)).await.map_err(store_error)?;
+        let is_gone = was_there && now.is_none();
         let now = now.map(|value| decode(&value)).transpose()?.unwrap_or_default();
-        // A truncate in between: who has not heard of it is to be told.
-        if now.truncate_epoch == row.truncate_epoch {
+        // A truncate in between, or its end: who has not heard of it is to be told.
+        if now.truncate_epoch == row.truncate_epoch && !is_gone {
             return Ok((now, segments));
         }
     }
