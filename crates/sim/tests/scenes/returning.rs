@@ -36,6 +36,20 @@ impl Scene {
         self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
     }
 
+    /// The first client has written 1000 bytes, and 8000 behind them, of which the OST does not tell it, as its journal is stuck. The
+    /// second one, with the same file.
+    async fn behind_a_held_write(&self) -> (Client, OpenFile) {
+        let first = self.cluster.mount(self.nodes[0], CommitLevel::Commit).await.expect("it mounts");
+        let second = self.mount(1).await;
+        let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
+        first.write(&file, 0, vec![1; 1000]).await.expect("written");
+        let ost = self.cluster.servers[1].node;
+        self.sim.disk_fault(ost, "/store/journal", Fault::Stuck(Duration::from_secs(3)));
+        drop(self.sim.env(self.nodes[0]).spawn(async move { first.write(&file, 1000, vec![2; 8000]).await }));
+        self.sim.sleep(Duration::from_millis(5)).await;
+        (second, other)
+    }
+
     fn power_cycle(&self, server: usize) {
         self.sim.power_cut(self.cluster.servers[server].node);
         self.cluster.boot(server);
@@ -115,14 +129,7 @@ fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
     for seed in 0..10 {
         let scene = Scene::new(seed, ClusterOptions::default());
         scene.sim.block_on(async {
-            let first = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
-            let second = scene.mount(1).await;
-            let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
-            first.write(&file, 0, vec![1; 1000]).await.expect("written");
-            let ost = scene.cluster.servers[1].node;
-            scene.sim.disk_fault(ost, "/store/journal", Fault::Stuck(Duration::from_secs(3)));
-            drop(scene.sim.env(scene.nodes[0]).spawn(async move { first.write(&file, 1000, vec![2; 8000]).await }));
-            scene.sim.sleep(Duration::from_millis(5)).await;
+            let (second, other) = scene.behind_a_held_write().await;
             let (appends, log) = (second.clone(), other.clone());
             let appended = scene.sim.env(scene.nodes[1]).spawn(async move { appends.append(&log, vec![3; 500]).await });
             scene.sim.sleep(Duration::from_secs(1)).await;
@@ -144,14 +151,7 @@ fn who_writes_below_bytes_whose_writer_was_not_told_does_not_bring_back_their_si
     for seed in 0..10 {
         let scene = Scene::new(seed, ClusterOptions { write_back_bytes: 0, ..ClusterOptions::default() });
         scene.sim.block_on(async {
-            let first = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
-            let second = scene.mount(1).await;
-            let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
-            first.write(&file, 0, vec![1; 1000]).await.expect("written");
-            let ost = scene.cluster.servers[1].node;
-            scene.sim.disk_fault(ost, "/store/journal", Fault::Stuck(Duration::from_secs(3)));
-            drop(scene.sim.env(scene.nodes[0]).spawn(async move { first.write(&file, 1000, vec![2; 8000]).await }));
-            scene.sim.sleep(Duration::from_millis(5)).await;
+            let (second, other) = scene.behind_a_held_write().await;
             second.write(&other, 0, vec![4; 100]).await.expect("written");
             let (appends, log) = (second.clone(), other.clone());
             let appended = scene.sim.env(scene.nodes[1]).spawn(async move { appends.append(&log, vec![3; 500]).await });

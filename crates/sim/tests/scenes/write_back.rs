@@ -32,6 +32,23 @@ impl Scene {
     async fn mount(&self, number: usize) -> Client {
         self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
     }
+
+    /// A writer that keeps a second record of its file back, and can send it to no OST; a reader; the file.
+    async fn writer_without_osts(&self) -> (Client, Client, OpenFile) {
+        let (writer, reader) = (self.mount(0).await, self.mount(1).await);
+        let file = open(&writer, b"f").await;
+        write(&writer, &file, 0).await;
+        writer.fsync(&file, false).await.expect("it syncs");
+        // Everything else that it keeps is given back for want of use.
+        self.sim.sleep(Duration::from_secs(15)).await;
+        // The OSTs say that they have room.
+        write(&writer, &file, 0).await;
+        writer.fsync(&file, false).await.expect("it syncs");
+        let osts = &self.cluster.servers[1..];
+        osts.iter().for_each(|ost| self.sim.cut_both(self.nodes[0], ost.node));
+        write(&writer, &file, 1).await;
+        (writer, reader, file)
+    }
 }
 
 async fn open(client: &Client, name: &[u8]) -> OpenFile {
@@ -226,17 +243,7 @@ fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
         let scene = Scene::new(seed);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
-            let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
-            let file = open(&writer, b"f").await;
-            write(&writer, &file, 0).await;
-            writer.fsync(&file, false).await.expect("it syncs");
-            // Everything else that it keeps is given back for want of use.
-            sim.sleep(Duration::from_secs(15)).await;
-            // The OSTs say that they have room.
-            write(&writer, &file, 0).await;
-            writer.fsync(&file, false).await.expect("it syncs");
-            (1..cluster.servers.len()).for_each(|ost| sim.cut_both(scene.nodes[0], cluster.servers[ost].node));
-            write(&writer, &file, 1).await;
+            let (writer, reader, file) = scene.writer_without_osts().await;
             let size = Rc::new(RefCell::new(None));
             let (seen, other, fid) = (size.clone(), reader.clone(), file.fid());
             sim.env(scene.nodes[1]).spawn(async move {
@@ -259,15 +266,7 @@ fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
         let scene = Scene::new(seed);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
-            let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
-            let file = open(&writer, b"f").await;
-            write(&writer, &file, 0).await;
-            writer.fsync(&file, false).await.expect("it syncs");
-            sim.sleep(Duration::from_secs(15)).await;
-            write(&writer, &file, 0).await;
-            writer.fsync(&file, false).await.expect("it syncs");
-            (1..cluster.servers.len()).for_each(|ost| sim.cut_both(scene.nodes[0], cluster.servers[ost].node));
-            write(&writer, &file, 1).await;
+            let (writer, reader, file) = scene.writer_without_osts().await;
             let begun = sim.now();
             let size = reader.getattr(file.fid(), None).await.expect("it has attributes").size;
             let waited = sim.now().since(begun).as_secs();

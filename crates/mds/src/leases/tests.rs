@@ -1,0 +1,378 @@
+//! Leases are held, recalled and given back as the module says.
+
+use super::*;
+use forebay_proto::message::Pieces;
+use std::time::Duration;
+
+const A: SessionId = SessionId(1);
+const B: SessionId = SessionId(2);
+
+fn fid(low: u64) -> Fid {
+    Fid { high: 0, low }
+}
+
+fn at(ms: u64) -> Time {
+    Time(0) + Duration::from_millis(ms)
+}
+
+fn uses(fid: Fid, wanted: Use) -> BTreeMap<Fid, Use> {
+    BTreeMap::from([(fid, wanted)])
+}
+
+fn told(leases: &mut Leases) -> (Vec<Fid>, u64) {
+    let told = leases.recalls(A);
+    (told.fids, told.sequence)
+}
+
+fn said(acknowledged: u64, returned: &[Fid]) -> AwaitRecalls {
+    AwaitRecalls { acknowledged, returned: returned.to_vec(), flushed: Vec::new() }
+}
+
+/// `A` is heard once a second from `from` to `until`, in seconds.
+fn hear(leases: &mut Leases, from: u64, until: u64) {
+    for second in from..=until {
+        leases.heard(A, at(1000 * second));
+        leases.expire(at(1000 * second));
+    }
+}
+
+/// Nobody is heard, and the server runs.
+fn serve(leases: &mut Leases, from: u64, until: u64) {
+    for second in from..=until {
+        leases.expire(at(1000 * second));
+    }
+}
+
+fn held_by_a() -> Leases {
+    let mut leases = Leases::default();
+    leases.heard(A, at(1000));
+    leases.grant(A, fid(5));
+    leases
+}
+
+#[test]
+fn a_lease_stands_in_the_way_of_others_changes_until_it_is_given_back() {
+    let mut leases = held_by_a();
+    assert!(leases.is_in_the_way(B, fid(5), Use::Changes));
+    assert!(!leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Changes));
+    assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1100)), Some(at(3000)));
+    assert_eq!(told(&mut leases), (vec![fid(5)], 1));
+    assert_eq!(leases.acknowledge(A, &said(1, &[])), [fid(5)]);
+    assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1200)), None);
+    assert_eq!(leases.counters(), (0, 1, 1));
+}
+
+#[test]
+fn what_its_holder_changed_is_not_shown_to_others() {
+    let mut leases = held_by_a();
+    leases.changed(A, fid(5));
+    assert!(leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Shows));
+}
+
+#[test]
+fn who_is_silent_loses_its_leases_and_who_is_heard_keeps_them() {
+    let mut leases = held_by_a();
+    leases.heard(A, at(2500));
+    assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(3100)), Some(at(4500)));
+    assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(4500)), None);
+    assert_eq!(told(&mut leases), (vec![], 0));
+    let mut leases = held_by_a();
+    leases.heard(A, at(3000));
+    assert!(!leases.is_in_the_way(B, fid(5), Use::Changes), "it came too late");
+}
+
+#[test]
+fn while_somebody_waits_and_for_a_while_afterwards_there_are_no_new_leases() {
+    let mut leases = held_by_a();
+    leases.await_end(fid(5));
+    assert!(!leases.is_free(B, fid(5)) && leases.is_free(B, fid(6)));
+    leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
+    leases.acknowledge(A, &said(1, &[]));
+    leases.stop_awaiting(fid(5));
+    assert!(!leases.is_free(B, fid(5)));
+    leases.heard(B, at(1100) + limits::CONTENDED);
+    assert!(leases.is_free(B, fid(5)));
+}
+
+#[test]
+fn of_many_leases_on_an_inode_those_who_wait_are_told_when_the_last_two_end() {
+    let mut leases = Leases::default();
+    let sessions = || (1..=100).map(SessionId);
+    for session in sessions() {
+        leases.heard(session, at(1000));
+        leases.grant(session, fid(5));
+    }
+    let wanted = uses(fid(5), Use::Changes);
+    // Each of them wants to change it.
+    for session in sessions() {
+        assert_eq!(leases.recall(session, &wanted, at(1000 + session.0)), Some(at(3000)));
+    }
+    assert_eq!(leases.counters(), (100, 100, 100));
+    let acknowledge = |leases: &mut Leases, session| {
+        let sequence = leases.recalls(session).sequence;
+        leases.acknowledge(session, &said(sequence, &[]))
+    };
+    let told: Vec<SessionId> = sessions().filter(|session| !acknowledge(&mut leases, *session).is_empty()).collect();
+    assert_eq!(told, [SessionId(99), SessionId(100)]);
+    assert!(sessions().all(|session| leases.recall(session, &wanted, at(1200)).is_none()));
+}
+
+#[test]
+fn who_is_silent_among_many_loses_its_lease_at_its_end() {
+    let mut leases = held_by_a();
+    leases.heard(B, at(1500));
+    leases.grant(B, fid(5));
+    let (wanted, third, fourth) = (uses(fid(5), Use::Changes), SessionId(3), SessionId(4));
+    assert_eq!(leases.recall(third, &wanted, at(1600)), Some(at(3000)));
+    leases.heard(B, at(2900));
+    assert_eq!(leases.recall(fourth, &wanted, at(2950)), Some(at(3000)));
+    assert_eq!(leases.recall(fourth, &wanted, at(3000)), Some(at(4900)), "that of A is over");
+    assert_eq!(leases.recall(third, &wanted, at(3001)), Some(at(4900)));
+    assert_eq!(leases.recall(third, &wanted, at(4900)), None);
+}
+
+#[test]
+fn recalls_are_told_again_until_they_are_acknowledged() {
+    let mut leases = held_by_a();
+    leases.grant(A, fid(6));
+    leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
+    leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
+    leases.recall(B, &uses(fid(6), Use::Changes), at(1100));
+    assert_eq!(told(&mut leases), (vec![fid(5), fid(6)], 2));
+    leases.acknowledge(A, &said(1, &[]));
+    assert_eq!(told(&mut leases), (vec![fid(6)], 2));
+    leases.acknowledge(A, &said(1, &[fid(6)]));
+    assert_eq!(leases.counters().0, 0);
+}
+
+#[test]
+fn data_is_waited_for_as_long_as_its_holder_is_heard() {
+    let mut leases = Leases::default();
+    leases.heard(A, at(1000));
+    leases.grant_data(A, fid(5));
+    let wanted = uses(fid(5), Use::Shows);
+    assert!(leases.is_in_the_way(B, fid(5), Use::Shows));
+    assert_eq!(leases.recall(B, &wanted, at(1100)), Some(at(1100) + limits::DATA_TERM));
+    let recall = leases.recalls(A).data[0].clone();
+    leases.acknowledge(A, &said(recall.sequence, &[]));
+    assert!(leases.is_in_the_way(B, fid(5), Use::Shows), "it was heard, and not yet done");
+    hear(&mut leases, 2, 9);
+    serve(&mut leases, 10, 15);
+    assert_eq!(leases.recall(B, &wanted, at(15_000)), Some(at(9000) + limits::DATA_TERM));
+    assert!(leases.take_overdue().is_empty());
+    serve(&mut leases, 16, 19);
+    leases.recall(B, &wanted, at(9000) + limits::DATA_TERM);
+    assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Silent)]));
+    leases.acknowledge(A, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed: vec![recall] });
+    assert_eq!(leases.recall(B, &wanted, at(30_000)), None);
+}
+
+#[test]
+fn who_is_heard_and_keeps_data_is_overdue_when_all_servers_were_well_for_long() {
+    let mut leases = Leases::default();
+    hear(&mut leases, 0, 10);
+    leases.grant_data(A, fid(5));
+    let wanted = uses(fid(5), Use::Shows);
+    leases.recall(B, &wanted, at(10_000));
+    let recall = leases.recalls(A).data[0].clone();
+    leases.acknowledge(A, &said(recall.sequence, &[]));
+    hear(&mut leases, 11, 200);
+    leases.trouble(at(200_000));
+    let end = 200 + limits::HEARD_TERM.as_secs();
+    hear(&mut leases, 201, end - 1);
+    assert_eq!(leases.recall(B, &wanted, at(1000 * (end - 1))), Some(at(1000 * end)));
+    assert!(leases.take_overdue().is_empty(), "an OST was away: it had to wait for that");
+    leases.recall(B, &wanted, at(1000 * end));
+    assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Keeps)]));
+}
+
+#[test]
+fn who_is_heard_and_does_not_acknowledge_is_overdue() {
+    let mut leases = Leases::default();
+    hear(&mut leases, 0, 10);
+    leases.grant(A, fid(5));
+    leases.recall(B, &uses(fid(5), Use::Changes), at(10_000));
+    let end = 10 + limits::HEARD_TERM.as_secs();
+    hear(&mut leases, 11, end - 1);
+    assert!(leases.take_overdue().is_empty() && leases.is_in_the_way(B, fid(5), Use::Changes));
+    hear(&mut leases, end, end);
+    assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Keeps)]));
+}
+
+#[test]
+fn a_server_that_was_stopped_itself_gives_holders_their_time_again() {
+    let mut leases = Leases::default();
+    hear(&mut leases, 0, 10);
+    leases.grant(A, fid(5));
+    leases.recall(B, &uses(fid(5), Use::Changes), at(10_000));
+    leases.grant_data(A, fid(6));
+    let wanted = uses(fid(6), Use::Shows);
+    leases.recall(B, &wanted, at(10_000));
+    assert_eq!(leases.recall(B, &wanted, at(1_000_000)), Some(at(1_000_000) + limits::DATA_TERM));
+    hear(&mut leases, 1000, 1001);
+    assert!(leases.take_overdue().is_empty());
+}
+
+#[test]
+fn who_gives_back_one_thing_after_the_other_has_time_for_the_next() {
+    let mut leases = Leases::default();
+    hear(&mut leases, 0, 10);
+    let fids: BTreeMap<Fid, Use> = (1..4).map(|file| (fid(file), Use::Shows)).collect();
+    fids.keys().for_each(|fid| leases.grant_data(A, *fid));
+    leases.recall(B, &fids, at(10_000));
+    let recalls = leases.recalls(A).data;
+    for (recall, second) in recalls.into_iter().zip([200, 400]) {
+        hear(&mut leases, second - 190, second);
+        let done = AwaitRecalls { acknowledged: recall.sequence, returned: Vec::new(), flushed: vec![recall] };
+        leases.acknowledge(A, &done);
+        leases.recall(B, &fids, at(1000 * second));
+    }
+    hear(&mut leases, 401, 699);
+    leases.recall(B, &fids, at(699_000));
+    assert!(leases.take_overdue().is_empty());
+    leases.recall(B, &fids, at(700_000));
+    assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Keeps)]));
+}
+
+#[test]
+fn who_gives_back_other_things_has_no_time_for_ever() {
+    let mut leases = Leases::default();
+    hear(&mut leases, 0, 10);
+    leases.grant_data(A, fid(1));
+    leases.recall(B, &uses(fid(1), Use::Shows), at(10_000));
+    let mut second = 10;
+    while leases.take_overdue().is_empty() {
+        leases.grant_data(A, fid(2));
+        leases.recall(B, &uses(fid(2), Use::Shows), at(1000 * second));
+        let recall = leases.recalls(A).data.last().expect("it is asked").clone();
+        let done = AwaitRecalls { acknowledged: recall.sequence, returned: Vec::new(), flushed: vec![recall] };
+        leases.acknowledge(A, &done);
+        hear(&mut leases, second + 1, second + 100);
+        second += 100;
+        leases.recall(B, &uses(fid(1), Use::Shows), at(1000 * second));
+        assert!(second < 2000);
+    }
+    let all = limits::HEARD_TERM * (limits::HEARD_TERMS + 1);
+    assert!(second > 1000 && second >= 10 + all.as_secs() - 100, "{second}");
+}
+
+#[test]
+fn a_recall_of_what_ended_another_way_makes_nobody_overdue() {
+    let mut leases = Leases::default();
+    hear(&mut leases, 0, 10);
+    leases.grant_data(A, fid(5));
+    leases.grant(A, fid(7));
+    leases.recall(B, &uses(fid(5), Use::Shows), at(10_000));
+    assert!(leases.data.closed(fid(5)));
+    hear(&mut leases, 11, 20 + limits::HEARD_TERM.as_secs());
+    assert!(leases.take_overdue().is_empty() && leases.holders[&A].queue.is_empty());
+}
+
+#[test]
+fn in_a_crowd_each_still_gets_leases_on_what_is_new() {
+    let (mut leases, mut made) = (Leases::default(), 0);
+    let sessions: Vec<SessionId> = (1..=20).map(SessionId).collect();
+    let (mut now, mut granted) = (0, BTreeMap::<SessionId, u32>::new());
+    for round in 0..300 {
+        now += limits::SHRINK_INTERVAL.as_millis() as u64;
+        for session in &sessions {
+            leases.heard(*session, at(now));
+            let told = leases.recalls(*session);
+            leases.acknowledge(*session, &said(told.sequence, &[]));
+            for _ in 0..200 {
+                made += 1;
+                if leases.is_free(*session, fid(made)) {
+                    leases.grant(*session, fid(made));
+                    *granted.entry(*session).or_default() += u32::from(round >= 250);
+                }
+            }
+        }
+    }
+    assert!(leases.count >= limits::CROWDED_LEASES - limits::SHRINK, "it is crowded: {}", leases.count);
+    assert!(sessions.iter().all(|session| granted[session] > 500), "{granted:?}");
+}
+
+#[test]
+fn one_client_cannot_have_all_leases() {
+    let mut leases = Leases::default();
+    leases.heard(A, at(1000));
+    let mut made = 0;
+    let mut next = || {
+        made += 1;
+        fid(made)
+    };
+    while leases.is_free(A, fid(u64::MAX)) {
+        leases.grant(A, next());
+    }
+    assert_eq!(leases.count, limits::CROWDED_LEASES, "alone, it may have nearly all");
+    assert!(leases.is_free(B, fid(1)), "there is room for others");
+    let (mut now, mut refused) = (1000, 0);
+    while leases.holder(B).fids.len() < leases.share() {
+        now += limits::SHRINK_INTERVAL.as_millis() as u64;
+        leases.heard(B, at(now));
+        for _ in 0..limits::SHRINK / 2 {
+            match leases.is_free(B, fid(u64::MAX)) {
+                true => leases.grant(B, next()),
+                false => refused += 1,
+            }
+            assert!(leases.count <= limits::CLIENT_LEASES);
+        }
+        leases.heard(A, at(now));
+        let told = leases.recalls(A);
+        leases.acknowledge(A, &said(told.sequence, &[]));
+        assert!(now < 60_000, "{refused} refused, {} to go", leases.share() - leases.holder(B).fids.len());
+    }
+    assert!(refused == 0 && leases.holder(A).fids.len() > leases.share());
+}
+
+#[test]
+fn silence_ends_what_is_kept_of_inodes_but_not_of_data() {
+    let mut leases = held_by_a();
+    leases.grant_data(A, fid(6));
+    assert!(leases.expire(at(9000)) && !leases.expire(at(9000)));
+    leases.heard(A, at(9001));
+    assert!(!leases.is_in_the_way(B, fid(5), Use::Changes) && leases.is_in_the_way(B, fid(6), Use::Shows));
+    leases.forget(A);
+    assert!(!leases.is_in_the_way(B, fid(6), Use::Shows) && leases.counters().0 == 0);
+}
+
+/// Two that share the data of a file, by their claims.
+fn shared() -> Leases {
+    let mut leases = Leases::default();
+    for (session, start) in [(A, 0), (B, 10)] {
+        leases.heard(session, at(1000));
+        let pieces = vec![Pieces { start, length: 10, stride: 20, count: 9 }];
+        assert!(leases.claims.claim(session, fid(5), pieces) && leases.is_share_free(fid(5)));
+    }
+    leases.grant_data(A, fid(5));
+    leases.grant_data(B, fid(5));
+    leases
+}
+
+#[test]
+fn who_shares_the_data_waits_for_nobody_else_who_does_and_all_others_wait_for_all() {
+    let mut leases = shared();
+    let (wanted, third) = (uses(fid(5), Use::Changes), SessionId(3));
+    assert!(!leases.is_in_the_way(A, fid(5), Use::Changes) && leases.is_in_the_way(third, fid(5), Use::Shows));
+    assert_eq!(leases.recall(A, &wanted, at(1100)), None);
+    assert!(leases.recall(third, &wanted, at(1100)).is_some() && !leases.is_share_free(fid(5)));
+    for session in [A, B] {
+        assert!(leases.is_in_the_way(third, fid(5), Use::Shows));
+        let flushed = leases.recalls(session).data;
+        leases.acknowledge(session, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed });
+    }
+    assert_eq!(leases.recall(third, &wanted, at(1200)), None);
+}
+
+#[test]
+fn who_takes_a_claim_back_waits_for_the_others_whatever_it_holds_itself() {
+    let mut leases = shared();
+    leases.claims.end(A, fid(5));
+    assert!(leases.recall_from_others(A, fid(5), at(1100)).is_some());
+    assert!(!leases.is_share_free(fid(5)), "one of its holders has no claim");
+    let flushed = leases.recalls(B).data;
+    leases.acknowledge(B, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed });
+    assert!(leases.recall_from_others(A, fid(5), at(1200)).is_none() && leases.recalls(A).data.is_empty());
+    leases.forget(A);
+    assert!(leases.is_share_free(fid(5)) && !leases.claims.has(A, fid(5)));
+}
