@@ -96,6 +96,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         AttributesNotSettled | SetTimeUndone => &["scenes:set_ahead", "histories"],
         EarlyBytesComeLate => &["scenes:early"],
         OpensNotSynced => &["forebay_mds", "scenes:fsync"],
+        GrantsForgotten => &["scenes:granted"],
         OwnWriteNotForgotten | UncommittedKept | BytesOutliveLease => {
             &["forebay_client", "scenes:reading", "histories"]
         }

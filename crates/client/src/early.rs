@@ -18,7 +18,7 @@ use forebay_proto::{
 
 use crate::{
     Client, OpenFile, SetAttributes, client::Inner, file::FileState, leases::Holds, limits, payload::Payload,
-    set_ahead::Setting,
+    set_ahead::Setting, write_back::room::cost,
 };
 
 /// What was done with a file that is still coming.
@@ -45,10 +45,10 @@ impl Client {
         let (here, length) = (&self.inner.write_back, data.len() as u64);
         let fits = offset == early.bytes && early.bytes + length <= self.inner.options.inline_bytes as u64;
         let may = self.level() != CommitLevel::Commit && here.has_room_for(length, self.inner.options.write_back_bytes);
-        if length == 0 || !fits || !may || !self.all_osts_are_roomy() {
+        if length == 0 || !fits || !may || !self.all_osts_have_room(length) {
             return false;
         }
-        here.add(length);
+        here.add(length, 1);
         early.writes.push((offset, data.clone()));
         (early.bytes, early.at_ns) = (early.bytes + length, self.env().unix_time().0);
         if let Some(setting) = &mut early.setting {
@@ -92,7 +92,7 @@ impl Client {
     pub(crate) async fn take_over(&self, early: Early, parent: Fid, file: &OpenFile) {
         let (state, fid) = (file.state().clone(), file.fid());
         state.came_to.set(Some(parent));
-        self.inner.write_back.subtract(early.bytes);
+        self.inner.write_back.subtract(early.bytes, early.writes.len());
         for (offset, data) in &early.writes {
             self.insert_kept(file, *offset, data, early.at_ns);
         }
@@ -131,27 +131,32 @@ impl Client {
 
     /// The file does not come.
     pub(crate) fn lose_early(&self, fid: Fid, early: Early) {
-        self.inner.write_back.subtract(early.bytes);
+        self.inner.write_back.subtract(early.bytes, early.writes.len());
         if early.setting.is_some() {
             self.inner.end_set(fid);
         }
     }
 
-    /// Whether every OST that a new file may be placed on has room for all that is kept back. Asks them, if that is not known.
-    fn all_osts_are_roomy(&self) -> bool {
-        let (here, now, osts) = (&self.inner.write_back, self.env().now(), self.inner.peers.osts());
-        // Before it is forgotten.
-        let soon = here.not_roomy(&osts, now + limits::ROOMY_FOR / 2);
-        if !soon.is_empty() && osts.len() <= limits::EARLY_OSTS && !here.asking.replace(true) {
+    /// Whether every OST that a new file may be placed on has granted room for `length` bytes more. Asks them, if not.
+    fn all_osts_have_room(&self, length: u64) -> bool {
+        let (here, osts) = (&self.inner.write_back, self.inner.peers.osts());
+        if osts.is_empty() || osts.len() > limits::EARLY_OSTS {
+            return false;
+        }
+        let more = cost(length, 1);
+        let lacking = here.room.lacking(osts.iter().copied(), here.held() + more);
+        if lacking.is_empty() {
+            self.look_after_room(osts);
+            return true;
+        }
+        if !here.asking.replace(true) {
             let client = self.clone();
             drop(self.env().spawn(async move {
-                if !client.have_room(soon).await {
-                    client.env().sleep(limits::ROOMY_FOR).await;
-                }
+                client.have_room(lacking, more).await;
                 client.inner.write_back.asking.set(false);
             }));
         }
-        !osts.is_empty() && here.not_roomy(&osts, now).is_empty()
+        false
     }
 }
 

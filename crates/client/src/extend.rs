@@ -20,7 +20,9 @@ impl Client {
             match self.try_fresh(file.state(), &attempt).await {
                 Err(Trouble::Bare(offset, length)) => self.extend(file, offset, length, &[]).await?,
                 Err(Trouble::Full(offset, osts, error)) => {
-                    if self.made_room(file, file.state().snapshot().layout.osts()).await {
+                    if self.give_room_back(&osts).await
+                        || self.made_room(file, file.state().snapshot().layout.osts()).await
+                    {
                         continue;
                     }
                     full.extend(osts);

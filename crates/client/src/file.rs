@@ -92,11 +92,14 @@ pub(crate) struct Snapshot {
     pub attr_epoch: u64,
     /// The file is at least this long.
     pub seen: u64,
+    /// What is written was kept back: there is room for it.
+    pub is_kept: bool,
 }
 
 impl Snapshot {
-    /// The same under no later attribute epoch than this one.
-    pub fn of_attr_epoch(mut self, latest: u64) -> Self {
+    /// The same for what was kept back, under no later attribute epoch than this one.
+    pub fn kept_under(mut self, latest: u64) -> Self {
+        self.is_kept = true;
         if !planted(Bug::SetTimeUndone) {
             self.attr_epoch = self.attr_epoch.min(latest);
         }
@@ -178,7 +181,7 @@ impl FileState {
         let (layout, size) = (self.layout(), *self.size.borrow());
         let fid = layout.objects_of(self.fid);
         let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
-        Snapshot { layout, object, attr_epoch: self.attr_epoch.get(), seen: size.seen() }
+        Snapshot { layout, object, attr_epoch: self.attr_epoch.get(), seen: size.seen(), is_kept: false }
     }
 
     /// Takes over what the MDT says of the file, as it was `asked`. Replies may come in any order.
@@ -458,6 +461,9 @@ impl Inner {
             }
             forebay_proto::TargetKind::Ost => {
                 let first = |file: &Rc<FileState>| file.layout().home() == target.index;
+                if lost.ended {
+                    self.write_back.room.forget(target.index);
+                }
                 self.open_files().iter().filter(|file| first(file)).for_each(|file| {
                     file.size.borrow_mut().forget_raises();
                 });

@@ -44,8 +44,12 @@ pub const WRITE_BACK_BYTES: u64 = 32 << 20;
 pub const KEEP_BYTES: usize = 256 << 10;
 /// How long something is kept back.
 pub const KEEP_TERM: Duration = Duration::from_millis(50);
-/// Where something is kept back the OSTs have room for so many clients that do.
-pub const KEEP_ROOM: u64 = 8;
+/// What of an OST's grant nobody counted on for so long is given back.
+pub const GRANT_TERM: Duration = Duration::from_secs(1);
+/// An OST that granted less than it was asked for is not asked again before.
+pub const GRANT_PAUSE: Duration = Duration::from_millis(100);
+/// What a piece of a write uses up of a grant beside its bytes: more than twice what an extent and its sums take.
+pub const PIECE_ROOM_BYTES: u64 = 256;
 /// How often a lease on the data of a file that is written to, and has none, is asked for.
 pub const ASK_FOR_DATA_PAUSE: Duration = Duration::from_secs(1);
 /// Writes in even steps after which the next are expected to go on so.

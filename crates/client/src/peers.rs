@@ -176,6 +176,12 @@ impl Peers {
             let owner = self.owner.clone();
             session.set_reclaim(move || owner.upgrade().map_or_else(Reclaim::default, |inner| inner.reclaim()));
         }
+        if id == TargetId::ost(id.index) {
+            let owner = self.owner.clone();
+            session.set_granted(move || {
+                owner.upgrade().map_or(0, |inner| inner.write_back.room.claim(id.index, inner.write_back.held()))
+            });
+        }
         Peer {
             session,
             permits: Semaphore::new(self.options.rpcs_in_flight.max(1)),

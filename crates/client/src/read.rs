@@ -245,7 +245,7 @@ mod tests {
     fn snapshot(osts: Vec<u32>, seen: u64) -> Snapshot {
         let object = ObjectRef { fid: Fid { high: 0, low: 9 }, layout_generation: 1, truncate_epoch: 1 };
         let layout = Layout::plain(1, 64 << 10, osts);
-        Snapshot { layout: layout.into(), object, attr_epoch: 1, seen }
+        Snapshot { layout: layout.into(), object, attr_epoch: 1, seen, is_kept: false }
     }
 
     fn end(at: &Snapshot, range: (u64, u64), sizes: &[u64]) -> u64 {

@@ -22,6 +22,7 @@ use crate::{
     payload::{Payload, block_sums},
     plan::{ObjectRange, plan},
     tasks::{all, detached, worst},
+    write_back::room::request_cost,
 };
 
 /// What came of an attempt.
@@ -76,28 +77,31 @@ impl Client {
         if offset > file.state().size.borrow().seen() {
             file.state().make_sparse();
         }
-        let written = self.write_pieces(file, offset, length, data, u64::MAX).await?.bytes;
+        let written = self.write_pieces(file, offset, length, data, None).await?.bytes;
         self.wrote(file, written).await?;
         Ok(written)
     }
 
     /// Writes the first `length` bytes of `data`, again and again until the epoch was current; fails only if nothing is written.
     ///
-    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale. `attr_epoch`: no later one; a time
-    /// that was set since is not theirs to change.
+    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale. `kept_under`: it was kept back, under this
+    /// attribute epoch; a time that was set since is not theirs to change.
     pub(crate) async fn write_pieces(
         &self,
         file: &OpenFile,
         offset: u64,
         length: usize,
         data: &Payload,
-        attr_epoch: u64,
+        kept_under: Option<u64>,
     ) -> ClientResult<Written> {
         let mut written = 0;
         while written < length {
             // What an OST has no room for goes to another, if what came before it is there: asked for as a write of its own.
             let (offset, length, rest) = (offset + written as u64, length - written, data.skip(written));
-            let at = || file.state().snapshot().of_attr_epoch(attr_epoch);
+            let at = || {
+                let now = file.state().snapshot();
+                kept_under.map_or(now.clone(), |attr_epoch| now.kept_under(attr_epoch))
+            };
             let once = async || self.write_once(file, &at(), 0, offset, length, &rest).await;
             match self.roomy(file, once).await {
                 Ok(Written { bytes, cut }) => {
@@ -177,6 +181,7 @@ impl Client {
         let is_home = request.ost == at.layout.home();
         let end = if carries { request.file_end() } else { 0 };
         let file_bytes = if is_home { end.max(at.seen) } else { 0 };
+        let granted_bytes = if at.is_kept { request_cost(request.length, 1) } else { 0 };
         let message = WriteObject {
             object: at.object.clone(),
             offset: request.offset,
@@ -185,9 +190,11 @@ impl Client {
             sums: block_sums(at.object.fid, request.offset, write_id, &parts),
             file_bytes,
             attr_epoch: at.attr_epoch,
+            granted_bytes,
         };
         let call = Call { bulk: parts, fid: Some(file.fid), ..Call::level(level) };
         let called = self.inner.peers.ost(request.ost).await?.data_call(&message, call).await?;
+        self.inner.write_back.room.used(request.ost, granted_bytes.into());
         self.object_written(file, at, file_bytes, &called);
         Ok(())
     }

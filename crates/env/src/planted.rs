@@ -68,6 +68,8 @@ bugs! {
     OwnWriteNotForgotten = "own-write-not-forgotten",
     /// A client keeps bytes that it read though a crash may take them back.
     UncommittedKept = "uncommitted-kept",
+    /// An OST that was started again does not know what it had granted.
+    GrantsForgotten = "grants-forgotten",
     /// A client believes bytes that it keeps of a file whatever became of the lease.
     BytesOutliveLease = "bytes-outlive-lease",
     /// fsync does not wait for the handle through which its file was written.

@@ -8,6 +8,7 @@
 mod admission;
 mod aside;
 mod destroyed;
+mod granted;
 pub mod limits;
 mod object;
 mod ops;

@@ -42,6 +42,8 @@ pub const APPEND_PLACES: usize = 32;
 pub const PLACES_TOLD: usize = 1 << 14;
 /// See [`PLACES_TOLD`].
 pub const FILES_TOLD: usize = 1 << 14;
+/// One part in so many of the room there is may be granted to clients for what they keep back.
+pub const GRANTED_SHARE: u64 = 4;
 /// Separate ranges set aside in one object: their row is written with each write.
 pub const ASIDE_RANGES: usize = 32;
 /// Bytes of an object that one request sets room aside for, where there may be extents in it: they are read together.

@@ -7,11 +7,14 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{Boxed, Env, sync::Notify};
-use forebay_proto::{Errno, ErrorReply, Fid, Transno, limits::BLOCK_BYTES, message::Op};
+use forebay_proto::{ClientId, Errno, ErrorReply, Fid, SessionId, Transno, limits::BLOCK_BYTES, message::Op};
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
-use crate::{ObjectRow, destroyed::Destroyed, object, ops, places::Places, readahead::ReadAhead, unheard::Unheard};
+use crate::{
+    ObjectRow, destroyed::Destroyed, granted::Granted, object, ops, places::Places, readahead::ReadAhead,
+    unheard::Unheard,
+};
 
 /// The object storage server of one OST.
 pub struct Oss {
@@ -21,6 +24,7 @@ pub struct Oss {
     pub(crate) destroyed: RefCell<Destroyed>,
     pub(crate) places: Places,
     pub(crate) unheard: Unheard,
+    pub(crate) granted: Granted,
     /// Woken when a truncate was applied.
     pub(crate) truncated: Notify,
     /// A replay found no room beside others: they run one by one.
@@ -43,6 +47,7 @@ impl Oss {
                 destroyed: RefCell::default(),
                 places: Places::default(),
                 unheard: Unheard::default(),
+                granted: Granted::default(),
                 truncated: Notify::new(),
                 replays_in_turn: Cell::new(false),
                 cutting: Rc::default(),
@@ -170,6 +175,14 @@ impl Service for Oss {
         )
     }
 
+    fn comes_back(&self, session: SessionId, granted_bytes: u64) {
+        self.granted.again(&self.store, session, granted_bytes);
+    }
+
+    async fn session_ended(self: Rc<Self>, session: SessionId, _: ClientId, _: bool) {
+        self.granted.end(session);
+    }
+
     fn last_change(&self, fid: Fid) -> Option<Transno> {
         match self.store.get(&object::key(fid)).ok()? {
             Some(value) => ObjectRow::from_bytes(&value).ok().map(|row| row.transno),
@@ -178,6 +191,11 @@ impl Service for Oss {
     }
 
     fn status(&self) -> String {
-        format!("{{\"objects\":{},\"read_ahead_hits\":{}}}", self.objects.get(), self.read_ahead.hits())
+        format!(
+            "{{\"objects\":{},\"read_ahead_hits\":{},\"granted_bytes\":{}}}",
+            self.objects.get(),
+            self.read_ahead.hits(),
+            self.granted.bytes()
+        )
     }
 }

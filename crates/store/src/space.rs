@@ -77,6 +77,20 @@ impl Reservation {
     pub(crate) fn weight(&self) -> u64 {
         self.weight
     }
+
+    /// Takes the promise of `payload_bytes` out of one that [`crate::Store::promise`] gave; all of it, if it is less.
+    pub fn split(&mut self, payload_bytes: u64) -> Self {
+        let weight = aside_weight(payload_bytes).min(self.weight);
+        self.weight -= weight;
+        Self { promises: self.promises.clone(), weight, device_bytes: 0 }
+    }
+
+    /// Adds the promise of another of the same store.
+    pub fn join(&mut self, mut other: Self) {
+        assert!(Rc::ptr_eq(&self.promises, &other.promises), "each is kept in the accounts of its store");
+        self.weight += std::mem::take(&mut other.weight);
+        self.device_bytes += std::mem::take(&mut other.device_bytes);
+    }
 }
 
 impl Drop for Reservation {
@@ -116,8 +130,13 @@ impl Promises {
         }
     }
 
+    /// To one for whom there is room on the device: the cleaner gets on.
     fn grant(self: &Rc<Self>, weight: u64, device_bytes: u64) -> Reservation {
         self.grants.set(self.grants.get() + 1);
+        self.hold(weight, device_bytes)
+    }
+
+    fn hold(self: &Rc<Self>, weight: u64, device_bytes: u64) -> Reservation {
         self.weight.set(self.weight.get() + weight);
         self.device_bytes.set(self.device_bytes.get() + device_bytes);
         Reservation { promises: self.clone(), weight, device_bytes }
@@ -174,7 +193,7 @@ impl Core {
     pub(crate) fn promise(&self, payload_bytes: u64) -> StoreResult<Reservation> {
         let weight = aside_weight(payload_bytes);
         self.refuse_when_full(weight, 0)?;
-        Ok(self.promises.grant(weight, 0))
+        Ok(self.promises.hold(weight, 0))
     }
 
     /// See [`crate::Store::set_aside`].

@@ -178,6 +178,7 @@ impl Core {
         };
         self.answer(connection, header, &reply);
         if recovering {
+            self.service().comes_back(session.id, connect.granted_bytes);
             self.joined(session);
         }
     }

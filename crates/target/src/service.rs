@@ -36,6 +36,11 @@ pub trait Service: 'static {
         false
     }
 
+    /// A session of before is here while the target recovers; of what was granted to it its client counts on so much.
+    fn comes_back(&self, session: SessionId, granted_bytes: u64) {
+        let _ = (session, granted_bytes);
+    }
+
     /// After the recovery window: reap orphans, collect, redrive logs. Runs beside requests.
     async fn recovered(self: Rc<Self>) {}
 
@@ -76,6 +81,7 @@ pub(crate) trait AnyService {
     fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Result<Answer, ErrorReply>>;
     fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Boxed<'static, ()>;
     fn admits(&self, op: Op) -> bool;
+    fn comes_back(&self, session: SessionId, granted_bytes: u64);
     fn recovered(&self) -> Boxed<'static, ()>;
     fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Boxed<'static, ()>;
     fn last_change(&self, fid: Fid) -> Option<Transno>;
@@ -100,6 +106,10 @@ impl<S: Service> AnyService for Erased<S> {
 
     fn admits(&self, op: Op) -> bool {
         self.0.admits(op)
+    }
+
+    fn comes_back(&self, session: SessionId, granted_bytes: u64) {
+        self.0.comes_back(session, granted_bytes);
     }
 
     fn recovered(&self) -> Boxed<'static, ()> {
@@ -138,6 +148,8 @@ impl AnyService for Nobody {
     fn admits(&self, _: Op) -> bool {
         false
     }
+
+    fn comes_back(&self, _: SessionId, _: u64) {}
 
     fn recovered(&self) -> Boxed<'static, ()> {
         Box::pin(async {})

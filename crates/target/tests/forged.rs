@@ -40,6 +40,7 @@ impl Forger {
             features: 0,
             session,
             last_committed: seen,
+            granted_bytes: 0,
         };
         let frame = Frame::new(header, connect.to_bytes().into(), vec![]);
         write.write_all(&[Bytes::copy_from_slice(&frame.header.to_bytes()), frame.body]).await.unwrap();

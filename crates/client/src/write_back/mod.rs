@@ -6,9 +6,10 @@
 //!
 //! Invariant: bytes for one place are sent one after another, in the order in which they were written.
 //! Invariant: what cannot be sent is a loss of the file: its handles report it (see `FileState::lose`).
-//! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by the room that the OSTs have.
+//! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by what the OSTs have granted (see [`room`]).
 
 mod parts;
+pub(crate) mod room;
 mod scattered;
 
 use std::{
@@ -19,33 +20,32 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{Time, sync::Notify};
-use forebay_proto::{
-    Fid,
-    message::{CommitLevel, OstStatFs},
-};
-use forebay_rpc::Call;
+use forebay_proto::{Fid, message::CommitLevel};
 
 use crate::{
-    Client, ClientResult, OpenFile, errors::Trouble, file::FileState, leases::Holds, limits, payload::Payload,
-    sharing::Outside, tasks::try_all, write::Written,
+    Client, ClientResult, OpenFile, file::FileState, leases::Holds, limits, payload::Payload, sharing::Outside,
+    write::Written,
 };
 use parts::{Parts, Run};
+use room::Room;
 
 /// What a client keeps back, of all files.
 #[derive(Default)]
 pub(crate) struct WriteBack {
     /// Bytes kept, or on their way.
     bytes: Cell<u64>,
-    /// There is room for more.
-    room: Notify,
+    /// In how many pieces.
+    pieces: Cell<u64>,
+    /// There are fewer.
+    fewer: Notify,
     /// Files of which something is kept.
     files: RefCell<BTreeSet<Fid>>,
     /// The task that looks after their age runs.
     ageing: Cell<bool>,
-    /// Whether all OSTs have room is being asked.
+    /// All OSTs are being asked for room.
     pub asking: Cell<bool>,
-    /// Until when an OST is known to have room for all that is kept.
-    roomy_until: RefCell<BTreeMap<u32, Time>>,
+    /// Where there is room for what is kept.
+    pub room: Room,
 }
 
 /// What is kept of one file.
@@ -53,9 +53,17 @@ pub(crate) struct Kept {
     parts: Parts,
     /// How it was written last.
     by: Option<Writer>,
-    /// On their way: where they begin and end, in the order of their numbers.
-    sending: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// On their way, in the order of their numbers.
+    sending: BTreeMap<u64, Sending>,
     next: u64,
+}
+
+/// What is on its way.
+struct Sending {
+    /// Where its runs begin and end.
+    ranges: Vec<(u64, u64)>,
+    /// In how many pieces it was kept.
+    pieces: usize,
 }
 
 /// How something was written.
@@ -81,13 +89,14 @@ impl Kept {
 
     /// Something between `start` and `end` is kept, or on its way.
     fn touches(&self, start: u64, end: u64) -> bool {
-        self.parts.touches(start, end) || self.sending.values().any(|ranges| meets(ranges, start, end))
+        self.parts.touches(start, end) || self.sending.values().any(|sending| meets(&sending.ranges, start, end))
     }
 
     /// Something for the same place was sent before `number`, and is not there yet.
     fn has_to_wait(&self, number: u64) -> bool {
-        let Some(ranges) = self.sending.get(&number) else { return false };
-        self.sending.range(..number).any(|(_, before)| ranges.iter().any(|(start, end)| meets(before, *start, *end)))
+        let Some(Sending { ranges, .. }) = self.sending.get(&number) else { return false };
+        let meets_any = |before: &Sending| ranges.iter().any(|(start, end)| meets(&before.ranges, *start, *end));
+        self.sending.range(..number).any(|(_, before)| meets_any(before))
     }
 
     /// Everything that was on its way before `next` has arrived.
@@ -128,7 +137,7 @@ impl Taken {
 impl Kept {
     /// Where the last of them ends, or of those on their way.
     pub fn end(&self) -> u64 {
-        let sending = self.sending.values().flatten().map(|(_, end)| *end).max();
+        let sending = self.sending.values().flat_map(|sending| &sending.ranges).map(|(_, end)| *end).max();
         self.parts.end().max(sending.unwrap_or(0))
     }
 
@@ -149,12 +158,12 @@ impl Kept {
             return None;
         }
         let by = self.by.take()?;
-        let length = self.parts.bytes();
+        let (length, pieces) = (self.parts.bytes(), self.parts.pieces());
         let parts: Vec<Bytes> = self.parts.take_all().into_iter().flat_map(|run| run.parts).collect();
         let bytes = if parts.len() == 1 { parts[0].clone() } else { parts.concat().into() };
         let number = self.next;
         self.next += 1;
-        self.sending.insert(number, vec![(0, length as u64)]);
+        self.sending.insert(number, Sending { ranges: vec![(0, length as u64)], pieces });
         Some(Taken { number, bytes, by })
     }
 }
@@ -166,20 +175,24 @@ impl WriteBack {
     }
 
     /// So much is kept elsewhere, and counts.
-    pub fn add(&self, length: u64) {
+    pub fn add(&self, length: u64, pieces: usize) {
         self.bytes.set(self.bytes.get() + length);
+        self.pieces.set(self.pieces.get() + pieces as u64);
     }
 
     /// It does not any more.
-    pub fn subtract(&self, length: u64) {
+    pub fn subtract(&self, length: u64, pieces: usize) {
         self.bytes.set(self.bytes.get() - length);
-        self.room.notify_waiters();
+        self.pieces.set(self.pieces.get() - pieces as u64);
+        self.fewer.notify_waiters();
     }
 
-    /// Which of these OSTs are not known to have room for all that is kept, at that time.
-    pub fn not_roomy(&self, osts: &[u32], at: Time) -> Vec<u32> {
-        let until = self.roomy_until.borrow();
-        osts.iter().copied().filter(|ost| until.get(ost).is_none_or(|until| *until <= at)).collect()
+    /// Takes some of `parts`: where they are cut there are more of them.
+    fn take(&self, parts: &mut Parts, take: impl FnOnce(&mut Parts) -> Vec<Run>) -> Vec<Run> {
+        let before = parts.pieces();
+        let runs = take(parts);
+        self.add(0, parts.pieces() + pieces(&runs) - before);
+        runs
     }
 
     /// Nothing of the file is kept that could become too old.
@@ -189,11 +202,15 @@ impl WriteBack {
 
     /// What was on its way under `number` has arrived, or is lost.
     pub fn sent(&self, file: &FileState, number: u64, length: usize) {
-        file.kept.borrow_mut().sending.remove(&number);
-        self.bytes.set(self.bytes.get() - length as u64);
+        let sending = file.kept.borrow_mut().sending.remove(&number);
+        self.subtract(length as u64, sending.map_or(0, |sending| sending.pieces));
         file.arrived.notify_waiters();
-        self.room.notify_waiters();
     }
+}
+
+/// Of all of them.
+fn pieces(runs: &[Run]) -> usize {
+    runs.iter().map(|run| run.parts.len()).sum()
 }
 
 /// One of `ranges`, which are in order, has a byte between `start` and `end`.
@@ -208,8 +225,8 @@ enum Keep {
     Kept,
     /// Too much is kept already.
     Wait,
-    /// It is not known whether these OSTs have room.
-    AskRoom(Vec<u32>),
+    /// These OSTs have not granted room for so much more.
+    AskRoom(Vec<u32>, u64),
     /// It is sent.
     Send,
 }
@@ -229,15 +246,15 @@ impl Client {
                 Keep::Kept => return true,
                 Keep::Send => return false,
                 Keep::Wait => {
-                    let room = self.inner.write_back.room.notified();
+                    let fewer = self.inner.write_back.fewer.notified();
                     // What of this file is on its way makes room when it arrives; what is not whole may become so meanwhile.
                     if file.state().kept.borrow().sending.is_empty() {
                         self.start_sending_everything();
                     }
-                    room.await;
+                    fewer.await;
                 }
-                Keep::AskRoom(osts) => {
-                    if !self.have_room(osts).await {
+                Keep::AskRoom(osts, bytes) => {
+                    if !self.have_room(osts, bytes).await {
                         return false;
                     }
                 }
@@ -287,12 +304,14 @@ impl Client {
             // Others may fill it with what no server takes just now.
             return if state.kept.borrow().is_clean() { Keep::Send } else { Keep::Wait };
         }
-        let now = self.env().now();
         let osts = || layout.components.iter().flat_map(|component| component.osts.iter().copied());
-        if !osts().all(|ost| here.not_roomy(&[ost], now).is_empty()) {
-            return Keep::AskRoom(osts().collect::<BTreeSet<u32>>().into_iter().collect());
+        let more = room::cost(length as u64, data.parts().len() as u64 + 1);
+        let lacking = here.room.lacking(osts(), here.held() + more);
+        if !lacking.is_empty() {
+            return Keep::AskRoom(lacking.into_iter().collect::<BTreeSet<u32>>().into_iter().collect(), more);
         }
         self.insert_kept(file, offset, data, self.env().unix_time().0);
+        self.look_after_room(osts());
         inner.counters.written(length);
         self.look_after_age();
         Keep::Kept
@@ -313,19 +332,20 @@ impl Client {
         }
         let attr_epoch = state.attr_epoch();
         kept.by = Some(Writer { file: file.clone(), attr_epoch, at_ns });
-        let before = kept.parts.bytes();
+        let (before, pieces_before) = (kept.parts.bytes() as u64, kept.parts.pieces() as u64);
         let mut at = offset;
         for part in data.parts() {
             kept.parts.insert(at, part.clone(), now);
             at += part.len() as u64;
         }
-        here.bytes.set(here.bytes.get() + kept.parts.bytes() as u64 - before as u64);
+        here.bytes.set(here.bytes.get() + kept.parts.bytes() as u64 - before);
+        here.pieces.set(here.pieces.get() + kept.parts.pieces() as u64 - pieces_before);
         // In a file that is shared no unit becomes whole.
-        let whole: Vec<Run> = if holds == Holds::Share && kept.parts.bytes() >= limits::SHARE_SEND_BYTES {
-            kept.parts.take_all()
-        } else {
-            [offset, at - 1].into_iter().filter_map(|at| kept.parts.take_whole_unit(at)).collect()
-        };
+        let is_much = holds == Holds::Share && kept.parts.bytes() >= limits::SHARE_SEND_BYTES;
+        let whole = here.take(&mut kept.parts, |parts| match is_much {
+            true => parts.take_all(),
+            false => [offset, at - 1].into_iter().filter_map(|at| parts.take_whole_unit(at)).collect(),
+        });
         drop(kept);
         self.send_runs(state, whole);
     }
@@ -333,25 +353,6 @@ impl Client {
     /// Writes through this handle need not be durable when they are acknowledged.
     fn may_keep_any(&self, file: &OpenFile) -> bool {
         self.level_of(file) != CommitLevel::Commit && self.inner.options.write_back_bytes > 0
-    }
-
-    /// Whether each of the OSTs has room for all that this client may keep, and for others who think so too.
-    pub(crate) async fn have_room(&self, osts: Vec<u32>) -> bool {
-        let asks =
-            osts.iter().map(|ost| {
-                let (client, ost) = (self.clone(), *ost);
-                async move {
-                    client.ost(ost, &OstStatFs {}, Call::default()).await.map(|called| called.reply.available_bytes)
-                }
-            });
-        let asked: Result<Vec<u64>, Trouble> = try_all(self.env(), asks).await;
-        let needed = self.inner.options.write_back_bytes.saturating_mul(limits::KEEP_ROOM);
-        if !asked.is_ok_and(|rooms| rooms.iter().all(|room| *room >= needed)) {
-            return false;
-        }
-        let until = self.env().now() + limits::ROOMY_FOR;
-        self.inner.write_back.roomy_until.borrow_mut().extend(osts.into_iter().map(|ost| (ost, until)));
-        true
     }
 
     /// Sends everything that was written to the file before, and waits until it is there. Fails if meanwhile some was lost:
@@ -437,7 +438,7 @@ impl Client {
     }
 
     fn start_sending(&self, file: &Rc<FileState>) {
-        let runs = file.kept.borrow_mut().parts.take_all();
+        let runs = self.inner.write_back.take(&mut file.kept.borrow_mut().parts, Parts::take_all);
         self.send_runs(file, runs);
     }
 
@@ -452,7 +453,8 @@ impl Client {
             let by = by.clone().expect("somebody has written it");
             let number = kept.next;
             kept.next += 1;
-            kept.sending.insert(number, runs.iter().map(|run| (run.offset, run.end())).collect());
+            let ranges = runs.iter().map(|run| (run.offset, run.end())).collect();
+            kept.sending.insert(number, Sending { ranges, pieces: pieces(&runs) });
             let client = self.clone();
             drop(self.env().spawn(async move { client.send_batch(by, number, runs).await }));
         }
@@ -497,7 +499,7 @@ impl Client {
 
     async fn send_run(&self, by: &Writer, run: &Run) {
         let (file, length, data) = (by.file.state(), run.len(), Payload::from(run.parts.clone()));
-        let lost = match self.write_pieces(&by.file, run.offset, length, &data, by.attr_epoch).await {
+        let lost = match self.write_pieces(&by.file, run.offset, length, &data, Some(by.attr_epoch)).await {
             Ok(Written { cut: None, .. }) => None,
             Ok(Written { bytes, cut: Some(error) }) => {
                 Some((error.errno, format!("{} of its bytes: {error}", length - bytes)))
@@ -525,7 +527,8 @@ impl Client {
                 let now = client.env().now();
                 let files: Vec<Fid> = here.files.borrow().iter().copied().collect();
                 for file in files.into_iter().filter_map(|fid| client.inner.file(fid)) {
-                    let runs = file.kept.borrow_mut().parts.take_older(now, limits::KEEP_TERM / 2);
+                    let older = |parts: &mut Parts| parts.take_older(now, limits::KEEP_TERM / 2);
+                    let runs = here.take(&mut file.kept.borrow_mut().parts, older);
                     client.send_runs(&file, runs);
                 }
             }

@@ -52,6 +52,11 @@ impl Parts {
         self.bytes
     }
 
+    /// In how many parts.
+    pub fn pieces(&self) -> usize {
+        self.parts.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }

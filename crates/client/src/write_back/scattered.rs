@@ -10,7 +10,7 @@ use forebay_proto::{
 };
 use forebay_rpc::Call;
 
-use super::{Writer, parts::Run};
+use super::{Writer, parts::Run, room};
 use crate::{
     Client, OpenFile,
     errors::Trouble,
@@ -71,7 +71,7 @@ impl Client {
     /// Writes all of `runs`, or fails; then some of it may be there.
     pub(super) async fn write_scattered(&self, by: &Writer, runs: &Rc<Vec<Run>>) -> Result<(), Trouble> {
         let state = by.file.state();
-        let at = || state.snapshot().of_attr_epoch(by.attr_epoch);
+        let at = || state.snapshot().kept_under(by.attr_epoch);
         self.try_fresh(state, async || self.write_scattered_once(&by.file, &at(), runs).await).await
     }
 
@@ -111,6 +111,7 @@ impl Client {
         let end = if carries { request.file_end } else { 0 };
         let file_bytes = if request.ost == at.layout.home() { end.max(at.seen) } else { 0 };
         let pieces = request.pieces.iter().zip(&request.parts);
+        let granted_bytes = if at.is_kept { room::request_cost(request.bytes, request.pieces.len()) } else { 0 };
         let sums = pieces.flat_map(|(piece, parts)| block_sums(at.object.fid, piece.offset, write_id, parts));
         let message = WritePieces {
             object: at.object.clone(),
@@ -119,10 +120,12 @@ impl Client {
             write_id,
             file_bytes,
             attr_epoch: at.attr_epoch,
+            granted_bytes,
         };
         let bulk = request.parts.into_iter().flatten().collect();
         let call = Call { bulk, fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
         let called = self.inner.peers.ost(request.ost).await?.data_call(&message, call).await?;
+        self.inner.write_back.room.used(request.ost, granted_bytes.into());
         self.object_written(file.state(), at, file_bytes, &called);
         Ok(())
     }

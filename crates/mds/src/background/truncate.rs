@@ -157,6 +157,7 @@ impl Mds {
             file_bytes: bytes.len() as u64,
             // Its time is no time of the file.
             attr_epoch: log.attr_epoch.saturating_sub(1),
+            granted_bytes: 0,
         };
         let ost = layout.home();
         match self.osts.insist_on_bulk(ost, &request, bytes).await {

@@ -5,6 +5,7 @@ mod append;
 mod change;
 mod destroy;
 mod get_object;
+mod grant;
 mod list;
 mod map;
 mod pace;
@@ -54,6 +55,7 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::GetObject => get_object::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::OstStatFs => Ok(statfs::run(oss)),
         Op::OstPace => Ok(pace::run(oss)),
+        Op::Grant => Ok(grant::run(oss, ctx, Decode::from_bytes(body)?)),
         Op::Allocate => allocate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::MapObject => map::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::ListObjects => list::run(oss, Decode::from_bytes(body)?).await,

@@ -20,8 +20,16 @@ const REPLAY_SLACK_BYTES: u64 = 16 << 10;
 
 /// A write of one piece, as one of several.
 pub fn one_piece(request: WriteObject) -> WritePieces {
-    let WriteObject { object, offset, length, write_id, sums, file_bytes, attr_epoch } = request;
-    WritePieces { object, pieces: vec![Piece { offset, length }], write_id, sums, file_bytes, attr_epoch }
+    let WriteObject { object, offset, length, write_id, sums, file_bytes, attr_epoch, granted_bytes } = request;
+    WritePieces {
+        object,
+        pieces: vec![Piece { offset, length }],
+        write_id,
+        sums,
+        file_bytes,
+        attr_epoch,
+        granted_bytes,
+    }
 }
 
 /// Runs a write. All pieces become visible at once, or none.
@@ -39,7 +47,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         // There was room for it, before those that followed it: they wait beside it now.
         aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
-    let room = room_for(oss, ctx, &bulk, parts.len(), aside).await.map_err(store_error)?;
+    let room = room_for(oss, ctx, &request, &bulk, aside).await.map_err(store_error)?;
     // Mostly it was told meanwhile: who waits here has taken room.
     oss.others_told(ctx, fid, &ranges).await?;
     let early = oss.may_answer_early(ctx, &request.object);
@@ -93,11 +101,25 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
 
 /// Replays run side by side. From the first one on that finds no room they wait for their turns, as those before it make the
 /// room that it found, and those behind it had none of that.
-async fn room_for(oss: &Oss, ctx: &Context, bulk: &Bytes, parts: usize, aside: u64) -> StoreResult<Reservation> {
-    let reserve = || oss.store().reserve_from(bulk.len() as u64, parts, aside);
+async fn room_for(
+    oss: &Oss,
+    ctx: &Context,
+    request: &WritePieces,
+    bulk: &Bytes,
+    aside: u64,
+) -> StoreResult<Reservation> {
+    let reserve = |aside| oss.store().reserve_from(bulk.len() as u64, request.pieces.len(), aside);
     if !ctx.is_replay() {
-        return reserve().await;
+        let Some(granted) = oss.granted.take(ctx.session(), request.granted_bytes.into()) else {
+            return reserve(aside).await;
+        };
+        let room = reserve(aside + granted.bytes()).await;
+        if room.is_err() && !ctx.has_ended() {
+            oss.granted.put_back(ctx.session(), granted);
+        }
+        return room;
     }
+    let reserve = || reserve(aside);
     if !oss.replays_in_turn.get() {
         match reserve().await {
             Err(error) if error.kind == StoreErrorKind::Full => oss.replays_in_turn.set(true),
@@ -243,7 +265,8 @@ mod tests {
         let (one, other) = bytes.split_at(100_000.min(bytes.len()));
         let piece = |offset: u64, bytes: &[u8]| Piece { offset, length: bytes.len() as u32 };
         let pieces = vec![piece(100, one), piece(300_000, other)];
-        let request = WritePieces { object, pieces, write_id, sums: Vec::new(), file_bytes: 0, attr_epoch: 0 };
+        let request =
+            WritePieces { object, pieces, write_id, sums: Vec::new(), file_bytes: 0, attr_epoch: 0, granted_bytes: 0 };
         let sums = sums(&request, 100, one).chain(sums(&request, 300_000, other)).collect();
         WritePieces { sums, ..request }
     }

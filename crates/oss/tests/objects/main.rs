@@ -118,6 +118,7 @@ impl World {
             sums,
             file_bytes: offset + bytes.len() as u64,
             attr_epoch: 0,
+            granted_bytes: 0,
         };
         let bulk = vec![Bytes::copy_from_slice(bytes)];
         Ok(self.session.call(&request, Call { bulk, fid: Some(FID), ..Call::level(level) }).await?.reply.file_bytes)

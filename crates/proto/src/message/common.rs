@@ -24,6 +24,8 @@ wire_struct! {
         pub session: SessionId,
         /// Highest `last_committed` the client has seen from this target.
         pub last_committed: Transno,
+        /// What the client keeps back counts on so much of what the target granted the session: after a restart it is granted again.
+        pub granted_bytes: u64,
     }
 }
 

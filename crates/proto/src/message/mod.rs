@@ -198,4 +198,6 @@ operations! {
     OstPace = 141, Read, OstPace -> OstPaceReply;
     /// Reads bytes of one object in several places.
     ReadPieces = 142, Read, ReadPieces -> ReadReply;
+    /// Sets room aside for what the client keeps back.
+    Grant = 143, Read, Grant -> GrantReply;
 }

@@ -31,6 +31,8 @@ wire_struct! {
         pub file_bytes: u64,
         /// Attribute epoch of the writer, for the modification time.
         pub attr_epoch: u64,
+        /// So much of what was granted to the session ([`Grant`]) may be used for it.
+        pub granted_bytes: u32,
     }
 }
 
@@ -49,6 +51,8 @@ wire_struct! {
         pub file_bytes: u64,
         /// As in [`WriteObject`].
         pub attr_epoch: u64,
+        /// As in [`WriteObject`].
+        pub granted_bytes: u32,
     }
 }
 
@@ -69,6 +73,22 @@ wire_struct! {
         pub file_bytes: u64,
         /// The object's modification time now.
         pub mtime_ns: i64,
+    }
+}
+
+wire_struct! {
+    /// Asks for room that nobody else is given, for writes to come of this session: so much, with what it has of it already.
+    pub struct Grant {
+        /// Fewer than it has: the rest is given back.
+        pub bytes: u64,
+    }
+}
+
+wire_struct! {
+    /// What the session has now; it may be less than was asked for.
+    pub struct GrantReply {
+        /// Bytes.
+        pub bytes: u64,
     }
 }
 

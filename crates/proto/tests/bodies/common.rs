@@ -30,6 +30,7 @@ fn connect() -> Connect {
         features: n.u64(),
         session: SessionId(n.u64()),
         last_committed: Transno(n.u64()),
+        granted_bytes: n.u64(),
     }
 }
 

@@ -63,6 +63,7 @@ pub fn add(samples: &mut Samples) {
     let n = &mut Numbers::default();
     let pieces = ReadPieces { object: object(n), pieces: vec![piece(n), piece(n)] };
     samples.exchange(vec![pieces], vec![read_reply()]);
+    samples.exchange(vec![Grant { bytes: n.u64() }], vec![GrantReply { bytes: n.u64() }]);
 }
 
 fn object(n: &mut Numbers) -> ObjectRef {
@@ -83,6 +84,7 @@ fn write() -> WriteObject {
         sums: vec![n.u64(), n.u64(), n.u64()],
         file_bytes: n.u64(),
         attr_epoch: n.u64(),
+        granted_bytes: n.u32(),
     }
 }
 
@@ -95,6 +97,7 @@ fn write_pieces() -> WritePieces {
         sums: vec![n.u64(), n.u64(), n.u64()],
         file_bytes: n.u64(),
         attr_epoch: n.u64(),
+        granted_bytes: n.u32(),
     }
 }
 

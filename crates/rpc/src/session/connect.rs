@@ -190,6 +190,8 @@ async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, outbox: &Outb
 
 impl Inner {
     fn greeting(&self) -> Frame {
+        let granted = self.granted.borrow().clone();
+        let granted_bytes = granted.map_or(0, |granted| granted());
         let state = self.state.borrow();
         let connect = Connect {
             cluster: self.options.cluster,
@@ -199,6 +201,7 @@ impl Inner {
             features: FEATURES,
             session: state.session,
             last_committed: state.last_committed,
+            granted_bytes,
         };
         let mut header = FrameHeader::new(FrameKind::Request, Op::Connect as u16);
         (header.slot, header.session) = (limits::CONTROL_SLOT, state.session);

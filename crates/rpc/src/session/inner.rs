@@ -33,6 +33,7 @@ use crate::{
 pub(super) type LostHook = Rc<dyn Fn(Lost)>;
 pub(super) type RestartedHook = Rc<dyn Fn()>;
 pub(super) type ReclaimHook = Rc<dyn Fn() -> Reclaim>;
+pub(super) type GrantedHook = Rc<dyn Fn() -> u64>;
 
 /// What the tasks of a session share. No borrow of `state` is held over an await, a hook or a send of an outcome.
 pub(super) struct Inner {
@@ -44,6 +45,7 @@ pub(super) struct Inner {
     pub state: RefCell<State>,
     pub lost: RefCell<Option<LostHook>>,
     pub reclaim: RefCell<Option<ReclaimHook>>,
+    pub granted: RefCell<Option<GrantedHook>>,
     pub restarted: RefCell<Option<RestartedHook>>,
     /// Raised when the session is over for good.
     pub over: Latch,
@@ -141,6 +143,7 @@ impl Inner {
             state: RefCell::new(state),
             lost: RefCell::default(),
             reclaim: RefCell::default(),
+            granted: RefCell::default(),
             restarted: RefCell::default(),
             over: Latch::default(),
             changed: Notify::new(),

@@ -261,6 +261,12 @@ impl ClientSession {
         *self.inner().reclaim.borrow_mut() = Some(Rc::new(held));
     }
 
+    /// Called before each greeting: what is counted on of the room that the target granted. No more is to be used until it
+    /// was granted anew.
+    pub fn set_granted(&self, bytes: impl Fn() -> u64 + 'static) {
+        *self.inner().granted.borrow_mut() = Some(Rc::new(bytes));
+    }
+
     /// Called when the target turns out to have restarted, before it hears anything of this session.
     pub fn set_restarted(&self, hook: impl Fn() + 'static) {
         *self.inner().restarted.borrow_mut() = Some(Rc::new(hook));

@@ -99,6 +99,7 @@ impl Thread {
             sums: self.zeros.sums(self.fid, offset, write_id),
             file_bytes: offset + TRANSFER_BYTES,
             attr_epoch: 0,
+            granted_bytes: 0,
         };
         let call = Call { bulk: vec![self.zeros.bytes()], ..Call::level(mode.level) };
         self.session.call(&request, call).await.map(drop).map_err(|e| e.to_string())

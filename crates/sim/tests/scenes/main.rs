@@ -7,6 +7,7 @@ mod closing;
 mod early;
 mod fsync;
 mod full;
+mod granted;
 mod holes;
 mod inline;
 mod laboratory;

@@ -333,6 +333,7 @@ impl Client {
             sums,
             file_bytes: 0,
             attr_epoch: 0,
+            granted_bytes: 0,
         };
         self.session.call(&request, Call { bulk: vec![data], fid: Some(fid(file)), ..Call::default() }).await
     }

@@ -121,6 +121,7 @@ impl Thread {
             sums: sums(self.fid, offset, write_id, &self.bytes),
             file_bytes: 0,
             attr_epoch: 0,
+            granted_bytes: 0,
         };
         let call = Call { bulk: vec![self.bytes.clone()], ..Call::level(CommitLevel::Data) };
         let called = self.session.call(&request, call).await;
