@@ -90,6 +90,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         LastRecallUnsaid => &["forebay_client", "scenes:listings"],
         InlineBytesNotAsked
         | InlineNotOutlined
+        | InlineBoundIgnored
         | InlineTakenFromOthers
         | OutlinedBeforeWritten
         | OutlineEndNotSynced => &["forebay_mds", "scenes:inline", "histories"],

@@ -81,7 +81,7 @@ enum Command {
     Getstripe(layout::getstripe::GetstripeArgs),
     /// Give files with data another layout
     Migrate(layout::migrate::MigrateArgs),
-    /// Choose when changes of files and directories are acknowledged
+    /// Choose when changes of files and directories are acknowledged, and which files lie with the MDT
     Setattr(setattr::SetattrArgs),
     /// Find files by name, age, size, owner and layout
     Find(layout::find::FindArgs),

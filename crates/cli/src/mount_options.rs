@@ -162,7 +162,8 @@ fn parse_write_back(text: &str) -> Result<u64, String> {
     if fits { Ok(bytes) } else { Err("use 1MiB to 4GiB, or 0 to send every write at once".into()) }
 }
 
-fn parse_inline(text: &str) -> Result<usize, String> {
+/// Largest file whose bytes go to the MDT.
+pub fn parse_inline(text: &str) -> Result<usize, String> {
     let bytes = if text == "0" { 0 } else { parse_size(text)? };
     let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= INLINE_BYTES);
     fits.ok_or("use up to 16KiB, or 0 to write every file to the OSTs".into())

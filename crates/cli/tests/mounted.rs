@@ -690,6 +690,51 @@ fn xattr(path: &Path, name: &std::ffi::CStr) -> Option<String> {
 }
 
 #[test]
+fn an_inline_bound_is_handed_down_and_copied_and_what_is_none_is_refused() {
+    let Some(mounts) = Mounts::new("bounds") else { return };
+    let bound = |path: &Path| xattr(path, c"user.forebay.inline");
+    let set = |flags: &[&str], path: &Path| {
+        let output = forebay().arg("setattr").args(flags).arg(path).output().expect("it runs");
+        (output.status.code(), common::words(&output))
+    };
+    let dir = mounts.first.join("d");
+    fs::create_dir(&dir).expect("made");
+    fs::write(dir.join("before"), "x").expect("written");
+    assert_eq!(set(&["--inline", "4096", "--commit", "data"], &dir), (Some(0), String::new()));
+    fs::create_dir(dir.join("below")).expect("made");
+    for (name, length) in [("small", 4096), ("below/large", 4097)] {
+        fs::write(dir.join(name), vec![7; length]).expect("written");
+    }
+    run(Command::new("cp").arg("--preserve=xattr").arg(dir.join("small")).arg(mounts.first.join("copy")));
+    let other = mounts.second.join("d");
+    for name in ["", "below", "small", "below/large", "../copy"] {
+        assert_eq!(bound(&other.join(name)).as_deref(), Some("4KiB"), "{name}");
+    }
+    assert_eq!(xattr(&other.join("small"), c"user.forebay.commit").as_deref(), Some("data"));
+    assert_eq!(bound(&other.join("before")), None);
+    for (name, length) in [("small", 4096), ("below/large", 4097)] {
+        assert!(fs::read(other.join(name)).expect("read") == vec![7; length], "{name}");
+    }
+
+    for (flags, code, said) in [
+        (&["--inline", "17KiB"][..], 2, "use whole KiB up to 16KiB, or 0 to write every file to the OSTs, or inherit"),
+        (&["--inline", "1000"], 2, "use whole KiB"),
+        (&[], 2, "--inline"),
+        (&["--inline", "0"], 0, ""),
+    ] {
+        let (got, words) = set(flags, &dir);
+        assert!(got == Some(code) && words.contains(said), "{flags:?}: {got:?} {words}");
+    }
+    assert_eq!(bound(&other).as_deref(), Some("0"));
+    for _ in 0..2 {
+        assert_eq!(set(&["--inline", "inherit"], &dir), (Some(0), String::new()));
+        assert_eq!(bound(&other), None);
+    }
+    run(forebay().args(["down", &mounts.cluster()]));
+    run(forebay().args(["fsck", &mounts.cluster()]));
+}
+
+#[test]
 fn a_commit_level_is_handed_down_copied_and_kept_and_what_is_none_is_refused() {
     let Some(mounts) = Mounts::new("setattr") else { return };
     let level = |path: &Path| xattr(path, c"user.forebay.commit");

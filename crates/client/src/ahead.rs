@@ -23,10 +23,7 @@ use forebay_env::{Boxed, sync::Notify};
 use forebay_proto::{
     Errno, Fid,
     limits::{NAME_BYTES, SYMLINK_BYTES},
-    message::{
-        Attr, Caller, CommitLevel, Create, EntryReply, LayoutSpec, Make, Operation, Rmdir, Unlink, attr_flags,
-        level_flags,
-    },
+    message::{Attr, Caller, CommitLevel, Create, EntryReply, LayoutSpec, Make, Operation, Rmdir, Unlink, attr_flags},
 };
 use forebay_rpc::{Call, Called, Reservation, RpcError};
 
@@ -187,7 +184,7 @@ impl Client {
             true => attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER | attr_flags::MTIME_SET,
             false => 0,
         };
-        let flags = written | level_flags(dir.level());
+        let flags = written | dir.flags & attr_flags::INHERITED;
         let attr = new_inode(caller, fid, mode::S_IFREG | permissions, flags, now_ns);
         (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
         let handle = self.new_handle().ok()?;
@@ -258,7 +255,7 @@ impl Client {
         let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, symlink.len())?;
         let fid = self.fid_at_once()?;
         let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
-        let inherited = if mode::is_dir(mode) { level_flags(dir.level()) } else { 0 };
+        let inherited = if mode::is_dir(mode) { dir.flags & attr_flags::INHERITED } else { 0 };
         let mut attr = new_inode(caller, fid, kind | permissions, inherited, now_ns);
         attr.size = symlink.len() as u64;
         (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);

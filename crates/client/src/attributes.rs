@@ -6,14 +6,15 @@ use forebay_proto::{
     Errno, Fid, Layout, Transno,
     limits::NAME_BYTES,
     message::{
-        COMMIT_XATTR, CommitLevel, EntryReply, GetAttr, GetObject, GetXattr, ListXattr, NEVER, ObjectRef, ObjectReply,
-        Operation, RemoveXattr, SetAttr, SetXattr, attr_flags, set_attr,
+        EntryReply, GetAttr, GetObject, GetXattr, ListXattr, NEVER, ObjectRef, ObjectReply, Operation, RemoveXattr,
+        SetAttr, SetXattr, attr_flags, set_attr,
     },
 };
 use forebay_rpc::{Call, RpcError};
 
 use crate::{
     Attr, Caller, Client, ClientResult, OpenFile,
+    choices::Choice,
     errors::Trouble,
     layouts::LAYOUT_XATTR,
     limits, mode,
@@ -141,7 +142,7 @@ impl Client {
     pub(crate) async fn ask_attributes(&self, fid: Fid) -> ClientResult<EntryReply> {
         let asked = self.inner.leases.ticket();
         let entry = self.mdt(fid, &GetAttr { fid }).await?;
-        self.learn_level(asked, &entry.attr);
+        self.learn_choices(asked, &entry.attr);
         if entry.leases != 0 {
             self.inner.leases.learn(asked, &entry);
             self.inner.listen();
@@ -285,7 +286,7 @@ impl Client {
     }
 
     /// It certainly has none of that name: `ls -l` looks for access control lists and labels of every file. What others than the
-    /// superuser may ask for, and what is no row of its own (layout, level), the MDT knows.
+    /// superuser may ask for, and what is no row of its own (layout, level, inline bound), the MDT knows.
     fn lacks_xattr(&self, fid: Fid, name: &[u8]) -> bool {
         let is_label = name.starts_with(b"security.") && (10..=NAME_BYTES).contains(&name.len());
         let is_plain = is_label || name == b"system.posix_acl_access" || name == b"system.posix_acl_default";
@@ -308,24 +309,22 @@ impl Client {
             if name == LAYOUT_XATTR {
                 return self.set_layout_xattr(caller, fid, value).await;
             }
-            let level = (name == COMMIT_XATTR).then(|| std::str::from_utf8(value).ok().and_then(CommitLevel::named));
+            let choice = Choice::made(name, Some(value));
             let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
             let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
-            detached(self.env(), self.clone().change_xattr(fid, request, level)).await
+            detached(self.env(), self.clone().change_xattr(fid, request, choice)).await
         })
     }
 
-    /// Run it to its end: what is known of the attributes follows the change. `level`: what the file's becomes, if the attribute is that.
-    async fn change_xattr<O: Operation>(
-        self,
-        fid: Fid,
-        request: O,
-        level: Option<Option<CommitLevel>>,
-    ) -> ClientResult<()> {
-        let Some(level) = level else { return Ok(self.change(fid, &request).await.map(drop)?) };
-        let outside = self.see_others(fid).await?;
+    /// Run it to its end: what is known of the attributes follows the change. `choice`: what the attribute chooses, if it does.
+    async fn change_xattr<O: Operation>(self, fid: Fid, request: O, choice: Option<Choice>) -> ClientResult<()> {
+        let outside = if let Some(Choice::Level(_)) = choice { self.see_others(fid).await? } else { None };
         self.change(fid, &request).await?;
-        self.level_changed(fid, level).await;
+        match choice {
+            Some(Choice::Level(level)) => self.level_changed(fid, level).await,
+            Some(Choice::InlineBound(bound)) => self.inline_bound_changed(fid, bound),
+            None => {}
+        }
         drop(outside);
         Ok(())
     }
@@ -342,9 +341,9 @@ impl Client {
                 // It is what the file is; who makes two sets of attributes equal need not fail.
                 return Ok(());
             }
-            let level = (name == COMMIT_XATTR).then_some(None);
+            let choice = Choice::made(name, None);
             let request = RemoveXattr { caller: caller.clone(), fid, name: Bytes::copy_from_slice(name) };
-            detached(self.env(), self.clone().change_xattr(fid, request, level)).await
+            detached(self.env(), self.clone().change_xattr(fid, request, choice)).await
         })
     }
 }

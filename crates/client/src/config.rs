@@ -25,7 +25,8 @@ pub struct MountOptions {
     pub write_back_bytes: u64,
     /// Most bytes of files that were read, or will be read next, and are kept as long as nobody else may change them; 0: none.
     pub read_cache_bytes: u64,
-    /// Files of at most so many bytes go to the MDT with their last close, if they were made and closed without a pause; 0: none.
+    /// Files of at most so many bytes go to the MDT with their last close, if they were made and closed without a pause; 0: none. A
+    /// directory or file may say otherwise of itself.
     pub inline_bytes: usize,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Invariant: what was done early is part of the file before its create counts as replied, and before anything else is done
 //! with it.
-//! Invariant: no more than may lie with the MDT ([`MountOptions::inline_bytes`](crate::MountOptions)), in order from the first
+//! Invariant: no more than may lie with the MDT ([`Client::most_inline`]), in order from the first
 //! byte on, and only while every OST has room for all that this client may keep back.
 
 use std::rc::Rc;
@@ -43,7 +43,8 @@ impl Client {
     /// Takes a write to a file that is still coming. False: it has to wait for it.
     pub(crate) fn write_early(&self, early: &mut Early, offset: u64, data: &Payload) -> bool {
         let (here, length) = (&self.inner.write_back, data.len() as u64);
-        let fits = offset == early.bytes && early.bytes + length <= self.inner.options.inline_bytes as u64;
+        let most = self.most_inline(early.attr.inline_bound()) as u64;
+        let fits = offset == early.bytes && early.bytes + length <= most;
         let may = self.level() != CommitLevel::Commit && here.has_room_for(length, self.inner.options.write_back_bytes);
         if length == 0 || !fits || !may || !self.all_osts_have_room(length) {
             return false;

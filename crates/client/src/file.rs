@@ -12,14 +12,13 @@ use forebay_env::{
 };
 use forebay_proto::{
     Errno, Fid, Layout, Transno,
-    message::{Attr, CommitLevel, GetAttr, ObjectRef, RaiseSize},
+    message::{Attr, CommitLevel, GetAttr, InlineBound, ObjectRef, RaiseSize},
 };
 use forebay_rpc::{Call, Lost};
 
 use crate::{
-    Client, ClientError, ClientResult, client::Inner, errors::Trouble, inline::Inline, leases::Ticket,
-    levels::KnownLevel, limits, read_cache::Company, set_ahead::Setting, sharing::Sharing, size::KnownSize,
-    write_back::Kept,
+    Client, ClientError, ClientResult, choices::Known, client::Inner, errors::Trouble, inline::Inline, leases::Ticket,
+    limits, read_cache::Company, set_ahead::Setting, sharing::Sharing, size::KnownSize, write_back::Kept,
 };
 
 /// A file with open handles.
@@ -29,7 +28,9 @@ pub(crate) struct FileState {
     pub size: RefCell<KnownSize>,
     attr_epoch: Cell<u64>,
     /// Its own commit level.
-    pub level: Cell<KnownLevel>,
+    pub level: Cell<Known<CommitLevel>>,
+    /// Its own inline bound.
+    pub inline_bound: Cell<Known<InlineBound>>,
     /// Latest modification time a target told, and its attribute epoch.
     mtime: Cell<(u64, i64)>,
     /// One raise of the size at a time; those that wait are served by the next.
@@ -160,6 +161,7 @@ impl FileState {
             no_steps_until: Cell::new(Time(0)),
             unsettled_until: Cell::new(Time(0)),
             inline: RefCell::default(),
+            inline_bound: Cell::default(),
             untouched: Cell::new(false),
             handles: Cell::new(0),
             reopening: Cell::new(0),
@@ -186,7 +188,7 @@ impl FileState {
 
     /// Takes over what the MDT says of the file, as it was `asked`. Replies may come in any order.
     pub fn adopt(&self, asked: Ticket, attr: &Attr, layout: Option<&Layout>) {
-        self.learn_level(asked, attr);
+        self.learn_choices(asked, attr);
         if layout.is_none() && attr.truncate_epoch > self.size.borrow().epoch() {
             // The layout may be another one since, whose OSTs alone have the bytes: under the epoch of before all of them say so.
             return;

@@ -12,12 +12,15 @@ use std::rc::Rc;
 use bytes::Bytes;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
-    Errno,
-    message::{Attr, Outline, ReadInline, SetAttr, attr_flags},
+    Errno, Fid,
+    message::{Attr, InlineBound, Outline, ReadInline, SetAttr, attr_flags},
 };
 use forebay_rpc::{Reservation, RpcError};
 
-use crate::{Client, ClientError, ClientResult, OpenFile, file::FileState, leases::Holds, limits, write_back::Taken};
+use crate::{
+    Client, ClientError, ClientResult, OpenFile, choices::Known, file::FileState, leases::Holds, limits,
+    write_back::Taken,
+};
 
 /// What is known of bytes that lie with the MDT: as long as the truncate epoch is this one they are there.
 #[derive(Clone)]
@@ -135,11 +138,24 @@ impl Client {
         Ok(())
     }
 
+    /// How large a file may be to go to the MDT: what it says itself (`own`) counts, else what the mount says.
+    pub(crate) fn most_inline(&self, own: Option<InlineBound>) -> usize {
+        let own = own.filter(|_| !planted(Bug::InlineBoundIgnored));
+        own.map_or(self.inner.options.inline_bytes, InlineBound::bytes)
+    }
+
+    /// This client has given the file another inline bound, or none: it counts for the next close.
+    pub(crate) fn inline_bound_changed(&self, fid: Fid, bound: Option<InlineBound>) {
+        if let Some(file) = self.inner.file(fid) {
+            file.inline_bound.set(Known::new(bound, self.inner.leases.ticket()));
+        }
+    }
+
     /// The bytes of a file that is written to for the last time, if they may lie with the MDT: nobody else has it open, and no OST was
     /// asked for anything. They are on their way from now on, in this slot.
     /// Attributes that are kept back go along.
     pub(crate) async fn take_inline(&self, file: &FileState) -> Option<(Reservation, Taken, Option<SetAttr>)> {
-        let most = self.inner.options.inline_bytes;
+        let most = self.most_inline(file.inline_bound.get().own());
         let may_be_taken = || {
             let is_alone = file.handles.get() == 1 && self.inner.leases.may_keep(file.fid) == Holds::All;
             file.untouched.get() && is_alone && file.losses() == 0 && file.size.borrow().seen() == 0

@@ -12,6 +12,7 @@ use forebay_env::Boxed;
 use forebay_proto::{
     Component, Errno, FOR_EVER, Fid, Layout, limits,
     message::{ComponentSpec, GetAttr, LayoutSpec, Migrate, MigrateStart, Outline, SetLayout},
+    parse_size,
 };
 
 use crate::{Caller, Client, ClientError, ClientResult};
@@ -50,23 +51,6 @@ pub fn parse_layout(text: &[u8]) -> Option<LayoutSpec> {
 
 fn stripe_size(value: &str) -> Option<u32> {
     parse_size(value)?.try_into().ok().filter(|bytes: &u32| bytes.is_multiple_of(limits::STRIPE_BYTES_MIN))
-}
-
-/// A number of bytes: `64MiB`, `64M` (the same), `64MB` (decimal), `47008`. `None`: no such, or more than 64 bits of them.
-pub fn parse_size(value: &str) -> Option<u64> {
-    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = value.split_at(digits);
-    let unit = unit.to_ascii_uppercase();
-    let power = match unit.bytes().next().filter(|_| unit != "B") {
-        None => 0,
-        Some(prefix) => 1 + b"KMGT".iter().position(|known| *known == prefix)? as u32,
-    };
-    let base: u64 = match unit.get(1..).unwrap_or("") {
-        "" | "IB" => 1024,
-        "B" => 1000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(base.pow(power))
 }
 
 fn number(value: &str) -> Option<u32> {

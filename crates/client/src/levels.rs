@@ -5,57 +5,17 @@
 //! bytes back ([`crate::write_back`]) was told since the level was set, as that recalls every lease on the data.
 
 use forebay_env::{Bug, planted};
-use forebay_proto::{
-    Fid,
-    message::{Attr, CommitLevel},
-};
+use forebay_proto::{Fid, message::CommitLevel};
 
-use crate::{Client, ClientResult, OpenFile, file::FileState, leases::Ticket, sharing::Outside};
-
-/// What a file says of itself, and of when that is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KnownLevel {
-    level: Option<CommitLevel>,
-    asked: Ticket,
-}
-
-impl KnownLevel {
-    /// Changes of the inode are durable when they are answered.
-    pub fn commits(&self) -> bool {
-        self.level == Some(CommitLevel::Commit)
-    }
-
-    /// As a reply to what was `asked` says. Replies come in any order: what was asked for before counts less.
-    pub fn see(&mut self, attr: &Attr, asked: Ticket) {
-        if asked >= self.asked {
-            *self = Self { level: attr.level(), asked };
-        }
-    }
-}
-
-impl FileState {
-    /// See [`KnownLevel::see`].
-    pub fn learn_level(&self, asked: Ticket, attr: &Attr) {
-        let mut level = self.level.get();
-        level.see(attr, asked);
-        self.level.set(level);
-    }
-}
+use crate::{Client, ClientResult, OpenFile, choices::Known, sharing::Outside};
 
 impl Client {
     /// The commit level of bytes that are written through `file`.
     pub(crate) fn level_of(&self, file: &OpenFile) -> CommitLevel {
-        let own = file.state().level.get().level.filter(|_| !planted(Bug::LevelOfInodeIgnored));
+        let own = file.state().level.get().own().filter(|_| !planted(Bug::LevelOfInodeIgnored));
         match file.mode().sync {
             true => CommitLevel::Commit,
             false => own.unwrap_or(self.inner.options.level),
-        }
-    }
-
-    /// A reply to what was `asked` tells of a file that may be open here.
-    pub(crate) fn learn_level(&self, asked: Ticket, attr: &Attr) {
-        if let Some(file) = self.inner.file(attr.fid) {
-            file.learn_level(asked, attr);
         }
     }
 
@@ -72,38 +32,8 @@ impl Client {
     /// sent under it.
     pub(crate) async fn level_changed(&self, fid: Fid, level: Option<CommitLevel>) {
         let Some(file) = self.inner.file(fid) else { return };
-        file.level.set(KnownLevel { level, asked: self.inner.leases.ticket() });
+        file.level.set(Known::new(level, self.inner.leases.ticket()));
         // What is lost of it, its handles report.
         let _ = self.send_kept(&file).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_proto::message::level_flags;
-
-    fn attr(level: Option<CommitLevel>) -> Attr {
-        let (nlink, uid, gid, rdev, size, flags) = (1, 0, 0, 0, 0, level_flags(level));
-        let (atime_ns, mtime_ns, ctime_ns, btime_ns, truncate_epoch, attr_epoch) = (0, 0, 0, 0, 0, 0);
-        #[rustfmt::skip]
-        let attr = Attr {
-            fid: Fid::ROOT, mode: 0o100_644, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, btime_ns,
-            truncate_epoch, attr_epoch, flags,
-        };
-        attr
-    }
-
-    #[test]
-    fn a_reply_to_an_earlier_question_does_not_bring_an_old_level_back() {
-        let (data, commit) = (Some(CommitLevel::Data), Some(CommitLevel::Commit));
-        let mut known = KnownLevel::default();
-        known.see(&attr(commit), Ticket::numbered(5));
-        known.see(&attr(None), Ticket::numbered(4));
-        assert_eq!(known.level, commit);
-        known.see(&attr(data), Ticket::numbered(5));
-        assert_eq!(known.level, data);
-        known.see(&attr(None), Ticket::numbered(6));
-        assert_eq!(known.level, None);
     }
 }

@@ -14,6 +14,7 @@ mod allocate;
 mod append;
 mod assemble;
 mod attributes;
+mod choices;
 mod client;
 mod config;
 mod copy;
@@ -63,9 +64,11 @@ pub use client::Client;
 pub use config::MountOptions;
 pub use errors::{ClientError, ClientResult};
 pub use forebay_proto::message::{
-    Attr, COMMIT_XATTR, Caller, CommitLevel, DirEntry, LayoutSpec, LockSpec, lock_kind, lock_mode, open_flags,
+    Attr, COMMIT_XATTR, Caller, CommitLevel, DirEntry, INLINE_XATTR, InlineBound, LayoutSpec, LockSpec, lock_kind,
+    lock_mode, open_flags,
 };
-pub use layouts::{LAYOUT_XATTR, parse_layout, parse_size};
+pub use forebay_proto::parse_size;
+pub use layouts::{LAYOUT_XATTR, parse_layout};
 pub use leases::Dropped;
 pub use limits::TAKEN_LATE;
 pub use locks::LockOutcome;

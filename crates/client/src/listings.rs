@@ -108,7 +108,7 @@ impl Client {
     }
 
     fn learn_other(&self, asked: Ticket, parent: Fid, other: NamedAttr) {
-        self.learn_level(asked, &other.attr);
+        self.learn_choices(asked, &other.attr);
         let (layout, default_layout) = (None, None);
         let leases = other.leases | lease_flags::INODE | lease_flags::PARENT;
         let entry = EntryReply { attr: other.attr, layout, default_layout, leases, parent: None };

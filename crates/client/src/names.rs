@@ -53,7 +53,7 @@ impl Client {
                 };
                 self.learn_name(asked, parent, name, reply.leases, reply.entry.as_ref());
                 let entry = reply.entry.ok_or(Errno::ENOENT)?;
-                self.learn_level(asked, &entry.attr);
+                self.learn_choices(asked, &entry.attr);
                 let fid = entry.attr.fid;
                 let entry = if self.inner.ahead.concerns(fid) {
                     // The MDT does not know of all its names yet.

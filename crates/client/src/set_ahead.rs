@@ -21,6 +21,7 @@ use std::{
 use forebay_env::{Bug, Time, planted, sync::Notify};
 use forebay_proto::{
     Fid,
+    limits::INLINE_BYTES,
     message::{Attr, Caller, CommitLevel, SetAttr, attr_flags},
 };
 use forebay_rpc::{Call, Called, Reservation, RpcError};
@@ -208,7 +209,8 @@ impl Client {
                 before.at_ns = at_ns;
             }
             None => {
-                let bytes = inner.options.inline_bytes + 2 * limits::CHANGE_BYTES;
+                // The file's bytes may go along.
+                let bytes = INLINE_BYTES + 2 * limits::CHANGE_BYTES;
                 let slot = inner.peers.mdt().session.reserve(bytes)?;
                 *setting = Some(Setting { slot, changes, at_ns, since: self.env().now() });
                 let number = inner.set_ahead.last.get() + 1;

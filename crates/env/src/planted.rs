@@ -142,6 +142,8 @@ bugs! {
     InlineBytesNotAsked = "inline-bytes-not-asked",
     /// A client writes to OSTs of a file whose bytes lie with the MDT.
     InlineNotOutlined = "inline-not-outlined",
+    /// The inline bound of a file or directory counts for nothing.
+    InlineBoundIgnored = "inline-bound-ignored",
     /// The MDT takes the bytes of a file that others have open.
     InlineTakenFromOthers = "inline-taken-from-others",
     /// The bytes of a file leave the MDT before they are on its OSTs.

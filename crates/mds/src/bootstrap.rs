@@ -45,6 +45,7 @@ fn root(secret: u64, now_ns: i64) -> Inode {
         has_acl: false,
         inline: false,
         level: None,
+        inline_bound: None,
         acls: Acls::default(),
         body: Body::Dir(Directory {
             parent: Fid::ROOT,

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     DecodeError, Fid, Layout, Reader, Transno,
-    message::{Attr, CommitLevel, LayoutSpec, attr_flags, level_flags},
+    message::{Attr, CommitLevel, InlineBound, LayoutSpec, attr_flags, inline_bound_flags, level_flags},
 };
 
 use crate::{acl::Acls, layout_row, varint};
@@ -57,7 +57,8 @@ mod field {
     pub const XATTRS: u16 = 4096;
     pub const SPARSE: u16 = 8192;
     pub const ACL: u16 = 16384;
-    pub const LEVEL: u16 = 32768;
+    /// Its own commit level, its own inline bound, or both.
+    pub const CHOICES: u16 = 32768;
 }
 
 /// An inode.
@@ -102,6 +103,8 @@ pub struct Inode {
     pub inline: bool,
     /// When changes of it are replied, of a directory also of its names; none: as the client's mount says.
     pub level: Option<CommitLevel>,
+    /// How large a file may be whose bytes clients bring with its close; none: as the client's mount says. It is advice for them.
+    pub inline_bound: Option<InlineBound>,
     /// Those lists, once they were read (`Tx::find_inode`): no part of the row.
     pub acls: Acls,
     /// What depends on the type.
@@ -186,6 +189,7 @@ impl Inode {
             attr_epoch: self.attr_epoch,
             flags: flags
                 | level_flags(self.level)
+                | inline_bound_flags(self.inline_bound)
                 | (if self.inline { attr_flags::INLINE } else { 0 })
                 | (if self.sparse { attr_flags::SPARSE } else { 0 })
                 | (if self.xattrs { attr_flags::XATTRS } else { 0 }),
@@ -215,7 +219,7 @@ impl Inode {
             (self.xattrs, field::XATTRS),
             (self.sparse, field::SPARSE),
             (self.has_acl, field::ACL),
-            (self.level.is_some(), field::LEVEL),
+            (self.level.is_some() || self.inline_bound.is_some(), field::CHOICES),
         ]
         .iter()
         .fold(0, |bits, (there, bit)| if *there { bits | bit } else { bits })
@@ -246,7 +250,9 @@ impl Inode {
                 varint::put_signed(out, time_ns.wrapping_sub(self.ctime_ns));
             }
         }
-        out.extend(self.level.map(CommitLevel::number));
+        if fields & field::CHOICES != 0 {
+            out.push(encode_choices(self.level, self.inline_bound));
+        }
         encode_body(&self.body, out);
     }
 
@@ -274,7 +280,7 @@ impl Inode {
             false => Ok(ctime_ns),
         };
         let (mtime_ns, atime_ns, btime_ns) = (time(field::MTIME)?, time(field::ATIME)?, time(field::BTIME)?);
-        let level = if has(field::LEVEL) { Some(decode_level(&mut r)?) } else { None };
+        let (level, inline_bound) = if has(field::CHOICES) { decode_choices(r.u8()?)? } else { (None, None) };
         Ok(Self {
             mode,
             nlink,
@@ -295,14 +301,29 @@ impl Inode {
             has_acl: has(field::ACL),
             inline: mode & S_IFMT == S_IFREG && has(field::INLINE),
             level,
+            inline_bound,
             acls: Acls::default(),
             body: decode_body(mode, has(field::DEFAULT_LAYOUT), &mut r)?,
         })
     }
 }
 
-fn decode_level(r: &mut Reader<'_>) -> Result<CommitLevel, DecodeError> {
-    CommitLevel::from_number(r.u8()?).ok_or(DecodeError::new("inode: a commit level this program does not know"))
+/// Bits of the choices' byte that have the level, and the number of none. Above them stands the bound's code, 0 for none.
+const LEVEL_BITS: u32 = 2;
+const NO_LEVEL: u8 = 3;
+
+fn encode_choices(level: Option<CommitLevel>, bound: Option<InlineBound>) -> u8 {
+    bound.map_or(0, InlineBound::code) << LEVEL_BITS | level.map_or(NO_LEVEL, CommitLevel::number)
+}
+
+fn decode_choices(byte: u8) -> Result<(Option<CommitLevel>, Option<InlineBound>), DecodeError> {
+    let (level, code) = (byte & NO_LEVEL, byte >> LEVEL_BITS);
+    let choices = (CommitLevel::from_number(level), InlineBound::from_code(code));
+    match choices {
+        (None, None) => Err(DecodeError::new("inode: a commit level or an inline bound, and there is none")),
+        (_, None) if code != 0 => Err(DecodeError::new("inode: an inline bound this program does not know")),
+        choices => Ok(choices),
+    }
 }
 
 fn encode_body(body: &Body, out: &mut Vec<u8>) {
@@ -362,6 +383,7 @@ pub(crate) mod tests {
             has_acl: false,
             inline: false,
             level: None,
+            inline_bound: None,
             acls: Acls::default(),
             body: Body::File(Layout::plain(1, 1 << 20, vec![2])),
         }
@@ -400,6 +422,7 @@ pub(crate) mod tests {
             has_acl: true,
             inline: true,
             level: Some(CommitLevel::Memory),
+            inline_bound: InlineBound::new(0),
             ..file.clone()
         });
         round_trip(&Inode { mode: S_IFDIR | 0o1777, nlink: 2, body: Body::Dir(dir), ..file.clone() });
@@ -461,6 +484,28 @@ pub(crate) mod tests {
         }
         out[20] = 3;
         assert!(Inode::decode(&out).is_err());
+    }
+
+    /// The golden bytes of docs/format-mdt.md: the bound stands in the level's byte.
+    #[test]
+    fn an_inline_bound_takes_the_byte_of_the_level_and_a_wrong_one_is_refused() {
+        let inode = Inode { inline_bound: InlineBound::new(4096), ..plain_file() };
+        let mut out = Vec::new();
+        inode.encode(&mut out);
+        let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "010284a48100002a36fe9c971703f0a204e8071701100102");
+        for level in [None, Some(CommitLevel::Memory), Some(CommitLevel::Commit)] {
+            for kib in 0..=16 {
+                let inode = Inode { level, inline_bound: InlineBound::new(kib << 10), ..inode.clone() };
+                assert_eq!(round_trip(&inode), out.len());
+                let attr = inode.attr(Fid::ROOT, 0);
+                assert_eq!((attr.level(), attr.inline_bound()), (level, inode.inline_bound));
+            }
+        }
+        for wrong in [3, 18 << 2 | 3, 18 << 2, 63 << 2 | 1, 255] {
+            out[19] = wrong;
+            assert!(Inode::decode(&out).is_err(), "{wrong}");
+        }
     }
 
     #[test]

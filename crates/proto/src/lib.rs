@@ -12,6 +12,7 @@ pub mod limits;
 pub mod locks;
 pub mod message;
 mod pieces;
+mod sizes;
 pub mod uuid;
 
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};
@@ -20,4 +21,5 @@ pub use histogram::Histogram;
 pub use ids::{ClientId, Fid, FidSequence, Incarnation, SessionId, TargetId, TargetKind, Transno, WriteId};
 pub use layout::{Component, FOR_EVER, Layout, StripePiece};
 pub use locks::LockList;
+pub use sizes::parse_size;
 pub use uuid::Uuid;

@@ -37,11 +37,13 @@ mod field {
     pub const WRITTEN: u16 = 1024;
     pub const XATTRS: u16 = 4096;
     pub const ACL: u16 = 16384;
-    pub const LEVEL: u16 = 32768;
+    pub const CHOICES: u16 = 32768;
 }
 
-/// Commit levels are numbered from 0.
-const HIGHEST_LEVEL: u8 = 2;
+/// In the two low bits of its choices' byte: it has no commit level.
+const NO_LEVEL: u8 = 3;
+/// Above them: one more than the KiB of its inline bound.
+const HIGHEST_BOUND: u8 = 1 + (INLINE_BYTES >> 10) as u8;
 
 /// What fsck needs of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,8 +118,8 @@ impl Inode {
                 varint::get_signed(&mut r)?;
             }
         }
-        if has(field::LEVEL) && r.u8()? > HIGHEST_LEVEL {
-            return Err(DecodeError::new("its commit level is not known here"));
+        if has(field::CHOICES) && !are_choices(r.u8()?) {
+            return Err(DecodeError::new("its commit level or inline bound is not known here"));
         }
         let (body, entries_at) = decode_body(mode, has(field::DEFAULT_LAYOUT), value.len(), &mut r)?;
         let (written, xattrs) = (has(field::WRITTEN), has(field::XATTRS));
@@ -164,6 +166,11 @@ impl Inode {
         out.extend_from_slice(&value[inode.entries_at.end..]);
         Ok(out)
     }
+}
+
+/// A commit level, an inline bound, or both.
+fn are_choices(byte: u8) -> bool {
+    byte != NO_LEVEL && byte >> 2 <= HIGHEST_BOUND
 }
 
 /// The value from the number of names on.
@@ -445,6 +452,18 @@ mod tests {
         (0..value.len()).for_each(|end| assert!(Inode::decode(&value[..end]).is_err()));
         value[20] = 3;
         assert!(Inode::decode(&value).is_err());
+    }
+
+    #[test]
+    fn an_inline_bound_stands_in_the_byte_of_the_level() {
+        let mut value = unhex("010284a48100002a36fe9c971703f0a204e8071701100102");
+        assert_eq!(Inode::decode(&value).unwrap().body, Body::File(None, vec![2], 2));
+        for (byte, is_one) in
+            [(17 << 2 | 2, true), (17 << 2 | 3, true), (1 << 2 | 3, true), (18 << 2, false), (255, false)]
+        {
+            value[19] = byte;
+            assert_eq!(Inode::decode(&value).is_ok(), is_one, "{byte}");
+        }
     }
 
     fn directory(nlink: Option<u8>) -> Vec<u8> {

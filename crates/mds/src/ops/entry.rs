@@ -150,7 +150,8 @@ impl Tx<'_> {
             sparse: false,
             has_acl: false,
             inline: false,
-            level: if is_dir || is_file { dir.level } else { None },
+            level: dir.level.filter(|_| is_dir || is_file),
+            inline_bound: dir.inline_bound.filter(|_| is_dir || is_file),
             acls: Acls::default(),
             body: new.body,
         };

@@ -10,7 +10,7 @@ use forebay_proto::{
     message::{CommitLevel, Empty, SetXattr, XattrReply},
 };
 
-use super::xattr::{CREATE, REPLACE};
+use super::xattr;
 use crate::{halt::Step, inode::Inode, tx::Tx};
 
 /// Errors: ENODATA if it has none of its own.
@@ -24,11 +24,7 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr, inode: &mut Inode) -> Step<Empty
     let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
     let words = "user.forebay.commit is commit, data or memory; remove it to have the mount's level again";
     let level = level.ok_or_else(|| ErrorReply::new(Errno::EINVAL, words))?;
-    match inode.level {
-        Some(_) if request.flags & CREATE != 0 => return Err(Errno::EEXIST.into()),
-        None if request.flags & REPLACE != 0 => return Err(Errno::ENODATA.into()),
-        _ => {}
-    }
+    xattr::may_set(request, inode.level.is_some())?;
     tx.need_room()?;
     put(tx, request.fid, inode, Some(level))
 }
@@ -55,7 +51,10 @@ mod tests {
     use super::*;
     use crate::{
         inode::{S_IFDIR, S_IFLNK},
-        ops::{self, xattr},
+        ops::{
+            self,
+            xattr::{CREATE, REPLACE},
+        },
         testing::{World, root, user},
     };
     use forebay_proto::message::{

@@ -7,6 +7,7 @@ pub mod create;
 pub mod extend;
 pub mod getattr;
 pub mod inline;
+pub mod inline_bound;
 pub mod lease_sequence;
 pub mod level;
 pub mod link;

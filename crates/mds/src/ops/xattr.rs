@@ -3,15 +3,18 @@
 //! An access list changes the mode with it; one that says no more than a mode can becomes that mode (`crate::acl`).
 //!
 //! All of an inode's lie in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row. Not there: its
-//! commit level ([`level`]).
+//! commit level ([`level`]) and its inline bound ([`inline_bound`]).
 
 use bytes::Bytes;
 use forebay_proto::{
     DecodeError, Errno, Fid, Reader, limits,
-    message::{COMMIT_XATTR, Caller, Empty, GetXattr, ListXattr, ListXattrReply, RemoveXattr, SetXattr, XattrReply},
+    message::{
+        COMMIT_XATTR, Caller, Empty, GetXattr, INLINE_XATTR, ListXattr, ListXattrReply, RemoveXattr, SetXattr,
+        XattrReply,
+    },
 };
 
-use super::level;
+use super::{inline_bound, level};
 use crate::{
     acl::{self, Acl, Acls},
     halt::{Step, corrupt},
@@ -61,8 +64,10 @@ fn keys(fid: Fid) -> [Key; 2] {
 pub fn get(tx: &mut Tx<'_>, request: &GetXattr) -> Step<XattrReply> {
     let inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, false)?;
-    if request.name == COMMIT_XATTR {
-        return Ok(level::get(&inode)?);
+    match &request.name[..] {
+        COMMIT_XATTR => return Ok(level::get(&inode)?),
+        INLINE_XATTR => return Ok(inline_bound::get(&inode)?),
+        _ => {}
     }
     let list = read(tx, request.fid, &inode)?;
     let at = find(&list, &request.name).map_err(|_| Errno::ENODATA)?;
@@ -74,12 +79,16 @@ pub fn list(tx: &mut Tx<'_>, request: &ListXattr) -> Step<ListXattrReply> {
     let inode = tx.inode(request.fid)?;
     let list = read(tx, request.fid, &inode)?;
     // One of that name was set before it meant anything.
-    let mut names: Vec<Bytes> = list.into_iter().map(|(name, _)| name).filter(|name| name != COMMIT_XATTR).collect();
+    let is_choice = |name: &Bytes| name == COMMIT_XATTR || name == INLINE_XATTR;
+    let mut names: Vec<Bytes> = list.into_iter().map(|(name, _)| name).filter(|name| !is_choice(name)).collect();
     if has_layout_to_show(tx, &inode) {
         names.push(Bytes::from_static(LAYOUT));
     }
     if inode.level.is_some() {
         names.push(Bytes::from_static(COMMIT_XATTR));
+    }
+    if inode.inline_bound.is_some() {
+        names.push(Bytes::from_static(INLINE_XATTR));
     }
     Ok(ListXattrReply { names })
 }
@@ -106,8 +115,10 @@ fn has_layout_to_show(tx: &Tx<'_>, inode: &Inode) -> bool {
 pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
-    if request.name == COMMIT_XATTR {
-        return level::set(tx, request, &mut inode);
+    match &request.name[..] {
+        COMMIT_XATTR => return level::set(tx, request, &mut inode),
+        INLINE_XATTR => return inline_bound::set(tx, request, &mut inode),
+        _ => {}
     }
     if request.value.len() > limits::XATTR_BYTES {
         return Err(Errno::E2BIG.into());
@@ -119,11 +130,11 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
         write(tx, request.fid, &mut inode, &list);
         return Ok(Empty {});
     }
-    match (find(&list, &request.name), request.flags) {
-        (Ok(_), flags) if flags & CREATE != 0 => return Err(Errno::EEXIST.into()),
-        (Err(_), flags) if flags & REPLACE != 0 => return Err(Errno::ENODATA.into()),
-        (Ok(at), _) => list[at].1 = request.value.clone(),
-        (Err(at), _) => list.insert(at, (request.name.clone(), request.value.clone())),
+    let place = find(&list, &request.name);
+    may_set(request, place.is_ok())?;
+    match place {
+        Ok(at) => list[at].1 = request.value.clone(),
+        Err(at) => list.insert(at, (request.name.clone(), request.value.clone())),
     }
     let total: usize = list.iter().map(|(name, value)| name.len() + value.len() + ENTRY_BYTES).sum();
     if total > limits::XATTRS_BYTES {
@@ -133,12 +144,23 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     Ok(Empty {})
 }
 
+/// What setxattr(2) was told of whether the attribute `is_there`. Errors: EEXIST, ENODATA.
+pub fn may_set(request: &SetXattr, is_there: bool) -> Result<(), Errno> {
+    match is_there {
+        true if request.flags & CREATE != 0 => Err(Errno::EEXIST),
+        false if request.flags & REPLACE != 0 => Err(Errno::ENODATA),
+        _ => Ok(()),
+    }
+}
+
 /// Errors: ENODATA, EOPNOTSUPP, EPERM, EACCES.
 pub fn remove(tx: &mut Tx<'_>, request: &RemoveXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
-    if request.name == COMMIT_XATTR {
-        return level::remove(tx, request.fid, &mut inode);
+    match &request.name[..] {
+        COMMIT_XATTR => return level::remove(tx, request.fid, &mut inode),
+        INLINE_XATTR => return inline_bound::remove(tx, request.fid, &mut inode),
+        _ => {}
     }
     let mut list = read(tx, request.fid, &inode)?;
     match find(&list, &request.name) {

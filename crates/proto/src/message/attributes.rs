@@ -40,6 +40,10 @@ pub mod attr_flags {
     pub const LEVEL: u32 = 96;
     /// Its bytes lie with the MDT, and none with the OSTs. Until the next truncate epoch they stay as they are.
     pub const INLINE: u32 = 128;
+    /// Five bits: its own inline bound ([`super::inline_bound_flags`]).
+    pub const INLINE_BOUND: u32 = 7936;
+    /// What a file or directory has of the directory that it is made in.
+    pub const INHERITED: u32 = LEVEL | INLINE_BOUND;
 }
 
 wire_struct! {

@@ -6,6 +6,7 @@
 mod attributes;
 mod common;
 mod frame;
+mod inline_bound;
 mod leases;
 mod level;
 mod locks;
@@ -15,6 +16,7 @@ mod oss;
 pub use attributes::*;
 pub use common::*;
 pub use frame::*;
+pub use inline_bound::*;
 pub use leases::*;
 pub use level::*;
 pub use locks::*;

@@ -10,6 +10,7 @@ mod full;
 mod granted;
 mod holes;
 mod inline;
+mod inline_bounds;
 mod laboratory;
 mod layouts;
 mod leases;
