@@ -104,6 +104,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         ClaimNotTakenBack | SharesNotRecalled | ClaimEndNotAwaited | MeetingClaimsShared => {
             &["forebay_mds", "scenes:sharing", "histories"]
         }
+        EraSurvived => &["scenes:rejoining"],
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {
             &["forebay_mds", "servers:crashes", "fsck", "scenes:locks", "scenes:write_back", "disasters", "histories"]
         }

@@ -10,6 +10,7 @@ use forebay_rpc::Call;
 
 use crate::{
     Client, ClientResult, OpenFile,
+    eras::Era,
     errors::Trouble,
     file::{Busy, Snapshot},
     limits,
@@ -59,7 +60,7 @@ impl Client {
         what: Allocate,
     ) -> Boxed<'a, ClientResult<()>> {
         Box::pin(async move {
-            file.check_write()?;
+            let era = file.check_write()?;
             if length == 0 {
                 return Err(Errno::EINVAL.into());
             }
@@ -67,11 +68,18 @@ impl Client {
                 return Err(Errno::EFBIG.into());
             }
             let (file, busy) = (file.clone(), file.state().busy());
-            detached(self.env(), self.clone().allocate(file, busy, offset, length, what)).await
+            detached(self.env(), self.clone().allocate(file, busy, (offset, length), what, era)).await
         })
     }
 
-    async fn allocate(self, file: OpenFile, _busy: Busy, offset: u64, length: u64, what: Allocate) -> ClientResult<()> {
+    async fn allocate(
+        self,
+        file: OpenFile,
+        _busy: Busy,
+        (offset, length): (u64, u64),
+        what: Allocate,
+        era: Era,
+    ) -> ClientResult<()> {
         self.settle_set_of(file.fid()).await;
         let outside = self.send_kept_through(&file).await?;
         file.inner.wrote.set(true);
@@ -79,7 +87,7 @@ impl Client {
         let changing = self.all_bytes_change(file.fid());
         let mut attempts = 1..limits::ROOM_ATTEMPTS;
         let done = loop {
-            match self.roomy(&file, async || self.allocate_once(&file, offset, length, what).await).await {
+            match self.roomy(&file, async || self.allocate_once(&file, (offset, length), what, era).await).await {
                 Err(error)
                     if error.errno == Errno::ENOSPC
                         && attempts.next().is_some()
@@ -93,8 +101,14 @@ impl Client {
         if file.mode().sync { self.fsync(&file, true).await } else { Ok(()) }
     }
 
-    async fn allocate_once(&self, file: &OpenFile, offset: u64, length: u64, what: Allocate) -> Result<(), Trouble> {
-        let at = self.with_osts(file.state(), file.state().snapshot(), offset, length).await?;
+    async fn allocate_once(
+        &self,
+        file: &OpenFile,
+        (offset, length): (u64, u64),
+        what: Allocate,
+        era: Era,
+    ) -> Result<(), Trouble> {
+        let at = self.with_osts(file.state(), file.snapshot_in(era)?, offset, length).await?;
         if let Some((offset, length)) = at.layout.first_gap(offset, length).filter(|_| what.reserves()) {
             return Err(Trouble::Bare(offset, length));
         }
@@ -135,7 +149,7 @@ impl Client {
             let (object, offset, length, attr_epoch) = (at.object.clone(), part.offset, part.length, at.attr_epoch);
             let request = Punch { object, offset, length, attr_epoch };
             let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-            match self.ost(part.ost, &request, call).await {
+            match self.ost_of(at, part.ost).await?.call(&request, call).await.map_err(Trouble::from) {
                 Ok(called) => file.state().told_time(at.attr_epoch, called.reply.mtime_ns),
                 Err(Trouble::Failed(error)) if error.errno == Errno::E2BIG && length > PUNCH_BYTES => {
                     parts.extend(halves(part));
@@ -153,7 +167,7 @@ impl Client {
             let (object, length, attr_epoch) = (at.object.clone(), end - offset, at.attr_epoch);
             let request = forebay_proto::message::Allocate { object, offset, length, attr_epoch };
             let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-            let called = self.ost(range.ost, &request, call).await?;
+            let called = self.ost_of(at, range.ost).await?.call(&request, call).await?;
             file.state().told_time(at.attr_epoch, called.reply.mtime_ns);
             // One that got nowhere would be asked for ever.
             offset = called.reply.end.max(offset + 1);

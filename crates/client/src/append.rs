@@ -12,6 +12,7 @@ use forebay_rpc::Call;
 
 use crate::{
     Client, ClientError, ClientResult, CommitLevel, OpenFile, Payload,
+    eras::Era,
     errors::Trouble,
     file::{FileState, Snapshot},
     limits,
@@ -29,7 +30,7 @@ impl Client {
 
     fn append_payload<'a>(&'a self, file: &'a OpenFile, data: Payload) -> Boxed<'a, ClientResult<u64>> {
         Box::pin(async move {
-            file.check_write()?;
+            let era = file.check_write()?;
             if data.len() > limits::CALL_BYTES {
                 return Err(ClientError::new(
                     Errno::EINVAL,
@@ -44,16 +45,16 @@ impl Client {
                 // Its place is part of the file before its bytes are there.
                 let end = file.state().size.borrow().seen();
                 let _changing = client.bytes_change(file.fid(), end..u64::MAX);
-                client.append_all(&file, &data).await
+                client.append_all(&file, &data, era).await
             })
             .await
         })
     }
 
-    async fn append_all(&self, file: &OpenFile, data: &Payload) -> ClientResult<u64> {
+    async fn append_all(&self, file: &OpenFile, data: &Payload, era: Era) -> ClientResult<u64> {
         let _busy = file.state().busy();
         file.inner.wrote.set(true);
-        let (offset, written) = self.roomy(file, async || self.append_once(file, data).await).await?;
+        let (offset, written) = self.roomy(file, async || self.append_once(file, data, era).await).await?;
         self.wrote(file, written).await?;
         if written < data.len() {
             let words = format!("only {written} of {} bytes could be appended to {}", data.len(), file.fid());
@@ -64,19 +65,18 @@ impl Client {
 
     /// Reserves and writes under one truncate epoch: where a truncate comes between, the place is no longer the end, and
     /// another is reserved.
-    async fn append_once(&self, file: &OpenFile, data: &Payload) -> Result<(u64, usize), Trouble> {
-        let at = file.state().snapshot();
+    async fn append_once(&self, file: &OpenFile, data: &Payload, era: Era) -> Result<(u64, usize), Trouble> {
+        let at = file.snapshot_in(era)?;
         let (offset, reserved) = self.reserve(file, &at, data.len() as u32).await?;
         // Since just now a reader may look there; after a truncate that is before the end of then.
         let _changing = self.bytes_change(file.fid(), offset..offset.saturating_add(data.len() as u64));
         if writable(offset, data.len())? < data.len() {
             return Err(Trouble::Failed(Errno::EFBIG.into()));
         }
-        let home = at.layout.home();
-        let written = self.fill(file, at, offset, data).await?;
+        let written = self.fill(file, at.clone(), offset, data).await?;
         if self.level_of(file) == CommitLevel::Commit {
             // Mostly the bytes' own commit covers it.
-            self.inner.peers.ost(home).await?.session.committed(reserved).await?;
+            self.ost_of(&at, at.layout.home()).await?.session.committed(reserved).await?;
         }
         Ok((offset, written))
     }
@@ -124,7 +124,7 @@ impl Client {
                 }
                 done => return Ok(done?.bytes),
             }
-            let now = file.state().snapshot();
+            let now = file.snapshot_in(at.era)?;
             if now.object.truncate_epoch != at.object.truncate_epoch {
                 return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
             }
@@ -147,7 +147,8 @@ impl Client {
         self.look_for_room(file.state(), at, end, length).await?;
         let request = AppendReserve { object: at.object.clone(), length, attr_epoch: at.attr_epoch, here };
         let call = Call { fid: Some(file.fid()), ..Call::level(level) };
-        let called = match self.ost(at.layout.home(), &request, call).await {
+        let home = self.ost_of(at, at.layout.home()).await?;
+        let called = match home.call(&request, call).await.map_err(Trouble::from) {
             // Refused before the size was raised: nothing of it is in the file.
             Err(Trouble::Failed(error)) if here && error.errno == Errno::ENOSPC => {
                 return Err(Trouble::Full(end, vec![at.layout.home()], error));
@@ -156,7 +157,7 @@ impl Client {
         };
         let offset = called.reply.file_offset;
         let end = offset.saturating_add(length.into());
-        file.state().raised(at.object.truncate_epoch, end, called.transno);
+        file.state().raised(at, end, called.transno);
         Ok((offset, called.transno))
     }
 }

@@ -14,8 +14,18 @@ use forebay_proto::{
 use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
-    ClientError, MountOptions, ahead::Ahead, errors::Trouble, fids::Fids, file::FileState, leases::Leases,
-    listings::Listings, open::Held, peers::Peers, read_cache::ReadCache, set_ahead::SetAhead, stats::Counters,
+    ClientError, MountOptions,
+    ahead::Ahead,
+    errors::Trouble,
+    fids::Fids,
+    file::FileState,
+    leases::{Leases, Ticket},
+    listings::Listings,
+    open::Held,
+    peers::Peers,
+    read_cache::ReadCache,
+    set_ahead::SetAhead,
+    stats::Counters,
     write_back::WriteBack,
 };
 
@@ -28,7 +38,6 @@ pub struct Client {
 pub(crate) struct Inner {
     pub env: Env,
     pub options: MountOptions,
-    pub id: ClientId,
     pub peers: Peers,
     pub fids: Fids,
     /// Files with open handles, or requests under way.
@@ -55,6 +64,8 @@ pub(crate) struct Inner {
     pub write_back: WriteBack,
     /// What was read of files, or will be.
     pub read_cache: ReadCache,
+    /// What was asked before was asked in an earlier era.
+    pub era_begun: Cell<Ticket>,
     /// Acknowledged requests lost since the last `sync_all`.
     pub lost_requests: Cell<u64>,
     /// What was lost of files that nobody has open, and no fsync was told.
@@ -73,9 +84,9 @@ impl Client {
         self.inner.peers.map()
     }
 
-    /// Who this client is to the targets.
+    /// Who this client is to the targets, until the MDT ends its session.
     pub fn id(&self) -> ClientId {
-        self.inner.id
+        self.inner.peers.client()
     }
 
     pub(crate) fn env(&self) -> &Env {
@@ -150,7 +161,7 @@ impl Client {
         Ok(called.reply)
     }
 
-    /// A question to an OST, or a change.
+    /// A question to an OST. (A change: [`Client::ost_of`].)
     pub(crate) async fn ost<O: Operation>(
         &self,
         ost: u32,
@@ -170,7 +181,7 @@ impl Client {
     pub(crate) fn write_id(&self) -> WriteId {
         let sequence = self.inner.next_write.get();
         self.inner.next_write.set(sequence + 1);
-        WriteId { client: self.inner.id.low(), sequence }
+        WriteId { client: self.id().low(), sequence }
     }
 }
 

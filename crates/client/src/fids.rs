@@ -3,7 +3,8 @@
 use std::{cell::RefCell, rc::Rc};
 
 use forebay_env::{Bug, planted, sync::Mutex};
-use forebay_proto::{Fid, FidSequence, ids::FID_SEQUENCE_BITS, message::LeaseSequence};
+use forebay_proto::{Errno, Fid, FidSequence, ids::FID_SEQUENCE_BITS, message::LeaseSequence};
+use forebay_rpc::RpcError;
 
 use crate::{Client, ClientResult, limits, tasks::detached};
 
@@ -54,7 +55,7 @@ pub(crate) struct Fids {
 }
 
 impl Fids {
-    /// The MDT has ended the session, and may have given what was leased to it up.
+    /// The MDT has ended the session: what was leased is the client's that this one was.
     pub fn forget(&self) {
         self.leases.borrow_mut().leases.clear();
     }
@@ -73,7 +74,20 @@ impl Client {
         }
     }
 
-    /// The same, if there is one without waiting.
+    /// Makes something that has a fid nobody has used. Where the MDT ended the session before it was asked, the fid is not this
+    /// client's to give any more: then with another.
+    pub(crate) async fn with_new_fid<T>(&self, make: impl AsyncFn(Fid) -> Result<T, RpcError>) -> ClientResult<T> {
+        loop {
+            let fid = self.new_fid().await?;
+            let era = self.inner.era();
+            match make(fid).await {
+                Err(RpcError::Reply(reply)) if reply.errno == Errno::EINVAL && era != self.inner.era() => {}
+                made => return Ok(made?),
+            }
+        }
+    }
+
+    /// As [`Client::new_fid`], if there is one without waiting.
     pub(crate) fn fid_at_once(&self) -> Option<Fid> {
         let fid = self.inner.fids.leases.borrow_mut().take()?;
         self.lease_ahead();
@@ -96,7 +110,12 @@ impl Client {
         if enough {
             return Ok(());
         }
+        let era = self.inner.era();
         let reply = self.mdt(Fid::ROOT, &LeaseSequence {}).await?;
+        if era != self.inner.era() {
+            // It may have been leased to the client that this one was.
+            return Ok(());
+        }
         // Number 0 stays unused: a fid is never all zeros.
         let lease = Lease { mdt_index: reply.mdt_index, sequence: reply.sequence, next: 1 };
         fids.leases.borrow_mut().leases.push(lease);

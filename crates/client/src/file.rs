@@ -17,8 +17,9 @@ use forebay_proto::{
 use forebay_rpc::{Call, Lost};
 
 use crate::{
-    Client, ClientError, ClientResult, choices::Known, client::Inner, errors::Trouble, inline::Inline, leases::Ticket,
-    limits, read_cache::Company, set_ahead::Setting, sharing::Sharing, size::KnownSize, write_back::Kept,
+    Client, ClientError, ClientResult, choices::Known, client::Inner, eras::Era, errors::Trouble, inline::Inline,
+    leases::Ticket, limits, read_cache::Company, set_ahead::Setting, sharing::Sharing, size::KnownSize,
+    write_back::Kept,
 };
 
 /// A file with open handles.
@@ -95,6 +96,8 @@ pub(crate) struct Snapshot {
     pub seen: u64,
     /// What is written was kept back: there is room for it.
     pub is_kept: bool,
+    /// In which it was begun.
+    pub era: Era,
 }
 
 impl Snapshot {
@@ -104,6 +107,12 @@ impl Snapshot {
         if !planted(Bug::SetTimeUndone) {
             self.attr_epoch = self.attr_epoch.min(latest);
         }
+        self
+    }
+
+    /// The same of something that was begun in `era`.
+    pub fn of_era(mut self, era: Era) -> Self {
+        self.era = self.era.min(era);
         self
     }
 }
@@ -183,7 +192,8 @@ impl FileState {
         let (layout, size) = (self.layout(), *self.size.borrow());
         let fid = layout.objects_of(self.fid);
         let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
-        Snapshot { layout, object, attr_epoch: self.attr_epoch.get(), seen: size.seen(), is_kept: false }
+        let (attr_epoch, seen, era) = (self.attr_epoch.get(), size.seen(), self.era());
+        Snapshot { layout, object, attr_epoch, seen, is_kept: false, era }
     }
 
     /// Takes over what the MDT says of the file, as it was `asked`. Replies may come in any order.
@@ -225,8 +235,17 @@ impl FileState {
         self.told().unwrap_or((u64::MAX, 0))
     }
 
-    /// Stripe 0's target has replied to this client's raise.
-    pub fn raised(&self, epoch: u64, file_bytes: u64, transno: Transno) {
+    fn era(&self) -> Era {
+        self.owner.upgrade().map_or_else(Era::default, |inner| inner.era())
+    }
+
+    /// Stripe 0's target has replied to this client's raise, under the epochs of `at`.
+    pub fn raised(&self, at: &Snapshot, file_bytes: u64, transno: Transno) {
+        if at.era != self.era() {
+            // It is for a session to bring back that is on its way out, and not the one that a sync asks.
+            return;
+        }
+        let epoch = at.object.truncate_epoch;
         let mut size = self.size.borrow_mut();
         size.raised(epoch, file_bytes);
         // In another epoch another target may be the home, whose numbers are its own.
@@ -406,7 +425,7 @@ impl Client {
         }
         file.size.borrow_mut().want(epoch, end);
         let _turn = file.raising.lock().await;
-        let peer = self.inner.peers.ost(at.layout.home()).await?;
+        let peer = self.ost_of(at, at.layout.home()).await?;
         if file.size.borrow().covers(epoch, end) {
             if level == CommitLevel::Commit {
                 let (_, transno) = file.raised_at.get();
@@ -422,7 +441,7 @@ impl Client {
         let request = RaiseSize { object, file_bytes, attr_epoch: at.attr_epoch, before };
         let call = Call { fid: Some(file.fid), ..Call::level(level) };
         let called = peer.call(&request, call).await?;
-        file.raised(epoch, file_bytes, called.transno);
+        file.raised(at, file_bytes, called.transno);
         file.size.borrow_mut().see(epoch, called.reply.file_bytes);
         file.told_time(at.attr_epoch, called.reply.mtime_ns);
         Ok(())
@@ -454,11 +473,13 @@ impl Inner {
                 self.lose_leases();
                 // Handles and locks are brought back where the session goes on.
                 if lost.ended {
+                    self.begin_era();
                     self.lose_all_set(&lost.reason);
                     self.leases.lose_data();
                     self.fids.forget();
                     self.lose_locks();
                     self.reopen_all();
+                    self.era_begun.set(self.leases.ticket());
                 }
             }
             forebay_proto::TargetKind::Ost => {

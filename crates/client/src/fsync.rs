@@ -51,7 +51,10 @@ impl Client {
                 let (client, objects, state) = (self.clone(), objects.clone(), file.state().clone());
                 async move {
                     match part {
-                        Part::Ost(ost) => client.ost(ost, &objects, Call::default()).await.map(drop)?,
+                        Part::Ost(ost) => {
+                            client.inner.peers.former_drained(Some(ost)).await;
+                            client.ost(ost, &objects, Call::default()).await.map(drop)?;
+                        }
                         Part::Mdt => client.mdt(fid, &Sync { fid: Some(fid) }).await.map(drop)?,
                         Part::Layout => client.refresh(&state).await?,
                     }
@@ -102,6 +105,7 @@ impl Client {
     pub(crate) async fn sync_started(&self) -> ClientResult<()> {
         self.settle_all().await;
         self.send_everything_kept().await;
+        self.inner.peers.former_drained(None).await;
         let syncs = self.inner.peers.started().into_iter().map(|peer| async move {
             peer.call(&Sync { fid: None }, Call::default()).await?;
             ClientResult::Ok(())

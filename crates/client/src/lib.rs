@@ -19,6 +19,7 @@ mod client;
 mod config;
 mod copy;
 mod early;
+mod eras;
 mod errors;
 mod extend;
 mod fids;

@@ -86,18 +86,19 @@ impl Client {
         Box::pin(async move {
             let (client, caller, name) = (self.clone(), caller.clone(), Bytes::copy_from_slice(name));
             detached(self.env(), async move {
-                let (fid, handle) = (client.new_fid().await?, client.new_handle()?);
-                let flags = open.flags();
-                let request =
-                    Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout, at_ns: 0 };
+                let (handle, flags) = (client.new_handle()?, open.flags());
                 if open.truncate && !open.exclusive && client.keeps_any() {
                     // It may be one that is open here: a look has what is kept of it sent, by others too.
-                    let _ = client.lookup(&caller, parent, &request.name).await;
+                    let _ = client.lookup(&caller, parent, &name).await;
                 }
                 client.settle(parent).await;
                 let asked = client.inner.leases.ticket();
-                let called =
-                    client.change_name(parent, &request.name, client.change_mdt(fid, parent, &request)).await?;
+                let make = async |fid| {
+                    let (caller, name, layout) = (caller.clone(), name.clone(), layout.clone());
+                    let request = Create { caller, parent, name, fid, mode, flags, handle, layout, at_ns: 0 };
+                    client.change_name(parent, &request.name, client.change_mdt(fid, parent, &request)).await
+                };
+                let called = client.with_new_fid(make).await?;
                 let (reply, bulk) = (called.reply, called.bulk);
                 if reply.created {
                     client.inner.leases.learn_file(asked, &reply);
@@ -133,13 +134,15 @@ impl Client {
         Box::pin(async move {
             let (client, caller) = (self.clone(), caller.clone());
             detached(self.env(), async move {
-                let (fid, handle) = (client.new_fid().await?, client.new_handle()?);
-                let (name, flags, layout) = (Bytes::new(), open.flags() | open_flags::NAMELESS, LayoutSpec::inherit());
-                let request =
-                    Create { caller: caller.clone(), parent, name, fid, mode, flags, handle, layout, at_ns: 0 };
+                let (handle, flags) = (client.new_handle()?, open.flags() | open_flags::NAMELESS);
                 client.settle(parent).await;
                 let asked = client.inner.leases.ticket();
-                let reply = client.mdt(fid, &request).await?;
+                let make = async |fid| {
+                    let (caller, name, layout) = (caller.clone(), Bytes::new(), LayoutSpec::inherit());
+                    let request = Create { caller, parent, name, fid, mode, flags, handle, layout, at_ns: 0 };
+                    client.mdt(fid, &request).await
+                };
+                let reply = client.with_new_fid(make).await?;
                 Ok((reply.attr.clone(), client.opened(caller, asked, (reply, Bytes::new()), handle, open)?))
             })
             .await
@@ -170,11 +173,11 @@ impl Client {
             if mode::is_special(mode) {
                 return self.make(caller, parent, name, mode, rdev, &[]).await;
             }
-            let request = Create {
+            let request = |fid| Create {
                 caller: caller.clone(),
                 parent,
                 name: Bytes::copy_from_slice(name),
-                fid: self.new_fid().await?,
+                fid,
                 mode: mode & (mode::PERMISSIONS | mode::UMASK),
                 flags: crate::open_flags::EXCLUSIVE,
                 handle: 0,
@@ -182,7 +185,8 @@ impl Client {
                 at_ns: 0,
             };
             self.settle(parent).await;
-            Ok(self.change_name(parent, name, self.change_mdt(request.fid, parent, &request)).await?.reply.attr)
+            let make = async |fid| self.change_name(parent, name, self.change_mdt(fid, parent, &request(fid))).await;
+            Ok(self.with_new_fid(make).await?.reply.attr)
         })
     }
 
@@ -209,11 +213,11 @@ impl Client {
         if let Some(attr) = self.make_ahead(caller, parent, name, mode, symlink) {
             return Ok(attr);
         }
-        let request = Make {
+        let request = |fid| Make {
             caller: caller.clone(),
             parent,
             name: Bytes::copy_from_slice(name),
-            fid: self.new_fid().await?,
+            fid,
             mode,
             rdev,
             symlink: Bytes::copy_from_slice(symlink),
@@ -221,7 +225,8 @@ impl Client {
         };
         self.settle(parent).await;
         let asked = self.inner.leases.ticket();
-        let entry = self.change_name(parent, name, self.change_mdt(request.fid, parent, &request)).await?.reply;
+        let make = async |fid| self.change_name(parent, name, self.change_mdt(fid, parent, &request(fid))).await;
+        let entry = self.with_new_fid(make).await?.reply;
         self.inner.leases.learn_empty(asked, &entry);
         self.inner.leases.learn_changes(asked, entry.leases, parent, Some(entry.attr.fid));
         self.inner.listen();

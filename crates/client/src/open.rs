@@ -21,6 +21,7 @@ use forebay_rpc::RpcError;
 use crate::{
     Caller, Client, ClientError, ClientResult,
     client::Inner,
+    eras::Era,
     file::FileState,
     inline,
     leases::{Holds, Ticket},
@@ -177,11 +178,17 @@ impl OpenFile {
             }
             Stage::Open => Ok(()),
             Stage::Closed => Err(Errno::EBADF.into()),
-            Stage::Gone => {
-                let words = format!("{} could not be opened again after the MDT ended the session", self.fid());
-                Err(ClientError::new(Errno::ESTALE, words))
-            }
+            Stage::Gone => self.check_not_gone(),
         }
+    }
+
+    /// Fails if the MDT has lost the handle for good.
+    pub(crate) fn check_not_gone(&self) -> ClientResult<()> {
+        if self.inner.stage.get() != Stage::Gone {
+            return Ok(());
+        }
+        let words = format!("{} could not be opened again after the MDT ended the session", self.fid());
+        Err(ClientError::new(Errno::ESTALE, words))
     }
 
     pub(crate) fn lose_lock(&self) {
@@ -214,8 +221,12 @@ impl OpenFile {
         if self.inner.synced.replace(losses) == losses { Ok(()) } else { Err(state.loss()) }
     }
 
-    pub(crate) fn check_write(&self) -> ClientResult<()> {
-        if self.inner.mode.write { self.check() } else { Err(Errno::EBADF.into()) }
+    /// [`OpenFile::check`], and the era in which whatever is written now is begun.
+    pub(crate) fn check_write(&self) -> ClientResult<Era> {
+        if !self.inner.mode.write {
+            return Err(Errno::EBADF.into());
+        }
+        self.check().map(|()| self.inner.client.inner.era())
     }
 
     pub(crate) fn check_read(&self) -> ClientResult<()> {
@@ -388,7 +399,12 @@ impl Client {
             closing: false,
         };
         self.inner.handles.borrow_mut().insert(handle, held);
-        Ok(OpenFile { inner })
+        let file = OpenFile { inner };
+        if asked < self.inner.era_begun.get() {
+            // By a session that the MDT has ended since, maybe.
+            self.inner.reopen(file.clone());
+        }
+        Ok(file)
     }
 
     fn learn_data(&self, asked: Ticket, reply: &OpenReply) {
@@ -552,13 +568,15 @@ impl Inner {
 
     /// The MDT has forgotten all handles: opens them again, in the background.
     pub fn reopen_all(self: &Rc<Self>) {
-        for file in self.open_handles() {
-            let reopening = file.state().reopens();
-            drop(self.env.spawn(async move {
-                file.inner.reopen().await;
-                drop(reopening);
-            }));
-        }
+        self.open_handles().into_iter().for_each(|file| self.reopen(file));
+    }
+
+    fn reopen(&self, file: OpenFile) {
+        let reopening = file.state().reopens();
+        drop(self.env.spawn(async move {
+            file.inner.reopen().await;
+            drop(reopening);
+        }));
     }
 }
 

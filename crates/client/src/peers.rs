@@ -1,20 +1,28 @@
-//! The targets a client talks to: one session each, begun when it is first needed.
+//! The targets a client talks to: one session each, begun when it is first needed, and anew in each era (see `eras`).
 
 use std::{
-    cell::RefCell,
-    collections::BTreeMap,
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
     rc::{Rc, Weak},
     time::Duration,
 };
 
-use forebay_env::{Address, Boxed, Env, sync::Semaphore};
+use forebay_env::{
+    Address, Boxed, Env,
+    sync::{Notify, Semaphore},
+};
 use forebay_proto::{
-    ClientId, Errno, TargetId,
+    ClientId, Errno, TargetId, Uuid,
     message::{ClusterMap, GetMap, Operation, Reclaim},
 };
-use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions};
+use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions, SessionStats};
 
-use crate::{ClientError, ClientResult, MountOptions, client::Inner, stats::Counters};
+use crate::{
+    ClientError, ClientResult, MountOptions,
+    client::Inner,
+    eras::{Era, era_is_over},
+    stats::Counters,
+};
 
 /// One target.
 pub(crate) struct Peer {
@@ -45,11 +53,21 @@ impl Peer {
 pub(crate) struct Peers {
     env: Env,
     options: MountOptions,
-    client: ClientId,
+    /// Who we are in this era.
+    client: Cell<ClientId>,
+    era: Cell<Era>,
     counters: Counters,
     pins: PinBudget,
     map: RefCell<Rc<ClusterMap>>,
     peers: RefCell<BTreeMap<TargetId, Rc<Peer>>>,
+    /// OSTs as they were talked to in earlier eras, until nothing of then is left.
+    former: RefCell<Vec<Rc<Peer>>>,
+    /// One of them has gone.
+    former_gone: Notify,
+    /// What those that have gone did.
+    past: RefCell<SessionStats>,
+    /// Targets that there ever was a session with.
+    reached: RefCell<BTreeSet<TargetId>>,
     /// Tells new sessions where their events go.
     owner: Weak<Inner>,
 }
@@ -66,11 +84,16 @@ impl Peers {
         Self {
             env: env.clone(),
             options: options.clone(),
-            client,
+            client: Cell::new(client),
+            era: Cell::default(),
             counters,
             pins: PinBudget::new(options.pin_bytes),
             map: RefCell::new(Rc::new(map)),
             peers: RefCell::default(),
+            former: RefCell::default(),
+            former_gone: Notify::new(),
+            past: RefCell::default(),
+            reached: RefCell::default(),
             owner,
         }
     }
@@ -112,14 +135,87 @@ impl Peers {
         self.map().targets.iter().map(|target| target.id).filter(is_ost).map(|id| id.index).collect()
     }
 
-    /// There is a session with an OST.
-    pub fn is_started(&self, ost: u32) -> bool {
-        self.peers.borrow().contains_key(&TargetId::ost(ost))
+    /// There is a session with an OST, or was.
+    pub fn is_reached(&self, ost: u32) -> bool {
+        self.reached.borrow().contains(&TargetId::ost(ost))
     }
 
     /// Targets there is a session with, ordered.
     pub fn started(&self) -> Vec<Rc<Peer>> {
         self.peers.borrow().values().cloned().collect()
+    }
+
+    /// The same with what is left of earlier eras, ordered by target.
+    pub fn all(&self) -> Vec<Rc<Peer>> {
+        let mut all = self.started();
+        all.extend(self.former.borrow().iter().cloned());
+        all.sort_by_key(|peer| peer.session.target());
+        all
+    }
+
+    /// What sessions of earlier eras did that are over.
+    pub fn past(&self) -> SessionStats {
+        self.past.borrow().clone()
+    }
+
+    /// Who we are.
+    pub fn client(&self) -> ClientId {
+        self.client.get()
+    }
+
+    pub fn era(&self) -> Era {
+        self.era.get()
+    }
+
+    /// The MDT has ended the session: from now on every target knows us under another id. Sessions with OSTs go on, as they were, with
+    /// what is under way in them.
+    pub fn begin_era(&self) {
+        self.era.set(self.era.get().next());
+        self.client.set(Uuid::from_random(self.env.random_u64(), self.env.random_u64()));
+        self.mdt().session.become_client(self.client.get());
+        let mdt = TargetId::mdt(0);
+        let mut former = Vec::new();
+        self.peers.borrow_mut().retain(|id, peer| {
+            *id == mdt || {
+                former.push(peer.clone());
+                false
+            }
+        });
+        for peer in former {
+            // What was granted to it is for nothing that comes.
+            peer.session.set_granted(|| 0);
+            self.former.borrow_mut().push(peer.clone());
+            let owner = self.owner.clone();
+            drop(self.env.spawn(async move {
+                peer.session.retire(&era_is_over().message).await;
+                if let Some(inner) = owner.upgrade() {
+                    inner.peers.has_gone(&peer);
+                }
+            }));
+        }
+    }
+
+    fn has_gone(&self, peer: &Rc<Peer>) {
+        self.former.borrow_mut().retain(|one| !Rc::ptr_eq(one, peer));
+        let stats = peer.session.stats();
+        let mut past = self.past.borrow_mut();
+        past.replies += stats.replies;
+        past.replays += stats.replays;
+        past.evictions += stats.evictions;
+        drop(past);
+        self.former_gone.notify_waiters();
+    }
+
+    /// Waits until what earlier eras left at an OST (`None`: at any) is committed, or was reported as lost.
+    pub async fn former_drained(&self, ost: Option<u32>) {
+        let is_meant = |peer: &Rc<Peer>| ost.is_none_or(|ost| peer.session.target() == TargetId::ost(ost));
+        loop {
+            let gone = self.former_gone.notified();
+            if !self.former.borrow().iter().any(is_meant) {
+                return;
+            }
+            gone.await;
+        }
     }
 
     pub fn pinned_bytes(&self) -> u64 {
@@ -149,13 +245,14 @@ impl Peers {
     }
 
     fn start(&self, id: TargetId, addresses: Vec<Address>) -> Peer {
+        self.reached.borrow_mut().insert(id);
         let session = ClientSession::start(
             &self.env,
             SessionOptions {
                 cluster: self.map.borrow().cluster,
                 target: id,
                 addresses,
-                client: self.client,
+                client: self.client.get(),
                 description: self.options.description.clone(),
                 pins: self.pins.clone(),
             },

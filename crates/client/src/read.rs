@@ -135,7 +135,7 @@ impl Client {
         self.refresh(file).await?;
         let now = file.snapshot();
         if now.object.truncate_epoch == at.object.truncate_epoch {
-            Ok(now)
+            Ok(now.of_era(at.era))
         } else {
             Err(Trouble::Stale(Errno::STALE_EPOCH.into()))
         }
@@ -245,7 +245,8 @@ mod tests {
     fn snapshot(osts: Vec<u32>, seen: u64) -> Snapshot {
         let object = ObjectRef { fid: Fid { high: 0, low: 9 }, layout_generation: 1, truncate_epoch: 1 };
         let layout = Layout::plain(1, 64 << 10, osts);
-        Snapshot { layout: layout.into(), object, attr_epoch: 1, seen, is_kept: false }
+        let (is_kept, era) = Default::default();
+        Snapshot { layout: layout.into(), object, attr_epoch: 1, seen, is_kept, era }
     }
 
     fn end(at: &Snapshot, range: (u64, u64), sizes: &[u64]) -> u64 {

@@ -101,7 +101,9 @@ impl Client {
             ..ClientStats::default()
         };
         (stats.kept_inodes, stats.kept_names) = self.inner.leases.kept();
-        for peer in self.inner.peers.started() {
+        let past = self.inner.peers.past();
+        (stats.rpcs, stats.replayed, stats.evictions) = (past.replies, past.replays, past.evictions);
+        for peer in self.inner.peers.all() {
             let session = peer.session.stats();
             let state = peer.session.state();
             stats.reconnecting += u64::from(matches!(state, SessionState::Connecting | SessionState::Recovering));

@@ -40,14 +40,14 @@ impl Client {
         }
         let at = file.snapshot();
         // Where it has never been it has changed nothing.
-        let osts = at.layout.osts().into_iter().filter(|ost| self.inner.peers.is_started(*ost));
+        let osts = at.layout.osts().into_iter().filter(|ost| self.inner.peers.is_reached(*ost));
         let asks = osts.map(|ost| {
             let (client, request) = (self.clone(), GetObject { object: at.object.clone() });
             async move {
                 match client.ost(ost, &request, Call::default()).await {
                     Ok(called) => Ok(Some((ost, called.reply))),
                     Err(trouble @ Trouble::Stale(_)) => Err(trouble),
-                    // Destroyed, damaged; or this client is fenced.
+                    // Destroyed, damaged.
                     Err(_) => Ok(None),
                 }
             }

@@ -19,7 +19,7 @@ pub struct Awaited {
 impl Client {
     /// Targets this client waits for, ordered.
     pub fn awaited(&self) -> Vec<Awaited> {
-        let peers = self.inner.peers.started();
+        let peers = self.inner.peers.all();
         let awaited = peers.iter().map(|peer| Awaited {
             target: peer.session.target(),
             trouble: trouble(peer.session.state()),

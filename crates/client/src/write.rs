@@ -16,6 +16,7 @@ use forebay_rpc::{Call, Called};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
+    eras::Era,
     errors::Trouble,
     file::{FileState, Snapshot},
     limits,
@@ -44,7 +45,7 @@ impl Client {
 
     fn write_payload<'a>(&'a self, file: &'a OpenFile, offset: u64, data: Payload) -> Boxed<'a, ClientResult<usize>> {
         Box::pin(async move {
-            file.check_write()?;
+            let era = file.check_write()?;
             let length = writable(offset, data.len())?;
             if length == 0 {
                 return Ok(0);
@@ -54,7 +55,7 @@ impl Client {
                 self.outline(file.state()).await?;
             }
             let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
-            if length == data.len() && self.keep_back(file, offset, &data).await {
+            if length == data.len() && self.keep_back(file, offset, &data, era).await {
                 return Ok(length);
             }
             let (client, file) = (self.clone(), file.clone());
@@ -63,7 +64,7 @@ impl Client {
                 client.settle_set_of(file.fid()).await;
                 let _writing = client.begin_write(file.state(), offset, length as u64).await?;
                 client.send_own_through(&file).await?;
-                let written = client.write_all(&file, offset, length, &data).await;
+                let written = client.write_all(&file, offset, length, &data, era).await;
                 drop(changing);
                 written
             })
@@ -71,13 +72,20 @@ impl Client {
         })
     }
 
-    async fn write_all(&self, file: &OpenFile, offset: u64, length: usize, data: &Payload) -> ClientResult<usize> {
+    async fn write_all(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        length: usize,
+        data: &Payload,
+        era: Era,
+    ) -> ClientResult<usize> {
         let _busy = file.state().busy();
         file.inner.wrote.set(true);
         if offset > file.state().size.borrow().seen() {
             file.state().make_sparse();
         }
-        let written = self.write_pieces(file, offset, length, data, None).await?.bytes;
+        let written = self.write_pieces(file, offset, length, data, (era, None)).await?.bytes;
         self.wrote(file, written).await?;
         Ok(written)
     }
@@ -85,24 +93,24 @@ impl Client {
     /// Writes the first `length` bytes of `data`, again and again until the epoch was current; fails only if nothing is written.
     ///
     /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale. `kept_under`: it was kept back, under this
-    /// attribute epoch; a time that was set since is not theirs to change.
+    /// attribute epoch; a time that was set since is not theirs to change. `era`: in which they were taken.
     pub(crate) async fn write_pieces(
         &self,
         file: &OpenFile,
         offset: u64,
         length: usize,
         data: &Payload,
-        kept_under: Option<u64>,
+        (era, kept_under): (Era, Option<u64>),
     ) -> ClientResult<Written> {
         let mut written = 0;
         while written < length {
             // What an OST has no room for goes to another, if what came before it is there: asked for as a write of its own.
             let (offset, length, rest) = (offset + written as u64, length - written, data.skip(written));
             let at = || {
-                let now = file.state().snapshot();
-                kept_under.map_or(now.clone(), |attr_epoch| now.kept_under(attr_epoch))
+                let now = file.snapshot_in(era)?;
+                Ok::<_, Trouble>(kept_under.map_or(now.clone(), |attr_epoch| now.kept_under(attr_epoch)))
             };
-            let once = async || self.write_once(file, &at(), 0, offset, length, &rest).await;
+            let once = async || self.write_once(file, &at()?, 0, offset, length, &rest).await;
             match self.roomy(file, once).await {
                 Ok(Written { bytes, cut }) => {
                     written += bytes;
@@ -193,7 +201,7 @@ impl Client {
             granted_bytes,
         };
         let call = Call { bulk: parts, fid: Some(file.fid), ..Call::level(level) };
-        let called = self.inner.peers.ost(request.ost).await?.data_call(&message, call).await?;
+        let called = self.ost_of(at, request.ost).await?.data_call(&message, call).await?;
         self.inner.write_back.room.used(request.ost, granted_bytes.into());
         self.object_written(file, at, file_bytes, &called);
         Ok(())
@@ -203,7 +211,7 @@ impl Client {
     pub(crate) fn object_written(&self, file: &FileState, at: &Snapshot, file_bytes: u64, called: &Called<WriteReply>) {
         let epoch = at.object.truncate_epoch;
         if file_bytes > 0 {
-            file.raised(epoch, file_bytes, called.transno);
+            file.raised(at, file_bytes, called.transno);
             file.size.borrow_mut().see(epoch, called.reply.file_bytes);
         }
         file.told_time(at.attr_epoch, called.reply.mtime_ns);

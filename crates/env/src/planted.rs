@@ -158,6 +158,8 @@ bugs! {
     SetTimeUndone = "set-time-undone",
     /// A client gives an object id to two files.
     FidReused = "fid-reused",
+    /// What a client began before the MDT ended its session it sends afterwards, as the client that it is by then.
+    EraSurvived = "era-survived",
     /// The MDT grants what an evicted client held before it is fenced.
     GrantedBeforeFence = "granted-before-fence",
     /// An unlinked file goes although it is open.

@@ -57,6 +57,8 @@ pub const SILENCE: Duration = Duration::from_secs(5);
 pub const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// [`crate::ClientSession::close`] waits this long for an absent target.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A session that is to end looks this often whether anything of it is left, if nothing wakes it.
+pub const DRAIN_PAUSE: Duration = Duration::from_millis(200);
 /// Evictions remembered, to answer `committed` for what they lost.
 pub const LOSSES: usize = 64;
 

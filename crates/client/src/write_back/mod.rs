@@ -19,11 +19,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Time, sync::Notify};
+use forebay_env::{Bug, Time, planted, sync::Notify};
 use forebay_proto::{Fid, message::CommitLevel};
 
 use crate::{
-    Client, ClientResult, OpenFile, file::FileState, leases::Holds, limits, payload::Payload, sharing::Outside,
+    Client, ClientError, ClientResult, OpenFile,
+    eras::{Era, era_is_over},
+    file::FileState,
+    leases::Holds,
+    limits,
+    payload::Payload,
+    sharing::Outside,
     write::Written,
 };
 use parts::{Parts, Run};
@@ -75,6 +81,8 @@ pub(crate) struct Writer {
     pub attr_epoch: u64,
     /// When, by the clock.
     pub at_ns: i64,
+    /// In which era.
+    pub era: Era,
 }
 
 impl Kept {
@@ -232,8 +240,8 @@ enum Keep {
 }
 
 impl Client {
-    /// Keeps a write back if that may be. False: it has to be sent.
-    pub(crate) async fn keep_back(&self, file: &OpenFile, offset: u64, data: &Payload) -> bool {
+    /// Keeps a write back that was begun in `era`, if that may be. False: it has to be sent.
+    pub(crate) async fn keep_back(&self, file: &OpenFile, offset: u64, data: &Payload, era: Era) -> bool {
         let holds = self.inner.leases.holds(file.fid());
         if data.len() <= limits::KEEP_BYTES && holds == Holds::Nothing {
             self.ask_for_data(file);
@@ -242,6 +250,9 @@ impl Client {
             self.consider_claim(file, offset, data.len() as u64);
         }
         loop {
+            if era != self.inner.era() {
+                return false;
+            }
             match self.try_keep(file, offset, data) {
                 Keep::Kept => return true,
                 Keep::Send => return false,
@@ -331,7 +342,7 @@ impl Client {
             here.files.borrow_mut().insert(file.fid());
         }
         let attr_epoch = state.attr_epoch();
-        kept.by = Some(Writer { file: file.clone(), attr_epoch, at_ns });
+        kept.by = Some(Writer { file: file.clone(), attr_epoch, at_ns, era: self.inner.era() });
         let (before, pieces_before) = (kept.parts.bytes() as u64, kept.parts.pieces() as u64);
         let mut at = offset;
         for part in data.parts() {
@@ -432,7 +443,7 @@ impl Client {
         self.inner.write_back.bytes.get() > 0 || self.inner.open_files().iter().any(|file| file.sharing.is_bound())
     }
 
-    fn start_sending_everything(&self) {
+    pub(crate) fn start_sending_everything(&self) {
         let files: Vec<Fid> = self.inner.write_back.files.borrow().iter().copied().collect();
         files.into_iter().filter_map(|fid| self.inner.file(fid)).for_each(|file| self.start_sending(&file));
     }
@@ -475,7 +486,9 @@ impl Client {
         }
         let length: usize = runs.iter().map(Run::len).sum();
         let runs = Rc::new(runs);
-        if runs.len() == 1 || self.write_scattered(&by, &runs).await.is_err() {
+        if by.era != self.inner.era() && !planted(Bug::EraSurvived) {
+            self.lose_kept(&file, &era_is_over());
+        } else if runs.len() == 1 || self.write_scattered(&by, &runs).await.is_err() {
             self.send_each(&by, &runs).await;
         }
         runs.iter().for_each(|run| drop(self.bytes_change(file.fid, run.offset..run.end())));
@@ -499,18 +512,24 @@ impl Client {
 
     async fn send_run(&self, by: &Writer, run: &Run) {
         let (file, length, data) = (by.file.state(), run.len(), Payload::from(run.parts.clone()));
-        let lost = match self.write_pieces(&by.file, run.offset, length, &data, Some(by.attr_epoch)).await {
+        let under = (by.era, Some(by.attr_epoch));
+        let lost = match self.write_pieces(&by.file, run.offset, length, &data, under).await {
             Ok(Written { cut: None, .. }) => None,
             Ok(Written { bytes, cut: Some(error) }) => {
-                Some((error.errno, format!("{} of its bytes: {error}", length - bytes)))
+                Some(ClientError::new(error.errno, format!("{} of its bytes: {error}", length - bytes)))
             }
-            Err(error) => Some((error.errno, error.to_string())),
+            Err(error) => Some(error),
         };
-        if let Some((errno, reason)) = lost {
-            self.env().log(&format!("client: what was kept back of {} is lost: {reason}", file.fid));
-            self.inner.lost_requests.set(self.inner.lost_requests.get() + 1);
-            file.lose_as(errno, &reason);
+        if let Some(error) = lost {
+            self.lose_kept(file, &error);
         }
+    }
+
+    fn lose_kept(&self, file: &FileState, error: &ClientError) {
+        let reason = error.to_string();
+        self.env().log(&format!("client: what was kept back of {} is lost: {reason}", file.fid));
+        self.inner.lost_requests.set(self.inner.lost_requests.get() + 1);
+        file.lose_as(error.errno, &reason);
     }
 
     /// Sees to it that nothing is kept for longer than [`limits::KEEP_TERM`].

@@ -84,6 +84,11 @@ impl Room {
         self.with(ost, |share| share.left = 0);
     }
 
+    /// What comes is another client's, to whom nothing was granted.
+    pub fn forget_all(&self) {
+        self.osts.borrow_mut().values_mut().for_each(|share| share.left = 0);
+    }
+
     /// One of them had less than was wanted, a moment ago.
     pub fn any_refuses(&self, osts: &[u32], now: Time) -> bool {
         let shares = self.osts.borrow();
@@ -179,7 +184,12 @@ impl Client {
             return Ok(());
         }
         let bytes = self.wanted_room().max(here.held() + more);
+        let era = self.inner.era();
         let reply = self.ost(ost, &Grant { bytes }, Call::default()).await?.reply;
+        if era != self.inner.era() {
+            // It may have been granted to the client that this one was.
+            return Ok(());
+        }
         let refused_until = self.env().now() + limits::GRANT_PAUSE;
         here.room.with(ost, |share| {
             // What was used meanwhile the OST may have taken off, or not.

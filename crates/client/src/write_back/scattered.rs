@@ -71,8 +71,8 @@ impl Client {
     /// Writes all of `runs`, or fails; then some of it may be there.
     pub(super) async fn write_scattered(&self, by: &Writer, runs: &Rc<Vec<Run>>) -> Result<(), Trouble> {
         let state = by.file.state();
-        let at = || state.snapshot().kept_under(by.attr_epoch);
-        self.try_fresh(state, async || self.write_scattered_once(&by.file, &at(), runs).await).await
+        let at = || Ok::<_, Trouble>(by.file.snapshot_in(by.era)?.kept_under(by.attr_epoch));
+        self.try_fresh(state, async || self.write_scattered_once(&by.file, &at()?, runs).await).await
     }
 
     async fn write_scattered_once(&self, file: &OpenFile, at: &Snapshot, runs: &[Run]) -> Result<(), Trouble> {
@@ -124,7 +124,7 @@ impl Client {
         };
         let bulk = request.parts.into_iter().flatten().collect();
         let call = Call { bulk, fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-        let called = self.inner.peers.ost(request.ost).await?.data_call(&message, call).await?;
+        let called = self.ost_of(at, request.ost).await?.data_call(&message, call).await?;
         self.inner.write_back.room.used(request.ost, granted_bytes.into());
         self.object_written(file.state(), at, file_bytes, &called);
         Ok(())

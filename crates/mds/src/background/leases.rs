@@ -1,6 +1,7 @@
 //! Leased sequences of clients that do not come back: looked through, then given up.
 //!
-//! A client that was evicted may return with a new session; its sequences are its own for a while. Then it is fenced on all
+//! A client that was evicted may return with a new session; its sequences are its own for a while. (A mount returns as another
+//! client, and leases others.) Then it is fenced on all
 //! OSTs, and what it wrote without an inode is collected.
 
 use std::{

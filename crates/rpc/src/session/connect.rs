@@ -4,7 +4,7 @@ use std::{rc::Rc, time::Duration};
 
 use forebay_env::{Address, Stream};
 use forebay_proto::{
-    Decode, Encode, Errno, ErrorReply, Transno, Uuid,
+    Decode, Encode, Errno, ErrorReply, SessionId, Transno, Uuid,
     message::{Connect, ConnectReply, FrameHeader, FrameKind, Op},
 };
 
@@ -196,7 +196,7 @@ impl Inner {
         let connect = Connect {
             cluster: self.options.cluster,
             target: self.options.target,
-            client: self.options.client,
+            client: state.client,
             description: self.options.description.clone(),
             features: FEATURES,
             session: state.session,
@@ -218,7 +218,7 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
-    fn never_connected(&self) -> bool {
+    pub fn never_connected(&self) -> bool {
         self.state.borrow().target_uuid.is_none()
     }
 
@@ -241,30 +241,34 @@ impl Inner {
         }
     }
 
-    /// Takes over what the target says of itself; begins recovery, or goes on where we were.
+    /// Takes over what the target says of itself; begins recovery, or goes on where we were. Whose owner goes on as another client
+    /// connects anew.
     fn accepted(&self, reply: &ConnectReply, outbox: &Rc<Outbox>) -> Result<(), End> {
         if self.options.cluster != Uuid::default() && reply.cluster != self.options.cluster {
             let words = format!("it belongs to cluster {}, we to {}", reply.cluster, self.options.cluster);
             return Err(self.refused_or_away(words));
         }
-        let (asked, known_uuid) = {
+        let (asked, known_uuid, client) = {
             let state = self.state.borrow();
-            (state.session, state.target_uuid)
+            (state.session, state.target_uuid, state.client)
         };
         if asked.0 != 0 && reply.session != asked {
             self.evicted(&format!("it does not know session {asked} any more"));
         } else if known_uuid.is_some_and(|uuid| uuid != reply.target_uuid) {
             self.evicted("the target was formatted anew");
         }
+        if known_uuid.is_some_and(|uuid| uuid != reply.target_uuid) {
+            self.state.borrow_mut().last_committed = Transno(0);
+        }
+        self.state.borrow_mut().target_uuid = Some(reply.target_uuid);
+        if self.state.borrow().client != client {
+            return Err(End::Broke);
+        }
         let restarted = {
             let mut state = self.state.borrow_mut();
             let restarted = state.incarnation != reply.incarnation;
             state.link = Some(outbox.clone());
             (state.session, state.incarnation) = (reply.session, reply.incarnation);
-            state.target_uuid = Some(reply.target_uuid);
-            if known_uuid.is_some_and(|uuid| uuid != reply.target_uuid) {
-                state.last_committed = Transno(0);
-            }
             state.stats.connects += 1;
             (state.sent_at, state.received_at) = (self.env.now(), self.env.now());
             restarted
@@ -282,6 +286,9 @@ impl Inner {
             self.begin_recovery();
         } else {
             self.give_up_unreplayed();
+            if self.state.borrow().session == SessionId(0) {
+                return Err(End::Broke);
+            }
             self.go_up();
         }
         Ok(())

@@ -12,7 +12,7 @@ use forebay_env::{
     sync::{Notify, oneshot},
 };
 use forebay_proto::{
-    Fid, Incarnation, SessionId, Transno, Uuid,
+    ClientId, Fid, Incarnation, SessionId, Transno, Uuid,
     message::{Disconnect, FrameHeader, FrameKind, Operation, Ping, Reclaim},
 };
 
@@ -59,6 +59,8 @@ pub(super) struct Inner {
 /// What changes.
 pub(super) struct State {
     pub phase: SessionState,
+    /// Who we are to the target.
+    pub client: ClientId,
     pub session: SessionId,
     pub incarnation: Incarnation,
     /// The target's own uuid, once known: another one means that it was formatted anew.
@@ -116,6 +118,7 @@ impl Inner {
     pub fn new(env: &Env, options: SessionOptions) -> Rc<Self> {
         let state = State {
             phase: SessionState::Connecting,
+            client: options.client,
             session: SessionId(0),
             incarnation: Incarnation(0),
             target_uuid: None,
@@ -285,6 +288,29 @@ impl Inner {
         let hook = self.lost.borrow().clone();
         if let Some(hook) = hook.filter(|_| !planted(Bug::LossNotTold)) {
             hook(Lost { reason: reason.to_owned(), fids, requests, ended });
+        }
+    }
+
+    /// From now on we are `client`: what session there is goes on without us.
+    pub fn become_client(&self, client: ClientId) {
+        let mut state = self.state.borrow_mut();
+        if state.client != client {
+            (state.client, state.session) = (client, SessionId(0));
+        }
+    }
+
+    /// Nothing is in flight, and everything that was replied is committed, or lost and reported.
+    pub fn is_drained(&self) -> bool {
+        let state = self.state.borrow();
+        state.end.is_some() || state.replay.is_empty() && self.slots.in_use() == 0
+    }
+
+    /// Waits until it is so.
+    pub async fn drained(&self) {
+        while !self.is_drained() {
+            self.commit_soon();
+            // A call that is given up before it was sent wakes nobody.
+            let _ = self.env.timeout(limits::DRAIN_PAUSE, self.changed.notified()).await;
         }
     }
 

@@ -30,7 +30,7 @@ pub struct SessionOptions {
     pub target: TargetId,
     /// Where it can be reached, best first.
     pub addresses: Vec<Address>,
-    /// Who we are: new at each start of a process.
+    /// Who we are at first: new at each start of a process, and see [`ClientSession::become_client`].
     pub client: ClientId,
     /// What we are, for status and logs (`mount host:/path`, `MDT0000`).
     pub description: String,
@@ -276,6 +276,28 @@ impl ClientSession {
     /// session has ended, forget all handles the target knew. Also for each replay that failed.
     pub fn set_lost(&self, hook: impl Fn(Lost) + 'static) {
         *self.inner().lost.borrow_mut() = Some(Rc::new(hook));
+    }
+
+    /// From the next session on we are `client`; what the last one held stays with it. To be called by the hook of
+    /// [`ClientSession::set_lost`], when the session has ended: what was not sent yet goes on in the new one.
+    pub fn become_client(&self, client: ClientId) {
+        self.inner().become_client(client);
+    }
+
+    /// Waits, however long it takes, until nothing is in flight and everything replied is committed or was reported as lost; then
+    /// ends the session. Later calls fail with `Evicted` and `why`.
+    pub async fn retire(&self, why: &str) {
+        let inner = self.inner();
+        inner.drained().await;
+        while !inner.never_connected() {
+            let _ = inner.env.timeout(limits::CLOSE_TIMEOUT, inner.say_goodbye()).await;
+            // A call that waited for its turn may have been made meanwhile.
+            if inner.is_drained() {
+                break;
+            }
+            inner.drained().await;
+        }
+        inner.shut(SessionState::Closed, &RpcError::Evicted(why.to_owned()));
     }
 
     /// Waits until everything replied is committed, then ends the session at the target. Later calls fail with `Closed`.

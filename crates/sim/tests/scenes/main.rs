@@ -21,6 +21,7 @@ mod mirror;
 mod outage;
 mod pins;
 mod reading;
+mod rejoining;
 mod returning;
 mod set_ahead;
 mod sharing;

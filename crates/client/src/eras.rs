@@ -1,0 +1,73 @@
+//! Eras of a mount: each time the MDT ends its session, the client goes on as another.
+//!
+//! The MDT fences a client that it has evicted on the OSTs, under the id that it had, so that nothing late arrives. So with its next
+//! session the client has another id, at the MDT and at every OST: what it does from then on nobody refuses.
+//!
+//! Invariant: what was begun in an era is sent in that one, or fails. A call that changes bytes counts from when its handle was found to
+//! be good; bytes that were kept back, from when they were acknowledged. Nothing of an era is sent under the id of a later one: others
+//! may have been given since what it was done under.
+//! Invariant: nothing that was acknowledged in an era is lost silently: the sessions of then go on until all of it is committed, or
+//! reported as lost, and who syncs waits for that.
+//! Not here: handles and locks (see `open`, `locks`), fids (see `fids`).
+
+use std::rc::Rc;
+
+use forebay_env::{Bug, planted};
+use forebay_proto::Errno;
+
+use crate::{Client, ClientError, client::Inner, errors::Trouble, file::Snapshot, open::OpenFile, peers::Peer};
+
+/// How often the MDT had ended the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Era(u64);
+
+impl Era {
+    /// The one after it.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl Inner {
+    /// The one of now.
+    pub fn era(&self) -> Era {
+        self.peers.era()
+    }
+
+    /// The MDT has ended the session: what comes is another client's.
+    pub fn begin_era(self: &Rc<Self>) {
+        self.peers.begin_era();
+        self.write_back.room.forget_all();
+        self.env.log(&format!("client: it goes on as client {}", self.peers.client()));
+        // As the sessions of before bring them back, or do not.
+        self.open_files().iter().for_each(|file| file.size.borrow_mut().forget_raises());
+        // Taken out before anything of now is put beside it: it does not arrive any more, and its handles tell that.
+        Client { inner: self.clone() }.start_sending_everything();
+    }
+}
+
+impl OpenFile {
+    /// What the requests of one attempt carry, of something that was begun in `era`. Errors: EIO if that is over, ESTALE if the handle
+    /// could not be opened again.
+    pub(crate) fn snapshot_in(&self, era: Era) -> Result<Snapshot, Trouble> {
+        self.check_not_gone()?;
+        Ok(self.state().snapshot().of_era(era))
+    }
+}
+
+impl Client {
+    /// The session in which an attempt goes on. Errors: EIO if the MDT has ended its session since the call was begun.
+    pub(crate) async fn ost_of(&self, at: &Snapshot, ost: u32) -> Result<Rc<Peer>, Trouble> {
+        // It may wait for a new map; afterwards nothing does until the request is on its way.
+        let peer = self.inner.peers.ost(ost).await?;
+        if at.era != self.inner.era() && !planted(Bug::EraSurvived) {
+            return Err(era_is_over().into());
+        }
+        Ok(peer)
+    }
+}
+
+/// What was begun in an earlier era fails with.
+pub(crate) fn era_is_over() -> ClientError {
+    ClientError::new(Errno::EIO, "the MDT ended this mount's session meanwhile: do it again")
+}
