@@ -201,7 +201,7 @@ impl Client {
         };
         let begun = self.begin_ahead(&Told { dir: &dir, name, fid, made: Some(&attr) });
         let (result, arrived) = (RefCell::default(), Notify::new());
-        let early = RefCell::new((open.write && !open.sync).then(|| Early::new(attr.clone())));
+        let early = RefCell::new((open.write && !open.sync).then(|| Early::new(attr.clone(), self.inner.era())));
         let made = Made { client: Some(self.clone()), handle, permissions, result, arrived, early };
         let coming = Coming { inner: Rc::new(made) };
         self.inner.ahead.coming.borrow_mut().insert(fid, coming.inner.clone());

@@ -16,6 +16,7 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 use crate::{
     ClientError, MountOptions,
     ahead::Ahead,
+    eras::Era,
     errors::Trouble,
     fids::Fids,
     file::FileState,
@@ -64,6 +65,8 @@ pub(crate) struct Inner {
     pub write_back: WriteBack,
     /// What was read of files, or will be.
     pub read_cache: ReadCache,
+    /// What it may hold at most, where the machine is short of memory.
+    pub cache_bound: Cell<u64>,
     /// What was asked before was asked in an earlier era.
     pub era_begun: Cell<Ticket>,
     /// Acknowledged requests lost since the last `sync_all`.
@@ -168,8 +171,20 @@ impl Client {
         request: &O,
         call: Call,
     ) -> Result<Called<O::Reply>, Trouble> {
-        let peer = self.inner.peers.ost(ost).await?;
-        Ok(peer.call(request, call).await?)
+        loop {
+            let (peer, era) = (self.inner.peers.ost(ost).await?, self.inner.era());
+            match peer.call(request, call.clone()).await {
+                Err(error) if self.is_of_former_session(era, &error) => {
+                    self.inner.peers.former_drained(Some(ost)).await
+                }
+                called => return Ok(called?),
+            }
+        }
+    }
+
+    /// A question failed as its session went with an era: it may be asked in the one there is now.
+    pub(crate) fn is_of_former_session(&self, era: Era, error: &RpcError) -> bool {
+        era != self.inner.era() && matches!(error, RpcError::Evicted(_) | RpcError::Refused(_) | RpcError::Closed)
     }
 
     /// The commit level at which names and attributes are changed. (Of bytes: [`Client::level_of`].)

@@ -17,8 +17,15 @@ use forebay_proto::{
 };
 
 use crate::{
-    Client, OpenFile, SetAttributes, client::Inner, file::FileState, leases::Holds, limits, payload::Payload,
-    set_ahead::Setting, write_back::room::cost,
+    Client, OpenFile, SetAttributes,
+    client::Inner,
+    eras::{Era, era_is_over},
+    file::FileState,
+    leases::Holds,
+    limits,
+    payload::Payload,
+    set_ahead::Setting,
+    write_back::room::cost,
 };
 
 /// What was done with a file that is still coming.
@@ -30,12 +37,14 @@ pub(crate) struct Early {
     /// When the last of them was written.
     at_ns: i64,
     setting: Option<Setting>,
+    /// In which all of it was answered.
+    era: Era,
 }
 
 impl Early {
     /// Nothing, with a file that will be like that.
-    pub fn new(attr: Attr) -> Self {
-        Self { attr, writes: Vec::new(), bytes: 0, at_ns: 0, setting: None }
+    pub fn new(attr: Attr, era: Era) -> Self {
+        Self { attr, writes: Vec::new(), bytes: 0, at_ns: 0, setting: None, era }
     }
 }
 
@@ -44,6 +53,9 @@ impl Client {
     pub(crate) fn write_early(&self, early: &mut Early, offset: u64, data: &Payload) -> bool {
         let (here, length) = (&self.inner.write_back, data.len() as u64);
         let most = self.most_inline(early.attr.inline_bound()) as u64;
+        if early.era != self.inner.era() {
+            return false;
+        }
         let fits = offset == early.bytes && early.bytes + length <= most;
         let may = self.level() != CommitLevel::Commit && here.has_room_for(length, self.inner.options.write_back_bytes);
         if length == 0 || !fits || !may || !self.all_osts_have_room(length) {
@@ -65,7 +77,8 @@ impl Client {
         let mut early = made.early().borrow_mut();
         let early = early.as_mut()?;
         let options = &self.inner.options;
-        if caller.uid != 0 || self.level() == CommitLevel::Commit || options.write_back_bytes == 0 {
+        let is_over = early.era != self.inner.era();
+        if caller.uid != 0 || self.level() == CommitLevel::Commit || options.write_back_bytes == 0 || is_over {
             return None;
         }
         let attr = self.keep_setting(fid, &mut early.setting, &early.attr, changes)?;
@@ -93,6 +106,9 @@ impl Client {
     pub(crate) async fn take_over(&self, early: Early, parent: Fid, file: &OpenFile) {
         let (state, fid) = (file.state().clone(), file.fid());
         state.came_to.set(Some(parent));
+        if early.era != self.inner.era() && !planted(Bug::EraSurvived) {
+            return self.lose_early_of(&state, early);
+        }
         self.inner.write_back.subtract(early.bytes, early.writes.len());
         for (offset, data) in &early.writes {
             self.insert_kept(file, *offset, data, early.at_ns);
@@ -128,6 +144,17 @@ impl Client {
             let _ = self.send_kept(&file).await;
             self.settle_set_of(file.fid).await;
         }
+    }
+
+    /// The file has come, but the MDT has ended the session since: others may have changed it, and its handles tell what is lost.
+    fn lose_early_of(&self, file: &FileState, early: Early) {
+        if early.bytes > 0 {
+            self.lose_kept(file, &era_is_over());
+        }
+        if early.setting.is_some() {
+            self.inner.lose_set(file, &era_is_over().to_string());
+        }
+        self.lose_early(file.fid, early);
     }
 
     /// The file does not come.

@@ -34,6 +34,9 @@ impl Client {
                         }
                     }
                 }
+                // Of what was granted to this client, and is not counted on.
+                Err(Trouble::Failed(error))
+                    if error.errno == Errno::ENOSPC && self.give_room_back(&file.state().layout().osts()).await => {}
                 other => return Ok(other?),
             }
         }

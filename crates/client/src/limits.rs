@@ -146,6 +146,10 @@ pub const UNTOLD_LOSSES: usize = 100_000;
 pub const KEPT_INODES: usize = 1 << 17;
 /// Names kept under leases.
 pub const KEPT_NAMES: usize = 1 << 19;
+/// What an inode that is kept takes of memory, about, and a name.
+pub const KEPT_INODE_BYTES: u64 = 512;
+/// See [`KEPT_INODE_BYTES`].
+pub const KEPT_NAME_BYTES: u64 = 128;
 /// Leases that nobody has wanted for this long are returned: who is idle asks nothing.
 pub const KEPT_IDLE: Duration = Duration::from_secs(10);
 /// Leases returned at a time.

@@ -182,8 +182,10 @@ impl Peers {
             }
         });
         for peer in former {
-            // What was granted to it is for nothing that comes.
-            peer.session.set_granted(|| 0);
+            // What it has under way may count on its grant as before, and nothing else.
+            let index = peer.session.target().index;
+            let counted_on = self.owner.upgrade().map_or(0, |inner| inner.write_back.counted_on(index));
+            peer.session.set_granted(move || counted_on);
             self.former.borrow_mut().push(peer.clone());
             let owner = self.owner.clone();
             drop(self.env.spawn(async move {
@@ -275,9 +277,7 @@ impl Peers {
         }
         if id == TargetId::ost(id.index) {
             let owner = self.owner.clone();
-            session.set_granted(move || {
-                owner.upgrade().map_or(0, |inner| inner.write_back.room.claim(id.index, inner.write_back.held()))
-            });
+            session.set_granted(move || owner.upgrade().map_or(0, |inner| inner.write_back.counted_on(id.index)));
         }
         Peer {
             session,

@@ -51,6 +51,7 @@ impl Client {
     ) -> Boxed<'a, ClientResult<Vec<Bytes>>> {
         Box::pin(async move {
             file.check_read()?;
+            let era = self.inner.era();
             let end = offset.saturating_add(length.min(limits::CALL_BYTES) as u64);
             let _outside = self.send_kept_before_read(file, offset, end).await?;
             let state = file.state();
@@ -61,6 +62,10 @@ impl Client {
                     None => self.fresh(state, async || self.read_once(state, offset, end).await).await?.parts,
                 },
             };
+            if era != self.inner.era() {
+                // A lock under which it was begun may be another's by now.
+                file.check_read()?;
+            }
             self.inner.counters.read(parts.iter().map(Bytes::len).sum());
             Ok(parts)
         })
@@ -157,19 +162,26 @@ impl Client {
         requests: &[ObjectRange],
     ) -> Result<Vec<Part>, Trouble> {
         let ost = requests[0].ost;
-        let peer = self.inner.peers.ost(ost).await?;
         let mut bad = BadReply::Malformed("it was not asked");
         for _ in 0..limits::READ_ATTEMPTS {
+            let (peer, era) = (self.inner.peers.ost(ost).await?, self.inner.era());
             let called = match requests {
                 [one] => {
                     let (object, length) = (at.object.clone(), one.length as u32);
-                    peer.data_call(&ReadObject { object, offset: one.offset, length }, Call::default()).await?
+                    peer.data_call(&ReadObject { object, offset: one.offset, length }, Call::default()).await
                 }
                 several => {
                     let piece = |one: &ObjectRange| Piece { offset: one.offset, length: one.length as u32 };
                     let (object, pieces) = (at.object.clone(), several.iter().map(piece).collect());
-                    peer.data_call(&ReadPieces { object, pieces }, Call::default()).await?
+                    peer.data_call(&ReadPieces { object, pieces }, Call::default()).await
                 }
+            };
+            let called = match called {
+                Err(error) if self.is_of_former_session(era, &error) => {
+                    bad = BadReply::Malformed("its session was ended");
+                    continue;
+                }
+                called => called?,
             };
             let ReadReply { file_bytes, settled, .. } = called.reply;
             match object_bytes(at.object.fid, requests, &called.reply, called.bulk) {

@@ -356,7 +356,7 @@ impl Inner {
         self.set_ahead.ended.notify_waiters();
     }
 
-    fn lose_set(&self, file: &FileState, reason: &str) {
+    pub(crate) fn lose_set(&self, file: &FileState, reason: &str) {
         let words = format!("attributes that were set are lost: {reason}");
         self.env.log(&format!("client: of {} {words}", file.fid));
         self.lost_requests.set(self.lost_requests.get() + 1);

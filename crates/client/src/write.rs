@@ -201,8 +201,9 @@ impl Client {
             granted_bytes,
         };
         let call = Call { bulk: parts, fid: Some(file.fid), ..Call::level(level) };
-        let called = self.ost_of(at, request.ost).await?.data_call(&message, call).await?;
-        self.inner.write_back.room.used(request.ost, granted_bytes.into());
+        let called = self.ost_of(at, request.ost).await?.data_call(&message, call).await;
+        self.inner.write_back.room.asked(request.ost, granted_bytes, &called);
+        let called = called?;
         self.object_written(file, at, file_bytes, &called);
         Ok(())
     }

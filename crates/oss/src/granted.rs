@@ -51,7 +51,9 @@ impl Granted {
     /// What the session counts on: it had it before the target was started.
     pub fn again(&self, store: &Store, session: SessionId, counted_on: u64) {
         if !planted(Bug::GrantsForgotten) {
-            self.set(store, session, counted_on);
+            // No more than there is, whatever somebody says.
+            let has = self.sessions.borrow().get(&session).map_or(0, Share::bytes);
+            self.set(store, session, counted_on.min(has + store.space().available_bytes));
         }
     }
 

@@ -151,7 +151,7 @@ fn weight_of(payload_bytes: u64, fragments: u64) -> u64 {
 
 /// Weight of payload that will be written in pieces of 4 KiB or more.
 fn aside_weight(payload_bytes: u64) -> u64 {
-    payload_bytes + payload_bytes / 32
+    payload_bytes.saturating_add(payload_bytes / 32)
 }
 
 /// Device bytes of them when each is written in a run of its own, and slabs end in their middle.

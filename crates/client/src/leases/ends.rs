@@ -158,11 +158,20 @@ impl Leases {
         true
     }
 
+    /// No more is kept from now on than takes about so many bytes.
+    pub fn keep_within(&self, bytes: u64) {
+        self.state.borrow_mut().most_bytes = Some(bytes);
+        self.bound();
+    }
+
     pub(super) fn bound(&self) {
         loop {
             let oldest = {
                 let mut state = self.state.borrow_mut();
-                if state.nodes.len() <= limits::KEPT_INODES && state.names <= limits::KEPT_NAMES {
+                let most_bytes = state.most_bytes.unwrap_or(u64::MAX);
+                let inodes = limits::KEPT_INODES.min((most_bytes / limits::KEPT_INODE_BYTES) as usize);
+                let names = limits::KEPT_NAMES.min((most_bytes / limits::KEPT_NAME_BYTES) as usize);
+                if state.nodes.len() <= inodes && state.names <= names {
                     return;
                 }
                 state.order.pop_front()

@@ -89,6 +89,8 @@ struct State {
     /// The order in which they came.
     order: VecDeque<Fid>,
     names: usize,
+    /// What all of it may take, about, where the machine is short of memory.
+    most_bytes: Option<u64>,
     /// Number of the last recall that was heard of, and of the last that the MDT knows to be.
     acknowledged: u64,
     known_acknowledged: u64,

@@ -209,6 +209,24 @@ fn what_nobody_wants_is_given_back() {
 }
 
 #[test]
+fn where_memory_is_short_fewer_are_kept() {
+    with(|_, leases| {
+        let learn = |from: u64| {
+            (from..from + 100).for_each(|low| leases.learn(leases.ticket(), &entry(Fid { high: 1, low })));
+        };
+        learn(0);
+        leases.keep_within(40 * limits::KEPT_INODE_BYTES);
+        assert_eq!(leases.kept().0, 40);
+        assert_eq!(leases.question().map(|question| question.returned.len()), Some(60));
+        learn(100);
+        assert_eq!(leases.kept().0, 40);
+        leases.keep_within(u64::MAX);
+        learn(200);
+        assert_eq!(leases.kept().0, 140);
+    });
+}
+
+#[test]
 fn the_table_is_bounded() {
     with(|_, leases| {
         for low in 0..limits::KEPT_INODES as u64 + 10 {

@@ -31,7 +31,7 @@ impl Client {
     /// Reads `range`, cut at the end of the file, from what is kept, or so that it is kept. `None`: that cannot be, ask the OSTs.
     pub(crate) async fn read_kept(&self, file: &OpenFile, range: &Range<u64>) -> Option<Vec<Bytes>> {
         let (state, fid) = (file.state(), file.fid());
-        if range.end - range.start > limits::KEPT_READ_BYTES || self.inner.options.read_cache_bytes == 0 {
+        if range.end - range.start > limits::KEPT_READ_BYTES || self.read_cache_bytes() == 0 {
             return None;
         }
         let shared = state.readers.has_others(file.handle(), self.env().now());
@@ -81,10 +81,23 @@ impl Client {
         None
     }
 
+    /// What it may hold at most.
+    fn read_cache_bytes(&self) -> u64 {
+        self.inner.options.read_cache_bytes.min(self.inner.cache_bound.get())
+    }
+
+    /// What was read takes no more than so many bytes from now on, though it may have been given more: the machine has no more memory to
+    /// spare. Names and attributes take a quarter as much beside.
+    pub fn bound_caches(&self, bytes: u64) {
+        self.inner.cache_bound.set(bytes);
+        self.inner.read_cache.bound(self.read_cache_bytes());
+        self.inner.leases.keep_within(bytes / 4);
+    }
+
     /// A reader that goes on is so far ahead of others that it had better wait for what it reads.
     fn leads_others(&self, file: &OpenFile, read: &Range<u64>, ahead: &Ahead) -> bool {
         let onwards = matches!(ahead, Ahead::Window(window) if window.start >= read.end);
-        let (company, kept) = (&file.state().readers, self.inner.options.read_cache_bytes);
+        let (company, kept) = (&file.state().readers, self.read_cache_bytes());
         company.leads(file.handle(), onwards.then_some(read.end), kept, self.env().now())
     }
 
@@ -140,9 +153,7 @@ impl Client {
             // What lies between the steps is somebody else's.
             Ahead::Steps(_) => gap.clone(),
             // Who reads here and there in a file that would not be kept as a whole anyway is sent what he asks for.
-            Ahead::Nothing if size > self.inner.options.read_cache_bytes / 2 => {
-                pattern::units(gap, limits::KEPT_UNIT_BYTES, size)
-            }
+            Ahead::Nothing if size > self.read_cache_bytes() / 2 => pattern::units(gap, limits::KEPT_UNIT_BYTES, size),
             _ => pattern::units(gap, BLOCK_BYTES, size),
         };
         // What lies before the gap in its first block may be here, or on its way.
@@ -188,7 +199,7 @@ impl Client {
         }
         if read.settled || planted(Bug::UncommittedKept) {
             arrival.keep(read.parts.clone(), together);
-            self.inner.read_cache.bound(self.inner.options.read_cache_bytes);
+            self.inner.read_cache.bound(self.read_cache_bytes());
         } else {
             file.unsettled_until.set(self.env().now() + limits::UNSETTLED_PAUSE);
         }
@@ -219,7 +230,7 @@ impl Client {
     }
 
     fn may_fetch_ahead(&self, file: &FileState) -> bool {
-        let room = self.inner.options.read_cache_bytes.min(limits::READ_AHEAD_COMING_BYTES);
+        let room = self.read_cache_bytes().min(limits::READ_AHEAD_COMING_BYTES);
         self.inner.read_cache.bytes().1 < room && self.env().now() >= file.unsettled_until.get()
     }
 

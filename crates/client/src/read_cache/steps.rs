@@ -55,7 +55,7 @@ impl Client {
     /// What was fetched for one reader is a part of what is kept of all.
     fn steps_most(&self, steps: &[Range<u64>]) -> usize {
         let bytes = steps.first().map_or(1, |step| (step.end - step.start).max(1));
-        (self.inner.options.read_cache_bytes / limits::STEPS_SHARE / bytes).max(1) as usize
+        (self.read_cache_bytes() / limits::STEPS_SHARE / bytes).max(1) as usize
     }
 
     /// `None`: they could not be had.

@@ -525,7 +525,7 @@ impl Client {
         }
     }
 
-    fn lose_kept(&self, file: &FileState, error: &ClientError) {
+    pub(crate) fn lose_kept(&self, file: &FileState, error: &ClientError) {
         let reason = error.to_string();
         self.env().log(&format!("client: what was kept back of {} is lost: {reason}", file.fid));
         self.inner.lost_requests.set(self.inner.lost_requests.get() + 1);

@@ -11,8 +11,8 @@ use std::{
 };
 
 use forebay_env::{Time, sync::Mutex};
-use forebay_proto::message::Grant;
-use forebay_rpc::Call;
+use forebay_proto::{Errno, message::Grant};
+use forebay_rpc::{Call, RpcError};
 
 use super::WriteBack;
 use crate::{Client, errors::Trouble, limits, tasks::try_all};
@@ -38,14 +38,18 @@ pub(crate) struct Room {
 /// What one has.
 #[derive(Default)]
 struct Share {
-    /// Not used yet.
+    /// Granted, not used yet, and counted on.
     left: u64,
+    /// The OST may have set aside so much, as far as is known here.
+    granted: u64,
     /// All that was used so far.
     used: u64,
     /// There was less than was wanted: it is not asked again before.
     refused_until: Time,
     /// It is being asked for more than is needed now.
     asking: bool,
+    /// It is being given back.
+    giving: bool,
     /// Somebody counted on it since that was looked at last.
     wanted: bool,
     /// It is asked one thing after another.
@@ -66,8 +70,16 @@ impl Room {
         osts.into_iter().filter(|ost| lacks(ost)).collect()
     }
 
+    /// What came of a request that might use so much of it: all but those refused for want of room count as if they had.
+    pub fn asked<T>(&self, ost: u32, bytes: u32, result: &Result<T, RpcError>) {
+        let is_refused = matches!(result, Err(RpcError::Reply(reply)) if reply.errno == Errno::ENOSPC);
+        if bytes > 0 && !is_refused {
+            self.used(ost, bytes.into());
+        }
+    }
+
     /// So much was used of it.
-    pub fn used(&self, ost: u32, bytes: u64) {
+    fn used(&self, ost: u32, bytes: u64) {
         self.with(ost, |share| (share.left, share.used) = (share.left.saturating_sub(bytes), share.used + bytes));
     }
 
@@ -81,12 +93,12 @@ impl Room {
 
     /// The OST has ended the session, and its grant with it.
     pub fn forget(&self, ost: u32) {
-        self.with(ost, |share| share.left = 0);
+        self.with(ost, |share| (share.left, share.granted) = (0, 0));
     }
 
     /// What comes is another client's, to whom nothing was granted.
     pub fn forget_all(&self) {
-        self.osts.borrow_mut().values_mut().for_each(|share| share.left = 0);
+        self.osts.borrow_mut().values_mut().for_each(|share| (share.left, share.granted) = (0, 0));
     }
 
     /// One of them had less than was wanted, a moment ago.
@@ -105,19 +117,18 @@ impl Room {
         osts.into_iter().filter(|ost| is_low(ost)).collect()
     }
 
-    /// What nobody has counted on since this was asked last.
-    fn unused(&self) -> Vec<u32> {
+    /// What nobody has counted on since this was asked last, and is more than `held`: it is being given back now.
+    fn unused(&self, held: u64) -> Vec<u32> {
         let mut shares = self.osts.borrow_mut();
-        let is_unused = |share: &mut Share| !std::mem::take(&mut share.wanted) && share.left > 0;
+        let is_unused = |share: &mut Share| {
+            let is_wanted = std::mem::take(&mut share.wanted);
+            !is_wanted && share.granted > held && !std::mem::replace(&mut share.giving, true)
+        };
         shares.iter_mut().filter_map(|(ost, share)| is_unused(share).then_some(*ost)).collect()
     }
 
-    fn left(&self, ost: u32) -> u64 {
-        self.with(ost, |share| share.left)
-    }
-
     fn has_any(&self) -> bool {
-        self.osts.borrow().values().any(|share| share.left > 0)
+        self.osts.borrow().values().any(|share| share.granted > 0)
     }
 
     fn with<T>(&self, ost: u32, look: impl FnOnce(&mut Share) -> T) -> T {
@@ -129,6 +140,11 @@ impl WriteBack {
     /// What is kept and on its way costs so much.
     pub fn held(&self) -> u64 {
         cost(self.bytes.get(), self.pieces.get())
+    }
+
+    /// What of that counts on the grant of an OST; no more is counted on from now on.
+    pub fn counted_on(&self, ost: u32) -> u64 {
+        self.room.claim(ost, self.held())
     }
 }
 
@@ -184,6 +200,9 @@ impl Client {
             return Ok(());
         }
         let bytes = self.wanted_room().max(here.held() + more);
+        // Also if nobody is here any more when the answer comes.
+        here.room.with(ost, |share| share.granted = share.granted.max(bytes));
+        self.look_after_grants();
         let era = self.inner.era();
         let reply = self.ost(ost, &Grant { bytes }, Call::default()).await?.reply;
         if era != self.inner.era() {
@@ -194,11 +213,11 @@ impl Client {
         here.room.with(ost, |share| {
             // What was used meanwhile the OST may have taken off, or not.
             share.left = reply.bytes.saturating_sub(share.used - used);
+            share.granted = reply.bytes;
             if reply.bytes < bytes {
                 share.refused_until = refused_until;
             }
         });
-        self.look_after_grants();
         Ok(())
     }
 
@@ -209,12 +228,15 @@ impl Client {
         let _turn = turn.lock().await;
         let held = here.held();
         // First here: nobody counts on it any more when the OST hears of it.
-        let before = here.room.left(ost);
         here.room.claim(ost, held);
-        if before <= held {
+        if here.room.with(ost, |share| share.granted) <= held {
             return Ok(false);
         }
-        self.ost(ost, &Grant { bytes: held }, Call::default()).await?;
+        let era = self.inner.era();
+        let reply = self.ost(ost, &Grant { bytes: held }, Call::default()).await?.reply;
+        if era == self.inner.era() {
+            here.room.with(ost, |share| share.granted = reply.bytes);
+        }
         Ok(true)
     }
 
@@ -228,9 +250,13 @@ impl Client {
             let here = &client.inner.write_back;
             while here.room.has_any() {
                 client.env().sleep(limits::GRANT_TERM).await;
-                for ost in here.room.unused() {
+                for ost in here.room.unused(here.held()) {
                     let client = client.clone();
-                    drop(client.env().clone().spawn(async move { client.give_back(ost).await.is_ok() }));
+                    drop(client.env().clone().spawn(async move {
+                        // What is not heard of here is tried again.
+                        let _ = client.give_back(ost).await;
+                        client.inner.write_back.room.with(ost, |share| share.giving = false);
+                    }));
                 }
             }
             here.room.ageing.set(false);
@@ -244,7 +270,7 @@ mod tests {
 
     fn room(left: &[(u32, u64)]) -> Room {
         let room = Room::default();
-        left.iter().for_each(|(ost, left)| room.with(*ost, |share| share.left = *left));
+        left.iter().for_each(|(ost, left)| room.with(*ost, |share| (share.left, share.granted) = (*left, *left)));
         room
     }
 
@@ -272,9 +298,13 @@ mod tests {
     fn what_nobody_counted_on_for_a_while_is_found() {
         let room = room(&[(1, 1000), (2, 1000), (3, 0)]);
         assert_eq!(room.lacking([1, 2], 10), []);
-        assert_eq!(room.unused(), []);
+        assert_eq!(room.unused(0), []);
         assert_eq!(room.lacking([2], 10), []);
-        assert_eq!((room.unused(), room.unused()), (vec![1], vec![1, 2]));
+        assert_eq!((room.unused(1000), room.unused(999)), (vec![], vec![1, 2]));
+        assert_eq!(room.unused(0), [], "it is being given back");
+        // What the OST may have, though nobody counts on it any more.
+        let room = self::room(&[(1, 1000)]);
+        assert_eq!((room.claim(1, 0), room.has_any(), room.unused(0)), (0, true, vec![1]));
     }
 
     #[test]

@@ -124,8 +124,9 @@ impl Client {
         };
         let bulk = request.parts.into_iter().flatten().collect();
         let call = Call { bulk, fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-        let called = self.ost_of(at, request.ost).await?.data_call(&message, call).await?;
-        self.inner.write_back.room.used(request.ost, granted_bytes.into());
+        let called = self.ost_of(at, request.ost).await?.data_call(&message, call).await;
+        self.inner.write_back.room.asked(request.ost, granted_bytes, &called);
+        let called = called?;
         self.object_written(file.state(), at, file_bytes, &called);
         Ok(())
     }

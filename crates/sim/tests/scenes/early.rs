@@ -244,3 +244,39 @@ fn what_was_synced_is_there_after_everybody_died() {
         });
     }
 }
+
+/// made, written: early |stopped| evicted, another makes the file its own |goes on| nothing of then comes after that
+#[test]
+fn what_was_done_early_does_not_come_after_an_eviction() {
+    let mut late = 0;
+    for seed in 0..80 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, looker) = scene.mounts().await;
+            let dir = directory(&scene, &maker).await;
+            let (made, coming) = begin(&maker, dir, b"a");
+            assert!(coming.write(0, &vec![1; 3000].into()));
+            tar(&maker, made.fid).await;
+            scene.sim.sleep(Duration::from_micros(seed * 30)).await;
+            scene.sim.pause(scene.nodes[0]);
+            let Ok(attr) = looker.lookup(&caller(), dir, b"a").await else { return };
+            let mode = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
+            let file = looker.open(&caller(), attr.fid, mode).await.expect("it opens");
+            looker.write(&file, 0, vec![2; 2000]).await.expect("it writes");
+            let mine = SetAttributes { mode: Some(0o604), ..SetAttributes::default() };
+            looker.setattr(&caller(), attr.fid, mine, None).await.expect("it is set");
+            looker.fsync(&file, false).await.expect("it syncs");
+            scene.sim.resume(scene.nodes[0]);
+            scene.sim.sleep(Duration::from_secs(20)).await;
+            late += u32::from(maker.stats().mdt_evictions > 0);
+            let opened = maker.open(&caller(), attr.fid, OpenMode::READ).await.expect("it opens");
+            for (client, file) in [(&looker, &file), (&maker, &opened)] {
+                let read = client.read(file, 0, 1 << 20).await.expect("it reads");
+                assert!(read == vec![2; 2000], "seed {seed}: {} bytes, first {:?}", read.len(), read.first());
+            }
+            let attr = looker.getattr(attr.fid, None).await.expect("it is told");
+            assert_eq!(attr.mode & 0o777, 0o604, "seed {seed}");
+        });
+    }
+    assert!(late > 20, "only {late} were evicted with a file on its way");
+}
