@@ -47,6 +47,7 @@ const EXEMPT: &[&str] = &[
     "crates/cli/src/layout/mod.rs",
     // Commands that look after this machine's processes, mounts and directories.
     "crates/cli/src/cluster.rs",
+    "crates/cli/src/memory.rs",
     "crates/cli/src/mount.rs",
     "crates/cli/src/mounts.rs",
     "crates/cli/src/posix.rs",

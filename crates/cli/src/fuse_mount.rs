@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     error::{CliError, CliResult, Doing},
+    memory::{self, Memory},
     mount_options::Options,
     mounts::Notes,
     processes::say_ready,
@@ -59,6 +60,7 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     }
     say_ready(&format!("{source} is mounted at {mnt}"));
     let notes = Notes::of(Path::new(mnt));
+    let mut look_at = env.now() + LOOK_INTERVAL;
     loop {
         forebay_env::sync::select! {
             biased;
@@ -68,13 +70,26 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
                 break;
             }
             () = mounted.ended() => break,
-            () = env.sleep(LOOK_INTERVAL) => notes.keep(waits(&mounted, &client)),
+            () = env.sleep(memory::INTERVAL) => {
+                bound_caches(&client);
+                if env.now() >= look_at {
+                    look_at = env.now() + LOOK_INTERVAL;
+                    notes.keep(waits(&mounted, &client));
+                }
+            }
         }
     }
     notes.keep(None);
     let result = client.unmount().await.doing(|| format!("not everything written at {mnt} is durable"));
     log_totals(env, &client);
     result
+}
+
+/// Caches go where memory is short.
+fn bound_caches(client: &Client) {
+    if let Some(memory) = Memory::look() {
+        client.bound_caches(memory.for_caches(client.stats().read_cache_bytes));
+    }
 }
 
 /// What programs wait for, if any has waited for long.

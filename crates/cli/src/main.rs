@@ -15,6 +15,7 @@ mod fsck;
 mod fuse_mount;
 mod journal;
 mod layout;
+mod memory;
 mod metrics;
 mod mirror;
 mod mount;

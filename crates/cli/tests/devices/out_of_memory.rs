@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    io::{Read, Write},
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -23,6 +24,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 const ENOUGH: u64 = 512 << 20;
 /// What is written at once, to whatever end.
 const FLOOD_BYTES: usize = 256 << 20;
+/// What a mount may have.
+const CACHES_LIMIT: u64 = 144 << 20;
+/// More than a fourth of that.
+const FILE_MIB: u64 = 50;
 
 /// A memory cgroup (version 1 or 2). `None`, with words, where none can be made.
 struct Group(PathBuf);
@@ -122,4 +127,55 @@ fn servers_that_the_kernel_kills_for_want_of_memory_lose_nothing_that_was_synced
     all_there(&site.mgs(), synced);
     site.down();
     assert_eq!(site.fsck("", &[]).0, Some(0), "{}", site.fsck("", &[]).1);
+}
+
+/// Takes a mount away, whatever became of the test: its directory is about to be removed.
+struct TakenAway(PathBuf);
+
+impl Drop for TakenAway {
+    fn drop(&mut self) {
+        let _ = Command::new(env!("CARGO_BIN_EXE_forebay")).args(["umount", "--force"]).arg(&self.0).output();
+    }
+}
+
+/// read more than there is memory for, through a mount that may keep all of it | what it keeps goes first, and nobody is killed
+#[test]
+fn a_mount_that_is_short_of_memory_keeps_less() {
+    let Some(group) = Group::new() else { return };
+    let site = Site::new("caches");
+    let forebay = env!("CARGO_BIN_EXE_forebay");
+    site.comes_up();
+    let mnt = site.path("caches");
+    fs::create_dir(&mnt).expect("a mount point");
+    group.limit(CACHES_LIMIT);
+    let group_dir = group.0.display();
+    let script = format!(
+        "echo $$ > {group_dir}/cgroup.procs && exec {forebay} mount -o readcache=1GiB,pin=16MiB {} {}",
+        site.mgs()[0],
+        mnt.display()
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().expect("it runs");
+    assert!(output.status.success(), "{}", words(&output));
+    let _mounted = TakenAway(mnt.clone());
+    let names: Vec<PathBuf> = (0..4).map(|number| mnt.join(format!("f{number}"))).collect();
+    for name in &names {
+        let mut file = fs::File::create(name).expect("it is made");
+        (0..FILE_MIB).for_each(|number| file.write_all(&vec![number as u8 + 1; 1 << 20]).expect("it writes"));
+        file.sync_all().expect("it syncs");
+    }
+    // What is committed is kept.
+    thread::sleep(Duration::from_secs(2));
+    for name in [&names[..], &names[..]].concat() {
+        let mut file = fs::File::open(name).expect("it opens");
+        let mut piece = vec![0; 64 << 10];
+        for number in 0..FILE_MIB * 16 {
+            file.read_exact(&mut piece).expect("it reads");
+            assert!(piece.iter().all(|byte| *byte == (number / 16) as u8 + 1), "piece {number}");
+        }
+    }
+    assert_eq!(group.killed(), 0, "the mount was killed");
+    assert!(group.usage() < CACHES_LIMIT);
+    let output = Command::new(forebay).arg("umount").arg(&mnt).output().expect("it runs");
+    assert!(output.status.success(), "{}", words(&output));
+    site.down();
 }
