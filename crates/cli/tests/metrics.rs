@@ -135,7 +135,9 @@ fn what_is_scraped_and_shown_adds_up_to_what_was_written() {
     let lengths = [4096usize, 4096, 65_536, 1 << 20, 100];
     let total: usize = lengths.iter().sum();
     with_client(&site.mgs(), Duration::from_secs(60), |client, _| async move {
-        let file = client.create_path(&root(), "/file", OpenMode::READ_WRITE).await.expect("created");
+        // Else small ones are gathered.
+        let mode = OpenMode { sync: true, ..OpenMode::READ_WRITE };
+        let file = client.create_path(&root(), "/file", mode).await.expect("created");
         let mut at = 0;
         for length in lengths {
             at += client.write(&file, at, vec![7; length]).await.expect("written") as u64;
