@@ -160,22 +160,27 @@ impl Client {
     }
 
     /// The same of what a client can see of a directory whose names are its own: owner, permissions, times.
-    async fn change_attributes(&self, request: &SetAttr) -> Result<EntryReply, RpcError> {
+    async fn change_attributes(&self, request: &SetAttr, call: Call) -> Result<EntryReply, RpcError> {
         self.inner.leases.pause_answering(request.fid);
-        let reply = self.change_inode(request.fid, request).await;
+        let reply = self.change_inode_with(request.fid, request, call).await;
         self.inner.leases.resume_answering(request.fid);
         reply
     }
 
     async fn change_inode<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
+        self.change_inode_with(fid, request, Call::level(self.level())).await
+    }
+
+    async fn change_inode_with<O: Operation>(&self, fid: Fid, request: &O, call: Call) -> Result<O::Reply, RpcError> {
         self.inner.leases.links_change(fid);
-        let result = self.call_mdt(fid, request).await;
+        self.settle(fid).await;
+        let result = self.call_mdt_with(Call { fid: Some(fid), ..call }, request).await;
         let transno = result.as_ref().map_or(Transno(0), |called| called.transno);
         self.inner.leases.touch_at(fid, transno);
         Ok(result?.reply)
     }
 
-    /// Changes attributes. Through an `open` handle a truncate needs no permission (ftruncate).
+    /// Changes attributes. Through an `open` handle a truncate needs no permission (ftruncate), and fails as a write through it would.
     pub fn setattr<'a>(
         &'a self,
         caller: &'a Caller,
@@ -189,12 +194,20 @@ impl Client {
             }
             let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
             let (client, open) = (self.clone(), open.cloned());
+            let through = open.clone().filter(|_| changes.size.is_some());
             // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
             detached(self.env(), async move {
                 let outside = client.send_kept_of(fid).await?;
+                let mut call = Call::level(client.level());
+                if let Some(file) = through {
+                    // What lets it cut the file may end with the session, as what lets it write does.
+                    file.state().reopened().await;
+                    file.check()?;
+                    call.evictions = Some(client.inner.peers.mdt().session.stats().evictions);
+                }
                 let asked = client.inner.leases.ticket();
                 let changing = changes.size.map(|_| client.all_bytes_change(fid));
-                let entry = client.change_attributes(&request).await?;
+                let entry = client.change_attributes(&request, call).await?;
                 if let Some(file) = client.inner.file(fid) {
                     file.adopt(asked, &entry.attr, entry.layout.as_ref());
                 }

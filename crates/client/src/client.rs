@@ -135,7 +135,11 @@ impl Client {
         self.call_mdt_with(Call { fid: Some(fid), ..Call::level(self.level()) }, request).await
     }
 
-    async fn call_mdt_with<O: Operation>(&self, call: Call, request: &O) -> Result<Called<O::Reply>, RpcError> {
+    pub(crate) async fn call_mdt_with<O: Operation>(
+        &self,
+        call: Call,
+        request: &O,
+    ) -> Result<Called<O::Reply>, RpcError> {
         self.settle_set().await;
         let begun = self.inner.env.now();
         let called = self.inner.peers.mdt().call(request, call).await?;

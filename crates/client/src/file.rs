@@ -286,7 +286,7 @@ impl FileState {
     }
 
     /// Waits until no handle is being opened again.
-    async fn reopened(&self) {
+    pub async fn reopened(&self) {
         while self.reopening.get() > 0 {
             self.reopened.notified().await;
         }

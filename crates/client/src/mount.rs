@@ -77,7 +77,10 @@ impl Client {
                 peer.session.close().await;
                 ClientResult::Ok(())
             });
-            try_all(self.env(), sessions).await?;
+            let ended = try_all(self.env(), sessions).await;
+            // With the sessions.
+            self.inner.write_back.room.forget_all();
+            ended?;
             closed.and(synced)
         })
     }

@@ -39,7 +39,12 @@ impl Server {
         handle: Option<FileHandle>,
         changes: SetAttributes,
     ) -> ClientResult<Attributes> {
-        let (open, fid) = (self.if_open(handle).await, self.fid(ino));
+        let fid = self.fid(ino);
+        let open = match (handle, changes.size) {
+            // ftruncate(2): what that handle may do, and nothing more.
+            (Some(handle), Some(_)) => Some(self.file(handle)?.file().await?),
+            _ => self.if_open(handle).await,
+        };
         let sets_ids = changes.mode.is_some_and(|mode| convert::without_set_ids(mode) != mode);
         let changed = match self.client.setattr(&decided(), fid, changes, open.as_ref()).await {
             // Whatever is done to it, nobody can see any more.

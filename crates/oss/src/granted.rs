@@ -19,6 +19,8 @@ use crate::limits;
 #[derive(Default)]
 pub struct Granted {
     sessions: RefCell<BTreeMap<SessionId, Share>>,
+    /// What sessions of before counted on, and found no room for before their replays made some.
+    missing: RefCell<BTreeMap<SessionId, u64>>,
 }
 
 /// Of one session; or a part of that, for one write.
@@ -44,27 +46,49 @@ impl Granted {
     pub fn ask(&self, store: &Store, session: SessionId, wanted: u64) -> u64 {
         let all = self.bytes();
         let most = (store.space().available_bytes + all) / limits::GRANTED_SHARE;
-        let has = self.sessions.borrow().get(&session).map_or(0, Share::bytes);
+        let has = self.has(session);
         self.set(store, session, wanted.min(has + most.saturating_sub(all)).max(wanted.min(has)))
     }
 
     /// What the session counts on: it had it before the target was started.
     pub fn again(&self, store: &Store, session: SessionId, counted_on: u64) {
-        if !planted(Bug::GrantsForgotten) {
-            // No more than there is, whatever somebody says.
-            let has = self.sessions.borrow().get(&session).map_or(0, Share::bytes);
-            self.set(store, session, counted_on.min(has + store.space().available_bytes));
+        if planted(Bug::GrantsForgotten) {
+            return;
         }
+        let missing = counted_on - self.raise(store, session, counted_on);
+        match missing {
+            0 => self.missing.borrow_mut().remove(&session),
+            _ => self.missing.borrow_mut().insert(session, missing),
+        };
+    }
+
+    /// All replays are done, and nothing new is admitted yet: sessions get what they had to do without.
+    pub fn replayed(&self, store: &Store) {
+        for (session, missing) in self.missing.take() {
+            let has = self.has(session);
+            self.raise(store, session, has + missing);
+        }
+    }
+
+    /// The session gets `wanted` in all, or less where there is no more, whatever somebody says. Returns how much, of that.
+    fn raise(&self, store: &Store, session: SessionId, wanted: u64) -> u64 {
+        let most = self.has(session).saturating_add(store.promisable_bytes());
+        self.set(store, session, wanted.min(most))
+    }
+
+    fn has(&self, session: SessionId) -> u64 {
+        self.sessions.borrow().get(&session).map_or(0, Share::bytes)
     }
 
     /// The session has ended.
     pub fn end(&self, session: SessionId) {
+        self.missing.borrow_mut().remove(&session);
         self.sessions.borrow_mut().remove(&session);
     }
 
     fn set(&self, store: &Store, session: SessionId, bytes: u64) -> u64 {
+        let has = self.has(session);
         let mut sessions = self.sessions.borrow_mut();
-        let has = sessions.get(&session).map_or(0, Share::bytes);
         if bytes == 0 {
             sessions.remove(&session);
             return 0;

@@ -179,6 +179,10 @@ impl Service for Oss {
         self.granted.again(&self.store, session, granted_bytes);
     }
 
+    fn replayed(&self) {
+        self.granted.replayed(&self.store);
+    }
+
     async fn session_ended(self: Rc<Self>, session: SessionId, _: ClientId, _: bool) {
         self.granted.end(session);
     }

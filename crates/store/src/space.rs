@@ -189,6 +189,12 @@ impl Core {
         u64::from(free) * self.slab_usable() + self.writer.open_rest().saturating_sub(BLOCK_BYTES)
     }
 
+    /// See [`crate::Store::promisable_bytes`].
+    pub(crate) fn promisable_bytes(&self) -> u64 {
+        // The inverse of the weight, rounded down.
+        self.space().available_bytes / 33 * 32
+    }
+
     /// See [`crate::Store::promise`].
     pub(crate) fn promise(&self, payload_bytes: u64) -> StoreResult<Reservation> {
         let weight = aside_weight(payload_bytes);

@@ -260,6 +260,11 @@ impl Store {
         self.core.promise(payload_bytes)
     }
 
+    /// Most that [`Store::promise`] does not refuse now.
+    pub fn promisable_bytes(&self) -> u64 {
+        self.core.promisable_bytes()
+    }
+
     /// Of the caller's rows, which keep count of it, some that set `before` bytes aside set `now` bytes aside: others find that
     /// much less room. Nothing is refused. After a restart all starts at 0.
     pub fn set_aside(&self, before: u64, now: u64) {

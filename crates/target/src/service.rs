@@ -41,6 +41,9 @@ pub trait Service: 'static {
         let _ = (session, granted_bytes);
     }
 
+    /// All replays are executed; nothing new is admitted before this returns.
+    fn replayed(&self) {}
+
     /// After the recovery window: reap orphans, collect, redrive logs. Runs beside requests.
     async fn recovered(self: Rc<Self>) {}
 
@@ -82,6 +85,7 @@ pub(crate) trait AnyService {
     fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Boxed<'static, ()>;
     fn admits(&self, op: Op) -> bool;
     fn comes_back(&self, session: SessionId, granted_bytes: u64);
+    fn replayed(&self);
     fn recovered(&self) -> Boxed<'static, ()>;
     fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Boxed<'static, ()>;
     fn last_change(&self, fid: Fid) -> Option<Transno>;
@@ -110,6 +114,10 @@ impl<S: Service> AnyService for Erased<S> {
 
     fn comes_back(&self, session: SessionId, granted_bytes: u64) {
         self.0.comes_back(session, granted_bytes);
+    }
+
+    fn replayed(&self) {
+        self.0.replayed();
     }
 
     fn recovered(&self) -> Boxed<'static, ()> {
@@ -150,6 +158,8 @@ impl AnyService for Nobody {
     }
 
     fn comes_back(&self, _: SessionId, _: u64) {}
+
+    fn replayed(&self) {}
 
     fn recovered(&self) -> Boxed<'static, ()> {
         Box::pin(async {})

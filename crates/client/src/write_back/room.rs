@@ -206,7 +206,9 @@ impl Client {
         let era = self.inner.era();
         let reply = self.ost(ost, &Grant { bytes }, Call::default()).await?.reply;
         if era != self.inner.era() {
-            // It may have been granted to the client that this one was.
+            // It may have been granted to the client that this one was; or to the one that it is now, which gives it back.
+            here.room.with(ost, |share| share.granted = share.granted.max(bytes));
+            self.look_after_grants();
             return Ok(());
         }
         let refused_until = self.env().now() + limits::GRANT_PAUSE;

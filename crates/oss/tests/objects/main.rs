@@ -1,5 +1,6 @@
 //! Objects through sessions, on simulated machines: written, read, cut, destroyed, and the server killed in between.
 
+mod grants;
 mod held;
 mod pieces;
 

@@ -52,11 +52,15 @@ fn exchange<'a>(
             Some(lease) => lease,
             None => inner.slots.acquire().await?,
         };
+        if call.evictions.is_some_and(|before| before != inner.state.borrow().stats.evictions) {
+            return Err(RpcError::Evicted("the target ended the session before this was sent".into()));
+        }
         let mut header = FrameHeader::new(FrameKind::Request, op as u16);
         (header.level, header.job) = (call.level, call.job);
         let (waiter, reply) = oneshot::channel();
         let fids = [call.fid, call.directory];
-        let pending = Pending { header, op, body, bulk: call.bulk, pin, fids, waiter, sent: false, order: 0 };
+        let is_bound = call.evictions.is_some();
+        let pending = Pending { header, op, body, bulk: call.bulk, pin, fids, waiter, is_bound, sent: false, order: 0 };
         let (slot, sequence) = inner.slots.fill(lease, pending);
         let unsent = TakeBackUnsent { inner, slot, sequence };
         inner.send_when(slot, sequence, call.patient);

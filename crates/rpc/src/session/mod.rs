@@ -56,6 +56,9 @@ pub struct Call {
     pub directory: Option<Fid>,
     /// Nobody waits for it: it may wait a little for another request to go with.
     pub patient: bool,
+    /// What it rests on ends with the session: once there were more evictions than these ([`SessionStats::evictions`]) it fails with
+    /// `Evicted`, rather than go on in the next one.
+    pub evictions: Option<u64>,
 }
 
 impl Call {

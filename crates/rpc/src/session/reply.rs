@@ -166,27 +166,23 @@ impl Inner {
             }
             entries
         };
-        let failing = self.sent_changes();
+        // The new session cannot tell the fate of these. Plain reads are just asked again.
+        let failing = self.take_all(|p| p.sent && (p.op.class() == Class::Modify || p.op == Op::Sync));
+        let unsent = self.take_all(|p| p.is_bound);
         let of_each = entries.iter().map(|(_, entry)| entry.fids).chain(failing.iter().map(|pending| pending.fids));
         let fids = of_each.flatten().flatten().collect();
         self.report_lost(reason, fids, (entries.len() + failing.len()) as u64, true);
         self.release(entries, &Err(error.clone()));
-        for pending in failing {
+        for pending in failing.into_iter().chain(unsent) {
             let _ = pending.waiter.send(Err(error.clone()));
         }
     }
 
-    /// Requests whose fate the new session cannot tell. Plain reads are just asked again.
-    fn sent_changes(&self) -> Vec<Pending> {
-        let mut failing = Vec::new();
-        for (slot, sequence) in self.slots.in_order() {
-            let fails =
-                self.slots.with(slot, sequence, |p| p.sent && (p.op.class() == Class::Modify || p.op == Op::Sync));
-            if fails == Some(true) {
-                failing.extend(self.slots.take(slot, sequence));
-            }
-        }
-        failing
+    /// Takes these requests out of their slots, in the order of the calls.
+    fn take_all(&self, which: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let is_it = |(slot, sequence): &(u16, u64)| self.slots.with(*slot, *sequence, |p| which(p)) == Some(true);
+        let found: Vec<_> = self.slots.in_order().into_iter().filter(is_it).collect();
+        found.into_iter().filter_map(|(slot, sequence)| self.slots.take(slot, sequence)).collect()
     }
 
     /// Logs a trouble once, until another one comes.

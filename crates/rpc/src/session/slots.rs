@@ -35,6 +35,8 @@ pub(super) struct Pending {
     pub fids: [Option<Fid>; 2],
     /// Whoever waits; gone if the call was dropped.
     pub waiter: oneshot::Sender<Outcome>,
+    /// It ends with the session ([`super::Call::evictions`]).
+    pub is_bound: bool,
     /// It may have reached the target.
     pub sent: bool,
     /// Place in the order of calls.

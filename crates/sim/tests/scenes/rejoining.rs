@@ -3,7 +3,9 @@
 
 use std::{ops::Range, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, LockSpec, OpenFile, OpenMode, lock_kind, lock_mode};
+use forebay_client::{
+    Caller, Client, CommitLevel, LayoutSpec, LockSpec, OpenFile, OpenMode, SetAttributes, lock_kind, lock_mode,
+};
 use forebay_env::sim::{NodeId, Sim};
 use forebay_proto::{ClientId, Errno, Fid};
 use forebay_sim::{Cluster, ClusterOptions};
@@ -298,4 +300,48 @@ fn what_was_acknowledged_by_the_client_that_it_was_is_there_or_told() {
         });
     }
     assert!(kept > 0, "all was lost, always");
+}
+
+async fn cut_to_nothing(client: &Client, file: &OpenFile) -> Result<(), Errno> {
+    let nothing = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    client.setattr(&caller(), file.fid(), nothing, Some(file)).await.map(drop).map_err(|error| error.errno)
+}
+
+/// lock, ftruncate under way |evicted| another locks and writes | no truncate that the lost lock let begin cuts that off
+#[test]
+fn who_lost_a_lock_cuts_nothing_off() {
+    for seed in 0..8 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let (file, open_only) = (create(&first, b"f").await, create(&first, b"open only").await);
+            first.lock(&file, whole_file()).await.expect("it is free");
+            for file in [&file, &open_only] {
+                write(&first, file, 0).await;
+                first.fsync(file, false).await.expect("it syncs");
+            }
+            let (was, servers) = (first.id(), scene.servers(seed));
+            scene.cut(servers.clone());
+            let theirs = open(&second, &file).await;
+            second.lock(&theirs, whole_file()).await.expect("it comes free");
+            write(&second, &theirs, 0).await;
+            write(&second, &theirs, 1).await;
+            second.fsync(&theirs, false).await.expect("it syncs");
+            // It has no connection any more, and has not heard that it is evicted: this is not sent yet.
+            scene.sim.sleep(Duration::from_secs(15)).await;
+            let (client, cut) = (first.clone(), file.clone());
+            let cutting = scene.sim.env(scene.nodes[0]).spawn(async move { cut_to_nothing(&client, &cut).await });
+            scene.sim.sleep(Duration::from_secs(1)).await;
+            scene.heal(servers);
+            scene.until_it_is_another(&first, was).await;
+            assert_eq!(cutting.await.expect("it ends"), Err(Errno::EIO), "seed {seed}");
+            assert_eq!(cut_to_nothing(&first, &file).await, Err(Errno::EIO), "seed {seed}");
+            scene.sim.sleep(SOON).await;
+            assert_eq!(cut_to_nothing(&first, &file).await, Err(Errno::EIO), "seed {seed}");
+            assert!(read(&second, &theirs).await == records(2), "seed {seed}: it was cut");
+            // Where nothing was lost, it is a handle as before.
+            assert_eq!(cut_to_nothing(&first, &open_only).await, Ok(()), "seed {seed}");
+            assert!(read(&first, &open_only).await.is_empty(), "seed {seed}");
+        });
+    }
 }
