@@ -34,7 +34,7 @@ const REFUSED: &[Refused] = &[
     Refused {
         commands: LAYOUTS,
         flags: &["-L", "--layout"],
-        instead: "the pattern is always raid0, and no data lies on the MDT: leave it out",
+        instead: "the pattern is always raid0, and how small a file has to be to lie with the MDT `forebay setattr --inline` says: leave it out",
     },
     Refused {
         commands: &["migrate"],

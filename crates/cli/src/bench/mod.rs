@@ -17,6 +17,7 @@ pub mod names;
 mod namespace;
 mod obdfilter_survey;
 mod report;
+mod scratch;
 mod store;
 mod xdd;
 

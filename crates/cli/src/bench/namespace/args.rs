@@ -55,6 +55,9 @@ pub struct NamespaceArgs {
     /// as much as there is]
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub cache: Option<u64>,
+    /// Disk space of the MDT, which is set aside [default: 1 KiB for each file]
+    #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
+    pub store: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -77,7 +80,8 @@ impl NamespaceArgs {
 
     /// Data bytes of the MDT.
     pub fn store_bytes(&self) -> u64 {
-        ((self.files + self.before_crash) * STORE_BYTES_PER_FILE).next_multiple_of(64 << 20).max(512 << 20)
+        let bytes = self.store.unwrap_or((self.files + self.before_crash) * STORE_BYTES_PER_FILE);
+        bytes.next_multiple_of(64 << 20).max(512 << 20)
     }
 
     /// For the JSON report.

@@ -9,7 +9,7 @@ use forebay_oss::Oss;
 use forebay_proto::{
     Fid, FidSequence, TargetId, Uuid,
     ids::FID_SEQUENCE_BITS,
-    message::{Caller, Create, LayoutSpec, LeaseSequence, Lookup, Make, ReadDir, Unlink},
+    message::{AwaitRecalls, Caller, Create, LayoutSpec, LeaseSequence, Lookup, Make, ReadDir, Unlink},
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, SessionOptions};
 use forebay_store::{OpenOptions, Store};
@@ -67,6 +67,7 @@ impl Mdt {
         };
         let session = ClientSession::start(env, options);
         session.ready().await.doing(|| "the MDT does not serve".into())?;
+        drop(env.spawn(give_back(session.clone())));
         let ost = (ost_target, ost);
         Ok(Self { store, ost, mds, target, client: Client { session, fids: Rc::default(), next: Rc::default() } })
     }
@@ -105,6 +106,14 @@ async fn serve(env: &Env, target: &Target, name: &str) -> CliResult<Address> {
     let target = target.clone();
     env.spawn(async move { target.serve(listener).await });
     Ok(address)
+}
+
+/// Gives back what is recalled, until the session is closed: nothing is kept here.
+async fn give_back(session: ClientSession) {
+    let mut heard = AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed: Vec::new() };
+    while let Ok(recalls) = session.ask(&heard).await {
+        heard = AwaitRecalls { acknowledged: recalls.sequence, returned: Vec::new(), flushed: recalls.data };
+    }
 }
 
 impl Client {

@@ -22,7 +22,10 @@ use serde_json::Value;
 
 use self::args::Phase;
 use crate::{
-    bench::report::{Report, Row, Sample},
+    bench::{
+        report::{Report, Row, Sample},
+        scratch,
+    },
     error::{CliError, CliResult, Doing},
     format::format_target,
     processes::this_program,
@@ -31,15 +34,16 @@ use crate::{
 
 /// Data bytes of the OST, which gets none.
 const OST_BYTES: u64 = 256 << 20;
+/// The run's directory in the one it is given.
+const SCRATCH: &str = "forebay-bench-namespace";
 
 /// Runs the benchmark and prints its report.
 pub fn run(args: &NamespaceArgs) -> CliResult {
     args.validate()?;
-    let scratch = args.dir.join("forebay-bench-namespace");
     if let Some(phase) = args.phase {
-        return phases::run(args, phase, &scratch);
+        return phases::run(args, phase, &args.dir.join(SCRATCH));
     }
-    let scratch = Scratch::make(scratch)?;
+    let scratch = Scratch(scratch::make(&args.dir, SCRATCH)?);
     real::run(async |env| format(&env, &scratch.0, args.store_bytes()).await)?;
     let created = process(args, Phase::Create)?;
     let clean = process(args, Phase::Restart)?;
@@ -150,14 +154,6 @@ fn rows(args: &NamespaceArgs, created: &Value, clean: &Value, crashed: &Value) -
 
 /// The targets' directory. Dropping it removes it.
 struct Scratch(PathBuf);
-
-impl Scratch {
-    fn make(dir: PathBuf) -> CliResult<Self> {
-        std::fs::create_dir(&dir)
-            .doing(|| format!("cannot make {} (left by a run that was killed? remove it)", dir.display()))?;
-        Ok(Self(dir))
-    }
-}
 
 impl Drop for Scratch {
     fn drop(&mut self) {

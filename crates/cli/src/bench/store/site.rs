@@ -12,7 +12,7 @@ use forebay_store::{FormatOptions, OpenOptions as StoreOptions, Store};
 
 use super::args::StoreArgs;
 use crate::{
-    bench::aligned::AlignedBuffer,
+    bench::{aligned::AlignedBuffer, scratch},
     error::{CliError, CliResult, Doing},
     format::utf8,
     progress::{self, Counts},
@@ -21,6 +21,8 @@ use crate::{
 
 /// Bytes of one write while the file is filled.
 const FILL_BYTES: u64 = 4 << 20;
+/// The run's directory in the one it is given.
+const SCRATCH: &str = "forebay-bench-store";
 
 /// The place. Dropping it removes what we made.
 pub struct Site {
@@ -54,13 +56,13 @@ impl Site {
         }
         let mut file = File::open(&args.target).doing(|| format!("cannot open {shown}"))?;
         let bytes = std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).doing(|| format!("size of {shown}"))?;
-        let site = Self { scratch: make_scratch(&args.dir)?, data: args.target.clone(), bytes };
+        let site = Self { scratch: scratch::make(&args.dir, SCRATCH)?, data: args.target.clone(), bytes };
         site.fill()?;
         Ok(site)
     }
 
     fn in_directory(dir: &Path, bytes: u64) -> CliResult<Self> {
-        let scratch = make_scratch(dir)?;
+        let scratch = scratch::make(dir, SCRATCH)?;
         let site = Self { data: scratch.join("data"), scratch, bytes: bytes / FILL_BYTES * FILL_BYTES };
         site.fill()?;
         Ok(site)
@@ -111,13 +113,4 @@ impl Site {
     fn store_dir(&self) -> PathBuf {
         self.scratch.join("OST0000")
     }
-}
-
-fn make_scratch(dir: &Path) -> CliResult<PathBuf> {
-    let scratch = dir.join("forebay-bench-store");
-    std::fs::create_dir(&scratch).doing(|| {
-        let shown = scratch.display();
-        format!("cannot make {shown} (left by a run that was killed? remove it)")
-    })?;
-    Ok(scratch)
 }
