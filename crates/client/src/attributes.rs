@@ -197,14 +197,19 @@ impl Client {
             let through = open.clone().filter(|_| changes.size.is_some());
             // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
             detached(self.env(), async move {
-                let outside = client.send_kept_of(fid).await?;
                 let mut call = Call::level(client.level());
-                if let Some(file) = through {
-                    // What lets it cut the file may end with the session, as what lets it write does.
-                    file.state().reopened().await;
-                    file.check()?;
-                    call.evictions = Some(client.inner.peers.mdt().session.stats().evictions);
-                }
+                let outside = match through {
+                    Some(file) => {
+                        client.settle_coming(fid).await;
+                        let outside = client.send_kept_through(&file).await?;
+                        // What lets it cut the file may end with the session, as what lets it write does.
+                        file.state().reopened().await;
+                        file.check()?;
+                        call.evictions = Some(client.inner.peers.mdt().session.stats().evictions);
+                        Some(outside)
+                    }
+                    None => client.send_kept_of(fid).await?,
+                };
                 let asked = client.inner.leases.ticket();
                 let changing = changes.size.map(|_| client.all_bytes_change(fid));
                 let entry = client.change_attributes(&request, call).await?;

@@ -4,8 +4,9 @@
 //! session the client has another id, at the MDT and at every OST: what it does from then on nobody refuses.
 //!
 //! Invariant: what was begun in an era is sent in that one, or fails. A call that changes bytes counts from when its handle was found to
-//! be good; bytes that were kept back, from when they were acknowledged. Nothing of an era is sent under the id of a later one: others
-//! may have been given since what it was done under.
+//! be good; bytes that were kept back, from when they were acknowledged. Nothing of an era is sent to an OST under the id of a
+//! later one: others may have been given since what it was done under. Nor to the MDT, where it rests on locks (ftruncate); what changes
+//! names and attributes rests on nothing, and waits for the next session.
 //! Invariant: nothing that was acknowledged in an era is lost silently: the sessions of then go on until all of it is committed, or
 //! reported as lost, and who syncs waits for that.
 //! Not here: handles and locks (see `open`, `locks`), fids (see `fids`).

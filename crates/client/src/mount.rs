@@ -78,8 +78,7 @@ impl Client {
                 ClientResult::Ok(())
             });
             let ended = try_all(self.env(), sessions).await;
-            // With the sessions.
-            self.inner.write_back.room.forget_all();
+            self.inner.write_back.room.end();
             ended?;
             closed.and(synced)
         })

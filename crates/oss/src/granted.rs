@@ -62,7 +62,8 @@ impl Granted {
         };
     }
 
-    /// All replays are done, and nothing new is admitted yet: sessions get what they had to do without.
+    /// All replays are done, and nothing new is admitted yet: sessions get what they had to do without. Those that have ended meanwhile
+    /// are not in the way ([`Granted::end`]).
     pub fn replayed(&self, store: &Store) {
         for (session, missing) in self.missing.take() {
             let has = self.has(session);

@@ -179,7 +179,8 @@ impl Service for Oss {
         self.granted.again(&self.store, session, granted_bytes);
     }
 
-    fn replayed(&self) {
+    fn replayed(&self, evicted: &[SessionId]) {
+        evicted.iter().for_each(|session| self.granted.end(*session));
         self.granted.replayed(&self.store);
     }
 

@@ -41,8 +41,10 @@ pub trait Service: 'static {
         let _ = (session, granted_bytes);
     }
 
-    /// All replays are executed; nothing new is admitted before this returns.
-    fn replayed(&self) {}
+    /// All replays are executed, and these sessions were evicted meanwhile; nothing new is admitted before this returns.
+    fn replayed(&self, evicted: &[SessionId]) {
+        let _ = evicted;
+    }
 
     /// After the recovery window: reap orphans, collect, redrive logs. Runs beside requests.
     async fn recovered(self: Rc<Self>) {}
@@ -85,7 +87,7 @@ pub(crate) trait AnyService {
     fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Boxed<'static, ()>;
     fn admits(&self, op: Op) -> bool;
     fn comes_back(&self, session: SessionId, granted_bytes: u64);
-    fn replayed(&self);
+    fn replayed(&self, evicted: &[SessionId]);
     fn recovered(&self) -> Boxed<'static, ()>;
     fn session_ended(&self, session: SessionId, client: ClientId, evicted: bool) -> Boxed<'static, ()>;
     fn last_change(&self, fid: Fid) -> Option<Transno>;
@@ -116,8 +118,8 @@ impl<S: Service> AnyService for Erased<S> {
         self.0.comes_back(session, granted_bytes);
     }
 
-    fn replayed(&self) {
-        self.0.replayed();
+    fn replayed(&self, evicted: &[SessionId]) {
+        self.0.replayed(evicted);
     }
 
     fn recovered(&self) -> Boxed<'static, ()> {
@@ -159,7 +161,7 @@ impl AnyService for Nobody {
 
     fn comes_back(&self, _: SessionId, _: u64) {}
 
-    fn replayed(&self) {}
+    fn replayed(&self, _: &[SessionId]) {}
 
     fn recovered(&self) -> Boxed<'static, ()> {
         Box::pin(async {})

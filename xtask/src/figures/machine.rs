@@ -7,15 +7,17 @@ use super::{Outcome, Plan, process::output, summary::commands};
 /// A paragraph and the command of the whole page.
 pub fn describe(plan: &Plan) -> Outcome<String> {
     let kernel = output(Command::new("uname").arg("-r"))?;
-    let mount = output(Command::new("findmnt").args(["-n", "-o", "FSTYPE,SOURCE", "--target"]).arg(&plan.dir))?;
-    let mount = mount.split_whitespace().collect::<Vec<_>>().join(" on ");
+    // Not how somebody built it.
+    let kernel = kernel.split('-').next().unwrap_or_default();
+    let below = output(Command::new("findmnt").args(["-n", "-o", "FSTYPE", "--target"]).arg(&plan.dir))?;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     Ok(format!(
-        "{cores} cores ({}), {} GiB of memory, Linux {}, data on {mount}. Servers, clients and what they are compared with \
+        "{cores} cores ({}), {} GiB of memory, Linux {}, data on {}. Servers, clients and what they are compared with \
          share these cores.\n\n{}",
         field("/proc/cpuinfo", "model name"),
         memory_gib(),
         kernel.trim(),
+        below.trim(),
         commands(&["cargo run --release -p xtask -- figures".into()]),
     ))
 }

@@ -33,6 +33,8 @@ pub(crate) struct Room {
     osts: RefCell<BTreeMap<u32, Share>>,
     /// The task that gives back what is not used runs.
     ageing: Cell<bool>,
+    /// The client is unmounted.
+    over: Cell<bool>,
 }
 
 /// What one has.
@@ -99,6 +101,11 @@ impl Room {
     /// What comes is another client's, to whom nothing was granted.
     pub fn forget_all(&self) {
         self.osts.borrow_mut().values_mut().for_each(|share| (share.left, share.granted) = (0, 0));
+    }
+
+    /// The sessions are closed, and all that was granted went with them.
+    pub fn end(&self) {
+        self.over.set(true);
     }
 
     /// One of them had less than was wanted, a moment ago.
@@ -236,8 +243,13 @@ impl Client {
         }
         let era = self.inner.era();
         let reply = self.ost(ost, &Grant { bytes: held }, Call::default()).await?.reply;
-        if era == self.inner.era() {
-            here.room.with(ost, |share| share.granted = reply.bytes);
+        let is_former = era != self.inner.era();
+        here.room.with(ost, |share| {
+            // As in `ask_room`.
+            share.granted = if is_former { share.granted.max(held) } else { reply.bytes };
+        });
+        if is_former {
+            self.look_after_grants();
         }
         Ok(true)
     }
@@ -250,7 +262,7 @@ impl Client {
         let client = self.clone();
         drop(self.env().spawn(async move {
             let here = &client.inner.write_back;
-            while here.room.has_any() {
+            while here.room.has_any() && !here.room.over.get() {
                 client.env().sleep(limits::GRANT_TERM).await;
                 for ost in here.room.unused(here.held()) {
                     let client = client.clone();

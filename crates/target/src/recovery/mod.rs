@@ -368,7 +368,7 @@ impl Core {
         if self.state.get() != TargetState::Recovering {
             return;
         }
-        self.service().replayed();
+        self.service().replayed(&evicted.iter().map(|session| session.id).collect::<Vec<_>>());
         self.state.set(TargetState::Serving);
         self.log(&format!("serving, incarnation {}", self.incarnation()));
         self.answer_all(waiting);
