@@ -265,6 +265,31 @@ fn this_machine_is_measured_described_and_predicted() {
 }
 
 #[test]
+fn store_is_measured_fresh_and_aged_and_leaves_nothing_behind() {
+    let scratch = Scratch::new("store");
+    let flags = ["bench", "store", scratch.path(), "--size", "256MiB", "--bytes", "16MiB", "--object", "4MiB"];
+    let aged = ["--age", "--overwrites", "0.02", "--rest", "1", "-i", "2", "--depth", "4", "--sums", "--json"];
+    let report = json(forebay().args(flags).args(aged));
+    let rows = report["rows"].as_array().expect("rows");
+    let phases: Vec<_> = rows.iter().map(|row| row["phase"].as_str().expect("a phase")).collect();
+    let of = |age: &str| ["raw", "store", "store-of-raw"].map(|what| format!("{age}-{what}"));
+    let (fresh, at_once, rested) = (of("fresh"), of("aged-at-once"), of("aged"));
+    let [ageing, rest] = ["ageing", "rest"].map(|phase| vec![phase.to_owned()]);
+    let of_fresh = ["aged-at-once", "aged"].map(|age| format!("{age}-of-fresh"));
+    assert_eq!(phases, [&fresh[..], &ageing, &at_once, &rested, &rest, &of_fresh].concat());
+    for row in rows {
+        let times = if row["phase"].as_str().is_some_and(|phase| phase.contains("at-once") || phase == "ageing") {
+            1
+        } else {
+            2
+        };
+        assert!(row["n"] == times && row["value"].as_f64() > Some(0.0), "{row}");
+    }
+    assert_eq!(rows[1]["repetitions"][0]["MiB"], 16.0);
+    assert_eq!(scratch.names(), Vec::<String>::new(), "nothing is left");
+}
+
+#[test]
 fn obdfilter_survey_measures_every_layer() {
     let scratch = Scratch::new("survey");
     let dir = format!("{}/stores", scratch.path());

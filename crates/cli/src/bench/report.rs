@@ -54,10 +54,11 @@ impl Report {
 
     fn table(&self) -> String {
         let mut lines = vec![self.headline.clone(), String::new()];
-        let mut each = vec![detail_heads(&self.rows)];
+        let details = details(&self.rows);
+        let mut each = vec![detail_heads(&self.rows, &details)];
         let mut all = vec![SUMMARY_HEADS.map(str::to_owned).to_vec()];
         for row in &self.rows {
-            each.extend(row.sample_cells());
+            each.extend(row.sample_cells(&details));
             all.extend(row.summary_cells());
         }
         lines.extend(align(&each));
@@ -69,10 +70,21 @@ impl Report {
 
 const SUMMARY_HEADS: [&str; 9] = ["phase", "n", "min", "q1", "median", "q3", "max", "mean", ""];
 
-fn detail_heads(rows: &[Row]) -> Vec<String> {
-    let details = rows.iter().flat_map(|row| &row.samples).next().map_or(&[][..], |sample| &sample.details);
+/// What is measured in any of the rows: a column each.
+fn details(rows: &[Row]) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for (name, _) in rows.iter().flat_map(|row| &row.samples).flat_map(|sample| &sample.details) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn detail_heads(rows: &[Row], details: &[&str]) -> Vec<String> {
+    // Rows of other units show theirs in the summary below.
     let unit = rows.first().map_or("", |row| row.unit);
-    let named = details.iter().map(|(name, _)| name.replace('_', " "));
+    let named = details.iter().map(|name| name.replace('_', " "));
     ["phase".into(), "rep".into(), unit.to_owned()].into_iter().chain(named).collect()
 }
 
@@ -100,9 +112,13 @@ impl Row {
         [self.phase.clone()].into_iter().chain(labels).collect::<Vec<_>>().join(" ")
     }
 
-    fn sample_cells(&self) -> Vec<Vec<String>> {
+    fn sample_cells(&self, details: &[&str]) -> Vec<Vec<String>> {
         let cells = |(i, sample): (usize, &Sample)| {
-            let details = sample.details.iter().map(|(_, value)| show(*value));
+            let detail = |name: &&str| {
+                let found = sample.details.iter().find(|(one, _)| one == name);
+                found.map_or(String::new(), |(_, value)| show(*value))
+            };
+            let details = details.iter().map(detail);
             [self.name(), (i + 1).to_string(), format!("{:.1}", sample.value)].into_iter().chain(details).collect()
         };
         self.samples.iter().enumerate().map(cells).collect()
@@ -173,6 +189,23 @@ mod tests {
         let table = report().table();
         assert!(table.contains("write /dev/x    2   30.0    2.500   1024"), "{table}");
         assert!(table.contains("write /dev/x  2  10.0  15.0    20.0  25.0  30.0  20.0  MiB/s"), "{table}");
+    }
+
+    #[test]
+    fn each_detail_stands_under_its_own_head_whichever_rows_have_it() {
+        let mut report = report();
+        let samples = vec![Sample { value: 1.0, details: vec![("cleaned_MiB", 9.0), ("seconds", 4.5)] }];
+        report.rows.push(Row { phase: "rest".into(), labels: Vec::new(), unit: "s", samples });
+        let table = report.table();
+        let column = |line: &str, head: &str| {
+            let end = table.lines().nth(2).and_then(|heads| heads.find(head)).expect(head) + head.len();
+            line.get(..end).and_then(|cells| cells.rsplit(' ').next()).unwrap_or_default().to_owned()
+        };
+        let line = |name: &str| table.lines().find(|line| line.starts_with(name)).expect(name);
+        let (write, rest) = (line("write"), line("rest"));
+        assert_eq!((column(write, "seconds"), column(write, "bytes")), ("2.500".into(), "1024".into()), "{table}");
+        assert_eq!((column(rest, "seconds"), column(rest, "cleaned MiB")), ("4.500".into(), "9".into()), "{table}");
+        assert_eq!(column(rest, "bytes"), "", "{table}");
     }
 
     #[test]

@@ -100,7 +100,12 @@ impl Site {
         }
         let cluster = Uuid::from_random(env.random_u64(), env.random_u64());
         let data_path = Some(utf8(&self.data.canonicalize().doing(|| "cannot resolve the data's path".into())?)?);
-        let options = FormatOptions { data_path, ..FormatOptions::new(cluster, TargetId::ost(0), self.bytes) };
+        // What lies there is ours: what `fill` wrote, or the store of the repetition before.
+        let options = FormatOptions {
+            data_path,
+            data_overwrite: true,
+            ..FormatOptions::new(cluster, TargetId::ost(0), self.bytes)
+        };
         Store::format(env, &utf8(&dir)?, &options).await.doing(|| "cannot format".into()).map(drop)
     }
 
