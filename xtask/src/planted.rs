@@ -105,6 +105,8 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["forebay_mds", "scenes:sharing", "histories"]
         }
         EraSurvived => &["scenes:rejoining"],
+        DeletedServed => &["stores:deleted"],
+        RootOwnedByRoot => &["forebay_mds"],
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {
             &["forebay_mds", "servers:crashes", "fsck", "scenes:locks", "scenes:write_back", "disasters", "histories"]
         }

@@ -101,6 +101,15 @@ impl Disk {
         }
     }
 
+    /// The file's path, if it has been deleted since it was opened: it takes writes and keeps them until it is closed. Never of a
+    /// block device, and never in the simulator, where nobody deletes a file from under its server.
+    pub fn deleted(&self) -> Option<String> {
+        match &self.half {
+            DiskHalf::Real(d) => d.deleted(),
+            DiskHalf::Sim(_) => None,
+        }
+    }
+
     /// Reads `len` bytes at `offset`; both are multiples of the sector. Errors: `Medium`, `InvalidInput` beyond the end.
     pub async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
         self.requests.borrow_mut().reads.record(len as u64);

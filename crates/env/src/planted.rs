@@ -170,6 +170,10 @@ bugs! {
     ReplacedKeepsLink = "replaced-keeps-link",
     /// Locks are not reclaimed after a restart of the MDT.
     LocksNotReclaimed = "locks-not-reclaimed",
+    /// A store serves on when its files were deleted.
+    DeletedServed = "deleted-served",
+    /// The root directory of a new MDT belongs to root, whoever owns the cluster.
+    RootOwnedByRoot = "root-owned-by-root",
 }
 
 /// True if `bug` was chosen for this run.

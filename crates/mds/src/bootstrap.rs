@@ -1,5 +1,6 @@
 //! The first rows of a new MDT: its superblock and the root directory.
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{DecodeError, Fid, Reader, Transno};
 
 use crate::{
@@ -13,23 +14,33 @@ use crate::{
 
 const VERSION: u8 = 1;
 
+/// Whose the root directory of a new MDT is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
 /// Writes the superblock and the root directory. `secret` is random, and the MDT's for ever.
-pub fn write(rows: &mut dyn Rows, secret: u64, now_ns: i64) {
+pub fn write(rows: &mut dyn Rows, owner: Owner, secret: u64, now_ns: i64) {
     let mut superblock = vec![VERSION];
     superblock.extend_from_slice(&secret.to_le_bytes());
     rows.put(keys::superblock().as_ref(), superblock.into());
     let mut out = Vec::new();
-    root(secret, now_ns).encode(&mut out);
+    root(owner, secret, now_ns).encode(&mut out);
     rows.put(keys::inode(Fid::ROOT).as_ref(), out.into());
     rows.put(keys::inode_count().as_ref(), encode_counter(1).into());
 }
 
-fn root(secret: u64, now_ns: i64) -> Inode {
+fn root(owner: Owner, secret: u64, now_ns: i64) -> Inode {
+    let owner = if planted(Bug::RootOwnedByRoot) { Owner::default() } else { owner };
     Inode {
         mode: S_IFDIR | 0o755,
         nlink: 2,
-        uid: 0,
-        gid: 0,
+        uid: owner.uid,
+        gid: owner.gid,
         size: 0,
         atime_ns: now_ns,
         mtime_ns: now_ns,
@@ -84,6 +95,12 @@ pub fn decode_counter(bytes: &[u8]) -> Result<u64, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_root_directory_belongs_to_the_owner_of_the_cluster() {
+        let inode = root(Owner { uid: 1000, gid: 100 }, 42, 7);
+        assert_eq!((inode.uid, inode.gid, inode.mode), (1000, 100, S_IFDIR | 0o755));
+    }
 
     /// The golden bytes of docs/format-mdt.md.
     #[test]

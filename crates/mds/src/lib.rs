@@ -46,4 +46,5 @@ mod testing;
 mod tx;
 mod varint;
 
+pub use bootstrap::Owner;
 pub use server::{Mds, MdsOptions};

@@ -7,7 +7,7 @@ use forebay_store::{Store, StoreResult, Txn};
 use forebay_target::store_error;
 
 use crate::{
-    bootstrap,
+    bootstrap::{self, Owner},
     halt::damaged,
     keys::{self, Key},
     limits,
@@ -18,7 +18,12 @@ use crate::{
 };
 
 /// Writes the first rows of a new MDT, durably. An MDT that has them is left as it is.
-pub async fn bootstrap(env: &Env, store: &Store, osts: impl Iterator<Item = u32>) -> Result<(), ErrorReply> {
+pub async fn bootstrap(
+    env: &Env,
+    store: &Store,
+    owner: Owner,
+    osts: impl Iterator<Item = u32>,
+) -> Result<(), ErrorReply> {
     let identity = store.identity();
     if identity.target.kind != TargetKind::Mdt {
         let message = format!("{} is not a metadata target; serve it as what it is", identity.target);
@@ -29,14 +34,14 @@ pub async fn bootstrap(env: &Env, store: &Store, osts: impl Iterator<Item = u32>
         return Ok(());
     }
     let table = weigh(&osts.map(|ost| (ost, None)).collect(), &Default::default(), &Table::default());
-    write(env, store, &table).await.map_err(store_error)
+    write(env, store, owner, &table).await.map_err(store_error)
 }
 
-async fn write(env: &Env, store: &Store, table: &Table) -> StoreResult<()> {
+async fn write(env: &Env, store: &Store, owner: Owner, table: &Table) -> StoreResult<()> {
     let first = [keys::inode(forebay_proto::Fid::ROOT), keys::inode_count(), keys::placement(Transno(0))];
     store.prefetch(&first).await?;
     let mut txn: Txn = store.begin();
-    bootstrap::write(&mut txn, env.random_u64(), env.unix_time().0);
+    bootstrap::write(&mut txn, owner, env.random_u64(), env.unix_time().0);
     txn.put(keys::placement(Transno(0)), table.encode());
     txn.apply()?;
     store.sync().await

@@ -20,6 +20,7 @@ use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
+    bootstrap::Owner,
     inode::Inode,
     keys::{self, Key},
     lease_waits::LeaseWaits,
@@ -42,6 +43,8 @@ pub struct MdsOptions {
     pub osts: BTreeMap<u32, Vec<Address>>,
     /// Stripe count and size where nobody says otherwise; zeros are this program's defaults.
     pub default_layout: LayoutSpec,
+    /// Whose the root directory of a new MDT is.
+    pub owner: Owner,
     /// Sessions, recovery, and the cluster's map if this server is the MGS.
     pub target: TargetOptions,
 }
@@ -49,7 +52,8 @@ pub struct MdsOptions {
 impl MdsOptions {
     /// The usual, with these OSTs.
     pub fn new(cluster: Uuid, osts: BTreeMap<u32, Vec<Address>>) -> Self {
-        Self { cluster, osts, default_layout: LayoutSpec::inherit(), target: TargetOptions::default() }
+        let (default_layout, owner) = (LayoutSpec::inherit(), Owner::default());
+        Self { cluster, osts, default_layout, owner, target: TargetOptions::default() }
     }
 }
 
@@ -98,7 +102,7 @@ impl Mds {
         Box::pin(async move {
             // Who does not come back in it has no leases any more.
             options.target.recovery_window = options.target.recovery_window.max(LEASE_TERM);
-            load::bootstrap(env, &store, options.osts.keys().copied()).await?;
+            load::bootstrap(env, &store, options.owner, options.osts.keys().copied()).await?;
             let mut memory = load::memory(&store).await?;
             overlay(&mut memory.default_layout, &options.default_layout);
             memory.kept = Leases::new(store.incarnation());

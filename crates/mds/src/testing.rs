@@ -81,7 +81,7 @@ impl World {
             .push(Transno(0), &Table { weights: [(0, 1), (1, 1), (2, 1)].into(), ..Table::default() });
         world.memory.leases.insert(forebay_proto::FidSequence(1), world.client());
         let mut rows = Overlay { base: &BTreeMap::new(), changes: BTreeMap::new() };
-        bootstrap::write(&mut rows, 42, world.now_ns);
+        bootstrap::write(&mut rows, bootstrap::Owner::default(), 42, world.now_ns);
         world.rows = rows.changes.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
         world.memory.inodes = 1;
         world.run(|tx| {

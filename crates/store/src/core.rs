@@ -109,10 +109,15 @@ impl Core {
 
     /// Stops the store because of `cause`: everything fails from now on.
     pub(crate) fn stop(&self, cause: &StoreError) {
+        self.stop_because(&format!("{}; restart it once its device is well", cause.message));
+    }
+
+    /// The same, of a reason that says itself what to do.
+    pub(crate) fn stop_because(&self, reason: &str) {
         if self.stopped.borrow().is_some() {
             return;
         }
-        let words = format!("{} stopped: {}; restart it once its device is well", self.identity.target, cause.message);
+        let words = format!("{} stopped: {reason}", self.identity.target);
         self.env.log(&words);
         self.halt(StoreError::new(StoreErrorKind::Stopped, words));
     }

@@ -188,7 +188,10 @@ pub(crate) fn read_identity(env: &Env, dir: &str) -> StoreResult<Identity> {
     match env.read_file(&join(dir, identity::FILE)) {
         Ok(bytes) => Identity::decode(&bytes),
         Err(error) if error.kind == EnvErrorKind::NotFound => {
-            let words = format!("{dir} holds no Forebay target (no identity file); make one with `forebay format`");
+            let words = format!(
+                "{dir} holds no Forebay target (no identity file). If there was one, bring back its directory or mount its disk; a \
+                 new one is made with `forebay format`"
+            );
             Err(StoreError::new(StoreErrorKind::Foreign, words))
         }
         Err(error) => Err(error.into()),

@@ -3,7 +3,7 @@
 use std::{ops::Range, rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use forebay_env::{Boxed, Env, sync::watch};
+use forebay_env::{Boxed, Bug, Env, planted, sync::watch};
 use forebay_proto::{Fid, Incarnation, Transno, Uuid, WriteId};
 
 use crate::{
@@ -393,6 +393,27 @@ impl Store {
             core.lock.take();
             Ok(())
         })
+    }
+
+    /// Stops the store if a file of its devices has been deleted: what it takes from then on is gone with its server. One
+    /// system call for each. Errors: `Stopped`, with the reason.
+    pub fn check_devices(&self) -> StoreResult<()> {
+        if let Some(path) = self.deleted() {
+            self.core.stop_because(&format!(
+                "{path} was deleted while it was served; nothing is acknowledged any more, as it would be lost with this process"
+            ));
+        }
+        self.core.check_running()
+    }
+
+    /// A file of its devices has been deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted().is_some()
+    }
+
+    fn deleted(&self) -> Option<String> {
+        let deleted = self.core.data.deleted().or_else(|| self.core.journal.device().deleted());
+        deleted.filter(|_| !planted(Bug::DeletedServed))
     }
 
     /// Why the store stopped, if it did.

@@ -1,8 +1,9 @@
-//! The store over simulated disks. One program: a store takes half a minute to compile.
+//! The store over simulated disks, and over files that are deleted under it. One program: a store takes half a minute to compile.
 
 mod basics;
 mod common;
 mod crash_every_point;
+mod deleted;
 mod faults;
 mod mirror;
 mod moved_twice;

@@ -112,6 +112,13 @@ impl Target {
         })
     }
 
+    /// Stops serving if a file of its store has been deleted: nothing is acknowledged that is lost with this process.
+    pub fn check_devices(&self) {
+        if let Err(error) = self.core.store.check_devices() {
+            self.core.stop(&error.message);
+        }
+    }
+
     /// Which target.
     pub fn id(&self) -> TargetId {
         self.core.store.identity().target

@@ -1,6 +1,6 @@
 //! An open real disk: checks requests, gives them to the kernel or to a thread that does, waits for answers.
 
-use std::{rc::Rc, sync::Arc, thread::JoinHandle};
+use std::{fs::File, os::unix::fs::MetadataExt, rc::Rc, sync::Arc, thread::JoinHandle};
 
 use bytes::Bytes;
 
@@ -23,6 +23,7 @@ use crate::{
 
 pub(crate) struct RealDisk {
     server: Server,
+    file: Arc<File>,
     info: DiskInfo,
     read_only: bool,
 }
@@ -40,8 +41,8 @@ pub(crate) struct RealWriteTicket(EnvResult<oneshot::Receiver<EnvResult<()>>>);
 /// Opens the disk, on a thread of its own: making a file may take long.
 pub(super) async fn open(path: &str, options: OpenDisk) -> EnvResult<Disk> {
     let opened = open_aside(path, options, Cache::PastIt).await?;
-    let info = DiskInfo { bytes: opened.bytes };
-    Ok(disk(serve(path, opened)?, info, options))
+    let (info, file) = (DiskInfo { bytes: opened.bytes }, opened.file.clone());
+    Ok(disk(serve(path, opened)?, file, info, options))
 }
 
 /// As [`open`], a disk that forgets what was not flushed when this process is killed, by `seed`.
@@ -56,9 +57,9 @@ pub(super) async fn open_served(
     serve: impl FnOnce(&DeviceQueue, &OpenedDisk) + Send + 'static,
 ) -> EnvResult<Disk> {
     let opened = open_aside(path, options, Cache::Through).await?;
-    let info = DiskInfo { bytes: opened.bytes };
+    let (info, file) = (DiskInfo { bytes: opened.bytes }, opened.file.clone());
     let server = serve_by_thread(path, move |queue| serve(queue, &opened))?;
-    Ok(disk(server, info, options))
+    Ok(disk(server, file, info, options))
 }
 
 async fn open_aside(path: &str, options: OpenDisk, cache: Cache) -> EnvResult<OpenedDisk> {
@@ -70,8 +71,8 @@ async fn open_aside(path: &str, options: OpenDisk, cache: Cache) -> EnvResult<Op
     answer.await.unwrap_or_else(|_| Err(ended(path)))
 }
 
-fn disk(server: Server, info: DiskInfo, options: OpenDisk) -> Disk {
-    let half = DiskHalf::Real(Rc::new(RealDisk { server, info, read_only: options.read_only }));
+fn disk(server: Server, file: Arc<File>, info: DiskInfo, options: OpenDisk) -> Disk {
+    let half = DiskHalf::Real(Rc::new(RealDisk { server, file, info, read_only: options.read_only }));
     Disk::new(half, options.part)
 }
 
@@ -139,6 +140,12 @@ impl RealDisk {
 
     pub(crate) fn info(&self) -> DiskInfo {
         self.info
+    }
+
+    /// A file without a name. (A device keeps the name of the file that it was opened by.)
+    pub(crate) fn deleted(&self) -> Option<String> {
+        let meta = self.file.metadata().ok()?;
+        (meta.is_file() && meta.nlink() == 0).then(|| self.path().to_owned())
     }
 
     pub(crate) async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {

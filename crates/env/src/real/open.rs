@@ -10,6 +10,7 @@ use std::{
         fd::AsRawFd,
         unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
     },
+    sync::Arc,
 };
 
 use super::{errors::file_error, files::sync_parent};
@@ -22,7 +23,7 @@ const PREWRITE_BYTES: usize = 1 << 20;
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
 
 pub(super) struct OpenedDisk {
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
     pub(super) bytes: u64,
     /// Past the page cache: memory must be aligned.
     pub(super) direct: bool,
@@ -105,7 +106,7 @@ fn open_existing(path: &str, options: OpenDisk, cache: Cache) -> io::Result<Open
         Cache::Through => (flags.custom_flags(exclusive).open(path)?, false),
     };
     let bytes = if kind.is_block_device() { device_bytes(&file)? } else { file.metadata()?.len() };
-    Ok(OpenedDisk { file, bytes: bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64, direct })
+    Ok(OpenedDisk { file: Arc::new(file), bytes: bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64, direct })
 }
 
 /// Past the page cache where the file system can.

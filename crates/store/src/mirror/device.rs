@@ -123,6 +123,14 @@ impl Device {
         }
     }
 
+    /// The path of its file, if that was deleted while it was open. Of two disks each is looked after by the pair itself.
+    pub(crate) fn deleted(&self) -> Option<String> {
+        match self {
+            Self::Plain(disk) => disk.deleted(),
+            Self::Mirrored(_) => None,
+        }
+    }
+
     /// What was asked of each disk that is in use.
     pub(crate) fn requests(&self) -> Vec<(usize, DiskRequests)> {
         match self {

@@ -43,6 +43,21 @@ fn more_requests_than_fit_in_flight_are_all_answered() {
 }
 
 #[test]
+fn a_disk_file_that_was_deleted_is_told_from_one_that_was_moved() {
+    real::run(|env| async move {
+        let dir = scratch_dir(&env);
+        let (path, moved) = (format!("{dir}/data"), format!("{dir}/moved"));
+        let disk = env.open_disk(&path, make(MIB)).await.unwrap();
+        assert_eq!(disk.deleted(), None);
+        std::fs::rename(&path, &moved).unwrap();
+        assert_eq!(disk.deleted(), None);
+        env.remove_file(&moved).unwrap();
+        assert_eq!(disk.deleted(), Some(path));
+        disk.write(0, vec![vec![9; MIB].into()]).await.unwrap();
+    });
+}
+
+#[test]
 fn a_dropped_disk_has_finished_its_writes() {
     real::run(|env| async move {
         let dir = scratch_dir(&env);

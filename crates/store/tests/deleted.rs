@@ -1,0 +1,24 @@
+//! Files that are deleted under a store that has them open: the kernel takes writes, and keeps them until the store is closed.
+
+use crate::common::*;
+use forebay_env::{real, testing::scratch_dir};
+use forebay_store::{OpenOptions, Store, StoreErrorKind};
+
+#[test]
+fn a_store_whose_files_were_deleted_stops_and_says_which() {
+    for name in ["data", "journal"] {
+        real::run(async |env| {
+            let scratch = scratch_dir(&env);
+            let dir = scratch.to_string();
+            Store::format(&env, &dir, &tiny()).await.expect("formatted");
+            let store = Store::open(&env, &dir, &OpenOptions::default()).await.expect("opened");
+            store.check_devices().expect("all is there");
+            let path = format!("{dir}/{name}");
+            env.remove_file(&path).expect("deleted");
+            let error = store.check_devices().expect_err("it is gone");
+            assert_eq!(error.kind, StoreErrorKind::Stopped);
+            assert!(error.message.contains(&path) && error.message.contains("was deleted"), "{}", error.message);
+            assert!(store.is_deleted() && store.sync().await.is_err(), "nothing is acknowledged any more");
+        });
+    }
+}
