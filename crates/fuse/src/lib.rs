@@ -16,6 +16,7 @@ mod convert;
 mod data;
 mod directories;
 mod floor;
+mod helper;
 mod holes;
 mod kernel;
 mod labels;
@@ -36,3 +37,4 @@ mod xattrs;
 
 pub use config::{FuseOptions, FuseTransport};
 pub use mount::{Mounted, mount, mount_floor};
+pub use point::{check_device, unmount};

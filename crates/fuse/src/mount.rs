@@ -28,7 +28,7 @@ use crate::{
     floor::Floor,
     kernel::{self, Device, Filesystem, Known, Notifier},
     limits,
-    point::{self, Unmounter, umount},
+    point::{self, Unmounter, errno, umount},
     server::Server,
     transport::{Greeting, NO_URING, Transport},
 };
@@ -91,7 +91,7 @@ async fn mount_with<F: Filesystem + 'static>(
     thread::Builder::new().name("fuse".into()).spawn(hold).map_err(|error| refused(point, &error))?;
     let (descriptor, unmounter) = match started.await {
         Ok(Ok(begun)) => begun,
-        Ok(Err(error)) => return Err(refused(point, &error)),
+        Ok(Err(error)) => return Err(error),
         Err(_) => return Err(ClientError::new(Errno::EIO, format!("mounting {point} ended without a word"))),
     };
     let descriptor = Descriptor::new(descriptor).map_err(|error| ClientError::new(Errno::EIO, error.message))?;
@@ -226,15 +226,7 @@ fn take_away(point: &str, unmounter: Option<Unmounter>, lazily: bool) -> io::Res
 }
 
 fn refused(point: &str, error: &io::Error) -> ClientError {
-    let hint = match error.raw_os_error() {
-        Some(libc::ENOTCONN) => "; a dead mount lies there: take it away with `umount -l` first",
-        Some(libc::ENOENT) => "; make the directory first, and see that /dev/fuse exists (`modprobe fuse`)",
-        Some(libc::EPERM | libc::EACCES) => {
-            "; mount as root, or install fusermount3 and allow `user_allow_other` in /etc/fuse.conf"
-        }
-        _ => "",
-    };
-    ClientError::new(errno(error), format!("cannot mount at {point}: {error}{hint}"))
+    ClientError::new(errno(error), format!("cannot mount at {point}: {error}"))
 }
 
 fn busy(point: &str, error: &io::Error) -> ClientError {
@@ -243,8 +235,4 @@ fn busy(point: &str, error: &io::Error) -> ClientError {
         _ => "",
     };
     ClientError::new(errno(error), format!("cannot unmount {point}: {error}{hint}"))
-}
-
-fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().and_then(|code| u32::try_from(code).ok()).map_or(Errno::EIO, Errno)
 }

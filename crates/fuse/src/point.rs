@@ -1,43 +1,41 @@
 //! mount(2), umount(2).
 //!
 //! Called by ourselves where this user may, so that the mount's type says whose it is (`fuse.forebay`); else the system's
-//! helper (fusermount3) does it.
+//! helper (`helper`) does it. What fails says which step it was: the reason is never guessed from an error's number alone.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // mount(2) and umount(2) block: who calls has a thread
 
 use std::{
     ffi::CString,
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsRawFd, OwnedFd},
         unix::fs::{MetadataExt, PermissionsExt},
     },
+    path::Path,
     sync::{Arc, Weak},
 };
 
-use fuser::{Session, SessionUnmounter};
+use forebay_client::{ClientError, ClientResult};
+use forebay_proto::Errno;
+use fuser::Session;
 
-use crate::{FuseOptions, transport::Greeting};
+use crate::{FuseOptions, helper, transport::Greeting};
+
+const DEVICE: &str = "/dev/fuse";
 
 /// How mount(2) and /proc/self/mountinfo call it.
 const KIND: &str = "fuse.forebay";
 
-/// Takes a mount away; of its first attempt: it may have forgotten the mount also where it failed.
-pub(crate) enum Unmounter {
-    /// Of a mount of ours: its descriptor while it is held, which tells whether it is mounted.
-    Ours(Weak<OwnedFd>),
-    Helper(SessionUnmounter),
-}
+/// Takes a mount away: its descriptor while it is held, which tells whether it is mounted.
+pub(crate) struct Unmounter(Weak<OwnedFd>);
 
 impl Unmounter {
     /// EBUSY while programs use it.
     pub fn unmount(self, point: &str) -> io::Result<()> {
-        match self {
-            Self::Ours(held) => match held.upgrade() {
-                Some(descriptor) if !is_gone(&descriptor) => umount(point, 0),
-                _ => Ok(()),
-            },
-            Self::Helper(mut helper) => helper.unmount(),
+        match self.0.upgrade() {
+            Some(descriptor) if !is_gone(&descriptor) => umount(point, 0),
+            _ => Ok(()),
         }
     }
 }
@@ -45,44 +43,49 @@ impl Unmounter {
 /// What keeps a mount: its session with the kernel.
 pub(crate) struct Held {
     session: Session<Greeting>,
-    /// Else the session takes it away itself.
-    ours: Option<Arc<OwnedFd>>,
+    descriptor: Arc<OwnedFd>,
 }
 
 impl Held {
     /// Nobody serves it any more: takes away what is still mounted at `point`.
     pub fn end(self, point: &str) {
-        if self.ours.is_some_and(|descriptor| !is_gone(&descriptor)) {
+        if !is_gone(&self.descriptor) {
             // Else somebody was faster.
             let _ = umount(point, libc::MNT_DETACH);
         }
         // Now programs that are still in it are told that it is gone.
-        drop(self.session);
+        drop((self.session, self.descriptor));
     }
 }
 
 /// Mounts at `point`, and answers the kernel's first question: what keeps it, its descriptor, and how to take it away.
-pub(crate) fn mount(greeting: Greeting, point: &str, options: &FuseOptions) -> io::Result<(Held, OwnedFd, Unmounter)> {
+pub(crate) fn mount(
+    greeting: Greeting,
+    point: &str,
+    options: &FuseOptions,
+) -> ClientResult<(Held, OwnedFd, Unmounter)> {
+    let descriptor = match mount_directly(point, options)? {
+        Some(descriptor) => descriptor,
+        None => helper::mount(point, options).map_err(|words| refused(point, Errno::EPERM, &words))?,
+    };
     let config = options.to_fuser();
-    let Some(descriptor) = mount_directly(point, options)? else {
-        let mut session = Session::new(greeting, point, &config)?;
-        let descriptor = session.as_fd().try_clone_to_owned()?;
-        let helper = session.unmount_callable();
-        return Ok((Held { session, ours: None }, descriptor, Unmounter::Helper(helper)));
-    };
     let begin = || {
-        let (ours, served) = (Arc::new(descriptor.try_clone()?), descriptor.try_clone()?);
-        let session = Session::from_fd(greeting, descriptor, config.acl, config)?;
-        let unmounter = Unmounter::Ours(Arc::downgrade(&ours));
-        Ok((Held { session, ours: Some(ours) }, served, unmounter))
+        let (descriptor, served) = (Arc::new(descriptor.try_clone()?), descriptor);
+        let (session, of_session) = (served.try_clone()?, Arc::downgrade(&descriptor));
+        let session = Session::from_fd(greeting, session, config.acl, config)?;
+        Ok((Held { session, descriptor }, served, Unmounter(of_session)))
     };
-    begin().inspect_err(|_| drop(umount(point, libc::MNT_DETACH)))
+    let begun: io::Result<_> = begin();
+    begun.map_err(|error| {
+        drop(umount(point, libc::MNT_DETACH));
+        refused(point, errno(&error), &format!("its session with the kernel did not begin: {error}"))
+    })
 }
 
 /// `None`: this user may not.
-fn mount_directly(point: &str, options: &FuseOptions) -> io::Result<Option<OwnedFd>> {
-    let root = fs::metadata(point)?;
-    let descriptor = OwnedFd::from(OpenOptions::new().read(true).write(true).open("/dev/fuse")?);
+fn mount_directly(point: &str, options: &FuseOptions) -> ClientResult<Option<OwnedFd>> {
+    let root = fs::metadata(point).map_err(|error| no_point(point, &error))?;
+    let descriptor = OwnedFd::from(open_device().map_err(|(code, words)| refused(point, code, &words))?);
     // SAFETY: no memory is involved.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
     let mode = root.mode() & libc::S_IFMT | root.permissions().mode();
@@ -97,18 +100,72 @@ fn mount_directly(point: &str, options: &FuseOptions) -> io::Result<Option<Owned
         | flag(!options.devices, libc::MS_NODEV)
         | flag(!options.set_ids, libc::MS_NOSUID)
         | flag(options.no_exec, libc::MS_NOEXEC);
+    match call_mount(&options.source, point, flags, &data) {
+        Ok(()) => Ok(Some(descriptor)),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(None),
+        Err(error) => Err(refused(point, errno(&error), &format!("mount(2): {error}"))),
+    }
+}
+
+fn call_mount(source: &str, point: &str, flags: libc::c_ulong, data: &str) -> io::Result<()> {
     let [source, target, kind, data] =
-        [&options.source, point, KIND, &data].map(|text: &str| CString::new(text).map_err(io::Error::from));
+        [source, point, KIND, data].map(|text: &str| CString::new(text).map_err(io::Error::from));
     let (source, target, kind, data) = (source?, target?, kind?, data?);
     // SAFETY: all four are C strings that outlive the call.
     let done = unsafe {
         libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast::<libc::c_void>())
     };
-    match io::Error::last_os_error() {
-        _ if done == 0 => Ok(Some(descriptor)),
-        error if error.raw_os_error() == Some(libc::EPERM) => Ok(None),
-        error => Err(error),
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether this process may open the kernel's device for file systems. Errors: why not, and what to do.
+pub fn check_device() -> Result<(), String> {
+    open_device().map(drop).map_err(|(_, words)| words)
+}
+
+fn open_device() -> Result<File, (Errno, String)> {
+    OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| {
+        let of_device = fs::metadata(DEVICE).ok().map(|meta| (meta.mode() & 0o7777, meta.uid()));
+        (errno(&error), device_words(&error, of_device))
+    })
+}
+
+/// Why the device cannot be opened. `of_device`: its mode and its owner, where they can be seen.
+fn device_words(error: &io::Error, of_device: Option<(u32, u32)>) -> String {
+    match (error.raw_os_error(), of_device) {
+        (Some(libc::ENOENT), _) => {
+            format!(
+                "there is no {DEVICE}: load the kernel's module as root (`modprobe fuse`), or give the container the device"
+            )
+        }
+        (Some(libc::EACCES), Some((mode, owner))) => format!(
+            "this user may not open {DEVICE} (mode {mode:04o}, of user {owner}): `chmod 666 {DEVICE}` as root lets users mount"
+        ),
+        (Some(libc::EPERM), _) => {
+            format!("this container may not open {DEVICE}: start it with that device (`--device {DEVICE}`)")
+        }
+        (Some(libc::ENODEV | libc::ENXIO), _) => {
+            format!("the kernel has nothing behind {DEVICE}: load its module as root (`modprobe fuse`)")
+        }
+        _ => format!("cannot open {DEVICE}: {error}"),
     }
+}
+
+fn no_point(point: &str, error: &io::Error) -> ClientError {
+    let words = match error.raw_os_error() {
+        Some(libc::ENOTCONN) => "a dead mount lies there: take it away with `umount -l` first".to_owned(),
+        Some(libc::ENOENT) => "there is no such directory: make it first".to_owned(),
+        _ => error.to_string(),
+    };
+    refused(point, errno(error), &words)
+}
+
+fn refused(point: &str, errno: Errno, words: &str) -> ClientError {
+    ClientError::new(errno, format!("cannot mount at {point}: {words}"))
+}
+
+pub(crate) fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().and_then(|code| u32::try_from(code).ok()).map_or(Errno::EIO, Errno)
 }
 
 /// The kernel has no such mount any more.
@@ -119,12 +176,45 @@ fn is_gone(descriptor: &OwnedFd) -> bool {
     answered > 0 && asked.revents & libc::POLLERR != 0
 }
 
-/// Takes away what is mounted at `point`.
+/// Takes away what is mounted at `point`: by the helper, where this user may not.
 pub(crate) fn umount(point: &str, flags: libc::c_int) -> io::Result<()> {
-    let point = CString::new(point)?;
-    // SAFETY: `point` is a C string that outlives the call.
-    match unsafe { libc::umount2(point.as_ptr(), flags) } {
+    let path = CString::new(point)?;
+    // SAFETY: `path` is a C string that outlives the call.
+    match unsafe { libc::umount2(path.as_ptr(), flags) } {
         0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        _ => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::EPERM) && !is_root() => {
+                helper::unmount(point, flags & libc::MNT_DETACH != 0)
+            }
+            error => Err(error),
+        },
+    }
+}
+
+/// Takes a mount at `point` away, also one of a user who may not call umount(2). `flags`: as umount2(2) has them.
+pub fn unmount(point: &Path, flags: libc::c_int) -> io::Result<()> {
+    umount(point.to_str().ok_or(io::ErrorKind::InvalidInput)?, flags)
+}
+
+fn is_root() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// /dev/fuse missing, mode 0600, forbidden to a container, nothing behind it | each has its own words
+    #[test]
+    fn a_device_that_cannot_be_opened_is_told_of_by_its_own_reason() {
+        let said = |code: i32, of_device| device_words(&io::Error::from_raw_os_error(code), of_device);
+        assert!(said(libc::ENOENT, None).contains("modprobe fuse"));
+        let closed = said(libc::EACCES, Some((0o600, 0)));
+        assert!(closed.contains("mode 0600") && closed.contains("chmod 666"), "{closed}");
+        assert!(!closed.contains("there is no") && !closed.contains("fusermount3"), "{closed}");
+        assert!(said(libc::EPERM, Some((0o666, 0))).contains("--device"));
+        assert!(said(libc::ENODEV, Some((0o666, 0))).contains("modprobe fuse"));
+        assert!(said(libc::EMFILE, Some((0o666, 0))).contains("Too many open files"));
     }
 }
