@@ -9,6 +9,7 @@ use forebay_store::{FormatOptions, Identity, MirrorPlace, Store};
 
 use crate::{
     error::{CliError, CliResult, Doing},
+    fresh::{self, Fresh},
     units::{parse_positive_size, show_bytes},
 };
 
@@ -31,7 +32,7 @@ pub enum Kind {
 pub struct FormatArgs {
     /// Names and attributes (mdt), or data (ost)
     pub kind: Kind,
-    /// Directory of the target
+    /// Directory of the target: empty, or made if it is not there
     pub dir: PathBuf,
     /// Number among its kind: OST0003 is 3
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -110,14 +111,32 @@ async fn format(env: &Env, args: &FormatArgs) -> CliResult<Identity> {
         }
     };
     let options = args.options(cluster, target)?;
-    match args.mirror_place(env)? {
-        None => format_target(env, &args.dir, &options).await,
+    args.witness.iter().try_for_each(|witness| fresh::refuse_full_file(witness))?;
+    let mut fresh = Fresh::default();
+    let elsewhere = [&args.data, &args.journal, &args.mirror_data, &args.mirror_journal, &args.witness];
+    elsewhere.into_iter().flatten().for_each(|path| fresh.take_file(path));
+    fresh.take(&args.dir)?;
+    let identity = match &args.mirror {
+        None => make_target(env, &args.dir, &options).await?,
         // Each copy names the other's directory.
-        Some(place) => {
-            let dir = absolute_dir(env, &args.dir)?;
-            format_target(env, Path::new(&dir), &FormatOptions { mirror: Some(place), ..options }).await
+        Some(mirror) => {
+            if same_place(&args.dir, mirror) {
+                return Err(CliError::usage(format!(
+                    "{} cannot be both places of a mirrored target",
+                    mirror.display()
+                )));
+            }
+            fresh.take(mirror)?;
+            let (dir, mirror) = (absolute_dir(env, &args.dir)?, args.mirror_place(env)?);
+            make_target(env, Path::new(&dir), &FormatOptions { mirror, ..options }).await?
         }
-    }
+    };
+    fresh.keep()?;
+    Ok(identity)
+}
+
+fn same_place(one: &Path, two: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| two.canonicalize().is_ok_and(|two| one == two))
 }
 
 /// The directory, made if missing, by its full path.
@@ -184,8 +203,16 @@ pub fn refuse_more_mdts(target: TargetId) -> CliResult {
     Ok(())
 }
 
-/// Makes the directory and the target in it.
+/// Makes the directory and the target in it, or nothing at all. Errors: the directory holds other things.
 pub async fn format_target(env: &Env, dir: &Path, options: &FormatOptions) -> CliResult<Identity> {
+    let mut fresh = Fresh::default();
+    fresh.take(dir)?;
+    let identity = make_target(env, dir, options).await?;
+    fresh.keep()?;
+    Ok(identity)
+}
+
+async fn make_target(env: &Env, dir: &Path, options: &FormatOptions) -> CliResult<Identity> {
     let dir = utf8(dir)?;
     env.create_dir(&dir).doing(|| format!("cannot make {dir}"))?;
     Store::format(env, &dir, options).await.doing(|| format!("cannot format {} in {dir}", options.target))

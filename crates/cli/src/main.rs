@@ -11,6 +11,7 @@ mod df;
 mod down;
 mod error;
 mod format;
+mod fresh;
 mod fsck;
 mod fuse_mount;
 mod journal;

@@ -12,6 +12,7 @@ use forebay_store::{MirrorPlace, Store};
 use crate::{
     error::{CliResult, Doing},
     format::{absolute, absolute_dir, utf8},
+    fresh::Fresh,
 };
 
 /// What to do.
@@ -59,6 +60,8 @@ pub fn run(command: &MirrorCommand) -> CliResult {
 
 async fn replace(env: &Env, args: &ReplaceArgs) -> CliResult {
     let dir = existing(&args.dir)?;
+    let mut fresh = Fresh::default();
+    fresh.take_unless_target(&args.place)?;
     let place = MirrorPlace {
         dir: absolute_dir(env, &args.place)?,
         data_path: args.data.as_deref().map(absolute).transpose()?,
@@ -68,6 +71,7 @@ async fn replace(env: &Env, args: &ReplaceArgs) -> CliResult {
     let stays = Store::mirror_replace(env, &dir, &place, args.overwrite)
         .await
         .doing(|| format!("cannot make {} a copy", place.dir))?;
+    fresh.keep()?;
     println!(
         "{} will be filled from {stays} while the target is served (by a server that runs, from now on); `forebay status` \
          shows how far it is",

@@ -1,0 +1,196 @@
+//! Directories that are about to become a target's: nothing else lies in them, and a format that fails leaves nothing behind.
+//!
+//! Invariant: what lies in a directory is removed only if it is marked as the rest of a format that did not end. A format that is
+//! killed leaves the mark, and the next one clears up behind it: it never takes over what lies there.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // directories of this machine; nothing here serves
+
+use std::{
+    fs::{DirBuilder, File, TryLockError},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use crate::error::{CliError, CliResult, Doing};
+
+/// Marks a directory in which formatting began and did not end; locked while it goes on.
+const UNFINISHED: &str = "format.unfinished";
+/// What every target has.
+const IDENTITY: &str = "identity";
+/// What a store may make in its directory, each with `.new` behind it, too, while it is made.
+const MADE: [&str; 8] =
+    ["lock", "data", "journal", IDENTITY, "data.path", "journal.path", "mirror.path", "witness.path"];
+/// What a fresh file system holds.
+const HARMLESS: &str = "lost+found";
+
+/// Directories, and files elsewhere, that a format may make.
+#[derive(Default)]
+pub struct Fresh {
+    /// Directories that were not there, each before those in it.
+    made: Vec<PathBuf>,
+    /// Those that are formatted, with their marks.
+    taken: Vec<(PathBuf, File)>,
+    /// Files elsewhere that were not there.
+    outside: Vec<PathBuf>,
+}
+
+impl Fresh {
+    /// Takes `dir`, made if it is missing. Errors: it holds a target, or other things.
+    pub fn take(&mut self, dir: &Path) -> CliResult {
+        let shown = dir.display();
+        let missing = dir.ancestors().take_while(|above| !above.as_os_str().is_empty());
+        let mut missing: Vec<PathBuf> =
+            missing.take_while(|above| above.symlink_metadata().is_err()).map(Path::to_owned).collect();
+        missing.reverse();
+        self.made.extend(missing);
+        make_private(dir).doing(|| format!("cannot make {shown}"))?;
+        refuse_target(dir)?;
+        let marked = dir.join(UNFINISHED).exists();
+        if !marked {
+            refuse_others(dir)?;
+        }
+        let mark = File::create(dir.join(UNFINISHED)).doing(|| format!("cannot write in {shown}"))?;
+        // (A file system without locks has one user at a time.)
+        if let Err(TryLockError::WouldBlock) = mark.try_lock() {
+            return Err(CliError::failed(format!("another `forebay format` works in {shown}: wait for it")));
+        }
+        if marked {
+            clear(dir);
+            refuse_others(dir)?;
+        }
+        self.taken.push((dir.to_owned(), mark));
+        Ok(())
+    }
+
+    /// Takes `dir` unless it holds a target already, which whoever asks has to look at.
+    pub fn take_unless_target(&mut self, dir: &Path) -> CliResult {
+        if dir.join(IDENTITY).exists() { Ok(()) } else { self.take(dir) }
+    }
+
+    /// Takes a file elsewhere, which may be made.
+    pub fn take_file(&mut self, path: &Path) {
+        if path.symlink_metadata().is_err() {
+            self.outside.push(path.to_owned());
+        }
+    }
+
+    /// There is a target now.
+    pub fn keep(mut self) -> CliResult {
+        for (dir, _) in self.taken.drain(..) {
+            std::fs::remove_file(dir.join(UNFINISHED)).doing(|| format!("cannot write in {}", dir.display()))?;
+        }
+        (self.made, self.outside) = Default::default();
+        Ok(())
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        // What cannot be removed is found, and taken for what it is, by the next attempt.
+        for (dir, _) in &self.taken {
+            clear(dir);
+            let _ = std::fs::remove_file(dir.join(UNFINISHED));
+        }
+        self.outside.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        self.made.iter().rev().for_each(|dir| drop(std::fs::remove_dir(dir)));
+    }
+}
+
+/// Refuses a file that holds something.
+pub fn refuse_full_file(path: &Path) -> CliResult {
+    match path.metadata() {
+        Ok(meta) if meta.is_dir() || meta.len() > 0 => Err(CliError::failed(format!(
+            "{} holds something already: remove it if it is of no worth, or give another file",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// For its owner alone.
+fn make_private(dir: &Path) -> io::Result<()> {
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or(Ok(()), std::fs::create_dir_all)?;
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
+/// The identity is written last: with it, marked or not, a target is there.
+fn refuse_target(dir: &Path) -> CliResult {
+    if !dir.join(IDENTITY).exists() {
+        return Ok(());
+    }
+    let shown = dir.display();
+    Err(CliError::failed(format!(
+        "{shown} holds a target already; remove the directory first if it is to be made anew"
+    )))
+}
+
+fn refuse_others(dir: &Path) -> CliResult {
+    let shown = dir.display();
+    let entries = std::fs::read_dir(dir).doing(|| format!("cannot list {shown}"))?.flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    match names.filter(|name| name != HARMLESS && name != UNFINISHED).min() {
+        None => Ok(()),
+        Some(name) => Err(CliError::failed(format!(
+            "{shown} holds other things ({name}): give a directory of its own, such as {}",
+            dir.join("target").display()
+        ))),
+    }
+}
+
+/// Removes what a store makes.
+fn clear(dir: &Path) {
+    for name in MADE {
+        for name in [name.to_owned(), format!("{name}.new")] {
+            let _ = std::fs::remove_file(dir.join(name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).expect("there").flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn what_fails_leaves_nothing_and_what_was_killed_is_cleared_up_behind() {
+        let base = std::env::temp_dir().join(format!("forebay-fresh-{}", std::process::id()));
+        let dir = base.join("a/t");
+        let mut fresh = Fresh::default();
+        fresh.take(&dir).expect("taken");
+        fresh.take_file(&base.join("journal"));
+        std::fs::write(dir.join("data"), "x").expect("written");
+        std::fs::write(base.join("journal"), "x").expect("written");
+        let twice = Fresh::default().take(&dir).expect_err("one at a time").message;
+        assert!(twice.contains("another `forebay format`"), "{twice}");
+        drop(fresh);
+        assert!(!base.exists());
+
+        std::fs::create_dir_all(&dir).expect("made");
+        for name in [UNFINISHED, "journal", "journal.new", "identity.new"] {
+            std::fs::write(dir.join(name), "x").expect("written");
+        }
+        let mut fresh = Fresh::default();
+        fresh.take(&dir).expect("a rest");
+        assert_eq!(names(&dir), [UNFINISHED]);
+        std::fs::write(dir.join("identity"), "x").expect("written");
+        fresh.keep().expect("kept");
+        assert_eq!(names(&dir), ["identity"]);
+        let target = Fresh::default().take(&dir).expect_err("a target").message;
+        assert!(target.contains("holds a target already"), "{target}");
+
+        std::fs::remove_file(dir.join("identity")).expect("removed");
+        std::fs::write(dir.join("lock"), "mine").expect("written");
+        let other = Fresh::default().take(&dir).expect_err("other things").message;
+        assert!(other.contains("other things (lock)"), "{other}");
+        assert_eq!(std::fs::read(dir.join("lock")).expect("there"), b"mine");
+        std::fs::remove_dir_all(&base).expect("removed");
+    }
+}
