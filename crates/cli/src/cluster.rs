@@ -7,6 +7,7 @@
 
 use std::{
     collections::BTreeSet,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
 };
 
@@ -80,21 +81,23 @@ pub struct TargetEntry {
 impl Cluster {
     /// Reads the description of `dir`.
     pub fn load(dir: &Path) -> CliResult<Self> {
-        let absolute = dir.canonicalize().doing(|| format!("there is no cluster in {}", dir.display()))?;
+        let absolute = dir.canonicalize().map_err(|error| unreadable(dir, &error))?;
         Self::read(&absolute.join(FILE), absolute)
     }
 
     /// Reads a description from a file of any name (`serve --map FILE`).
     pub fn load_file(path: &Path) -> CliResult<Self> {
-        let absolute = path.canonicalize().doing(|| format!("cannot read {}", path.display()))?;
+        let absolute = path.canonicalize().map_err(|error| unreadable_file(path, &error))?;
         let dir = absolute.parent().expect("a file lies in a directory").to_owned();
         Self::read(&absolute, dir)
     }
 
     fn read(path: &Path, dir: PathBuf) -> CliResult<Self> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .doing(|| format!("cannot read {shown}; a cluster is made with `forebay up {}`", dir.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| match path.file_name() {
+            Some(name) if name == FILE => unreadable(&dir, &error),
+            _ => unreadable_file(path, &error),
+        })?;
         let description: Description =
             toml::from_str(&text).doing(|| format!("{shown} is not a cluster's description"))?;
         let cluster = Self { dir, description };
@@ -105,6 +108,15 @@ impl Cluster {
     /// True if `dir` holds a description.
     pub fn exists(dir: &Path) -> bool {
         dir.join(FILE).exists()
+    }
+
+    /// True if `dir` holds a description. Errors: it may hold one, and this user may not look.
+    pub fn find(dir: &Path) -> CliResult<bool> {
+        match dir.join(FILE).metadata() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(unreadable(dir, &error)),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Writes the description, all or nothing.
@@ -168,10 +180,8 @@ impl Cluster {
 
     fn addresses(&self, entry: &TargetEntry) -> Result<Vec<Address>, String> {
         let absolute = |text: &String| match text.parse().map_err(|error| format!("{error}"))? {
-            Address::Unix(path) => {
-                let path = self.dir.join(path);
-                socket_address(&path).ok_or_else(|| format!("the path of the socket {} is too long", path.display()))
-            }
+            Address::Unix(path) => socket_address(&self.dir.join(path))
+                .map_err(|words| format!("{words}: move the cluster to another path")),
             address => Ok(address),
         };
         entry.listen.iter().map(absolute).collect()
@@ -214,10 +224,51 @@ pub struct Target {
     pub addresses: Vec<Address>,
 }
 
-/// The Unix socket at `path`, if the kernel takes a path of that length.
-pub fn socket_address(path: &Path) -> Option<Address> {
-    let text = path.to_str()?;
-    (text.len() <= SOCKET_PATH_BYTES).then(|| Address::Unix(text.to_owned()))
+/// The Unix socket at `path`. Errors: why there can be none, in words.
+pub fn socket_address(path: &Path) -> Result<Address, String> {
+    let shown = path.display();
+    let text = path.to_str().ok_or_else(|| format!("the path of the socket {shown} is not UTF-8"))?;
+    match text.len() {
+        0..=SOCKET_PATH_BYTES => Ok(Address::Unix(text.to_owned())),
+        bytes => {
+            Err(format!("the path of the socket {shown} is too long ({bytes} bytes, at most {SOCKET_PATH_BYTES})"))
+        }
+    }
+}
+
+/// Why there is no cluster to be seen in `dir`.
+fn unreadable(dir: &Path, error: &io::Error) -> CliError {
+    let shown = dir.display();
+    CliError::failed(match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            format!("there is no cluster in {shown} (no {FILE}): `forebay up {shown}` makes one")
+        }
+        ErrorKind::PermissionDenied => match closed_to_us(&dir.join(FILE)) {
+            Some((closed, owner)) => {
+                let (closed, owner) = (closed.display(), posix::show_user(owner));
+                format!("the cluster in {shown} is closed to you: {closed} belongs to {owner}. Be that user or root")
+            }
+            None => format!("{shown} is closed to you: call this as the cluster's owner or as root"),
+        },
+        _ => format!("cannot read the cluster in {shown}: {error}"),
+    })
+}
+
+fn unreadable_file(path: &Path, error: &io::Error) -> CliError {
+    let shown = path.display();
+    CliError::failed(match error.kind() {
+        ErrorKind::NotFound => {
+            format!("there is no {shown}: give the cluster's description ({FILE} in the DIR of `forebay up`)")
+        }
+        ErrorKind::PermissionDenied => format!("{shown} is closed to you: call this as the cluster's owner or as root"),
+        _ => format!("cannot read {shown}: {error}"),
+    })
+}
+
+/// The lowest of `path` and those above it that can be seen, with its owner: it, or what it holds, is closed.
+fn closed_to_us(path: &Path) -> Option<(PathBuf, u32)> {
+    let absolute = std::path::absolute(path).ok()?;
+    absolute.ancestors().find_map(|above| Some((above.to_owned(), posix::owner(above)?)))
 }
 
 /// What `CLUSTER` on the command line means: the directory of `up`, addresses of MDT0000, or a path on a mount.
@@ -246,7 +297,8 @@ impl ClusterArg {
         if let Some((_, source)) = mounted.filter(|(_, source)| source != text) {
             return Self::parse(&source);
         }
-        if path.is_dir() {
+        let closed = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
+        if path.is_dir() || path.metadata().is_err_and(closed) {
             let cluster = Cluster::load(path)?;
             refuse_strangers(&cluster)?;
             return Ok(Self::Described(cluster));

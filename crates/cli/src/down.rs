@@ -1,18 +1,25 @@
 //! `forebay down DIR`: unmounts and stops what `up` started.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
-use forebay_env::real;
+use forebay_env::{EnvErrorKind, real};
 
 use crate::{
     cluster::Cluster,
-    error::{CliError, CliResult, Doing},
+    error::{CliError, CliResult},
     format::utf8,
+    holders,
+    lost::{self, Lost},
     mounts,
-    posix::Unmount,
+    posix::{self, Unmount},
     processes::PidFile,
-    progress, umount,
+    progress,
+    umount::{self, Unmounted},
     up::{Lock, server_processes},
 };
 
@@ -32,11 +39,13 @@ pub struct DownArgs {
 /// Stops it.
 pub fn run(args: &DownArgs) -> CliResult {
     let cluster = Cluster::load(&args.dir)?;
+    posix::leave_directory();
     let _lock = Lock::take(&cluster)?;
     stop(&cluster, args.force)?;
     refuse_served(&cluster)?;
+    let lost = Lost::among(cluster.targets());
     println!("{} is down", cluster.dir.display());
-    Ok(())
+    if lost.is_empty() { Ok(()) } else { Err(CliError::failed(lost::show(&lost))) }
 }
 
 /// Servers that `up` did not start are not its to stop.
@@ -46,10 +55,33 @@ fn refuse_served(cluster: &Cluster) -> CliResult {
         if lock.exists() {
             let path = utf8(&lock)?;
             let held = real::run(async |env| env.lock_file(&path).map(drop));
-            held.doing(|| format!("{} is still served, by a process that `up` did not start", target.id))?;
+            held.map_err(|error| match error.kind {
+                EnvErrorKind::InUse => CliError::failed(format!(
+                    "{} is still served, by a process that `up` did not start: {error}",
+                    target.id
+                )),
+                _ => CliError::failed(format!("it cannot be told whether {} is still served: {error}", target.id)),
+            })?;
         }
     }
     Ok(())
+}
+
+/// Whoever holds the mount needs the servers.
+fn unmount(dir: &Path, mnt: &Path) -> CliResult {
+    match umount::unmount(mnt, Unmount::Unused)? {
+        Unmounted::Ended => Ok(()),
+        // What mount namespaces have, and nobody uses, is at an end without its servers.
+        Unmounted::Held(holders) if !holders.is_empty() && !holders.iter().any(|holder| holder.is_user) => {
+            umount::end(mnt)
+        }
+        Unmounted::Held(holders) => Err(CliError::failed(format!(
+            "{} is unmounted, and still in use by {}: end them, or `forebay down --force {}` does without them",
+            mnt.display(),
+            holders::show(&holders),
+            dir.display()
+        ))),
+    }
 }
 
 /// Unmounts, then stops the servers, the MDT's first: it tells the OSTs what to destroy.
@@ -59,6 +91,10 @@ pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
     // Where nothing is mounted the process of what was may still be at work; what others have mounted there since is not ours.
     let remembered = cluster.description.mount.iter().filter(|mnt| !mounts::is_mounted(mnt)).cloned();
     let points: BTreeSet<PathBuf> = mounts::of_cluster(&cluster.dir).into_iter().chain(remembered).collect();
+    let is_seen = |mnt: &&PathBuf| mounts::shows_cluster(&cluster.dir, mnt) || !mounts::is_mounted(mnt);
+    for mnt in points.iter().filter(is_seen).filter(|_| !force) {
+        umount::refuse_in_use(mnt, &format!("`forebay down --force {}` does without them", cluster.dir.display()))?;
+    }
     for mnt in &points {
         if let Some((kind, source)) = mounts::seen(mnt).filter(|_| !mounts::shows_cluster(&cluster.dir, mnt)) {
             let mnt = mnt.display();
@@ -67,15 +103,16 @@ pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
             return Err(CliError::failed(words));
         }
         let done = match (force, is_served) {
-            (false, _) => umount::unmount(mnt, Unmount::Unused),
+            (false, _) => unmount(&cluster.dir, mnt),
             (true, true) => umount::end(mnt),
             // Nobody would answer.
-            (true, false) => umount::unmount(mnt, Unmount::Forcibly),
+            (true, false) => umount::unmount(mnt, Unmount::Forcibly).map(drop),
         };
         match done {
             Err(_) if force => mounts::pid_file(mnt).kill(),
             result => result?,
         }
+        umount::end_earlier(mnt);
     }
     let _waiting = progress::spinner("stopping the servers");
     for (name, _) in processes {

@@ -95,7 +95,7 @@ fn conclude(code: i32, failures: &[String], repaired: bool, beyond_repair: bool)
 /// Each directory, or the targets of the cluster it holds.
 fn target_dirs(dirs: &[PathBuf]) -> CliResult<Vec<PathBuf>> {
     let expand = |dir: &PathBuf| {
-        if !Cluster::exists(dir) {
+        if !Cluster::find(dir)? {
             return Ok(vec![dir.clone()]);
         }
         Cluster::load(dir).map(|cluster| cluster.targets().into_iter().map(|target| target.dir).collect())

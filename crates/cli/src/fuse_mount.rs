@@ -2,17 +2,17 @@
 
 use std::{path::Path, time::Duration};
 
-use forebay_client::Client;
+use forebay_client::{Client, ClientResult};
 use forebay_env::{Address, Env, sync::watch};
 use forebay_fuse::{FuseOptions, Mounted};
-use forebay_proto::Uuid;
+use forebay_proto::{Uuid, message::GetMap};
 use serde_json::{Value, json};
 
 use crate::{
     error::{CliError, CliResult, Doing},
     memory::{self, Memory},
     mount_options::Options,
-    mounts::Notes,
+    mounts::{Noted, Notes},
     processes::say_ready,
     units::{show_bytes, show_count, show_seconds},
 };
@@ -20,6 +20,8 @@ use crate::{
 /// How long the MGS may take to answer a mount.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A server that is up answers sooner than this.
+const LOOK: Duration = Duration::from_secs(2);
 /// How often a mount looks whether programs wait for servers.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A wait that people are told of.
@@ -58,8 +60,8 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     if place.background {
         crate::posix::begin_session();
     }
+    let (notes, noted) = (Notes::of(Path::new(mnt)), Noted::keep(Path::new(mnt)));
     say_ready(&format!("{source} is mounted at {mnt}"));
-    let notes = Notes::of(Path::new(mnt));
     let mut look_at = env.now() + LOOK_INTERVAL;
     loop {
         forebay_env::sync::select! {
@@ -79,10 +81,23 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
             }
         }
     }
-    notes.keep(None);
-    let result = client.unmount().await.doing(|| format!("not everything written at {mnt} is durable"));
+    noted.forget();
+    let result = end(env, &client, &notes).await.doing(|| format!("not everything written at {mnt} is durable"));
     log_totals(env, &client);
     result
+}
+
+/// Makes everything durable; notes what it waits for, as long as it does.
+async fn end(env: &Env, client: &Client, notes: &Notes) -> ClientResult<()> {
+    notes.keep(None);
+    let mut unmounting = std::pin::pin!(client.unmount());
+    loop {
+        if let Ok(result) = env.timeout(LOOK_INTERVAL, unmounting.as_mut()).await {
+            notes.keep(None);
+            return result;
+        }
+        notes.keep(Some(json!({"requests": 0, "longest_s": 0, "awaited": awaited(client)})));
+    }
 }
 
 /// Caches go where memory is short.
@@ -95,10 +110,14 @@ fn bound_caches(client: &Client) {
 /// What programs wait for, if any has waited for long.
 fn waits(mounted: &Mounted, client: &Client) -> Option<Value> {
     let (requests, longest) = mounted.waiting(LONG)?;
+    Some(json!({"requests": requests, "longest_s": longest.as_secs(), "awaited": awaited(client)}))
+}
+
+fn awaited(client: &Client) -> Vec<Value> {
     let awaited = client.awaited().into_iter().map(|awaited| {
         json!({"target": awaited.target.to_string(), "trouble": awaited.trouble, "requests": awaited.requests})
     });
-    Some(json!({"requests": requests, "longest_s": longest.as_secs(), "awaited": awaited.collect::<Vec<_>>()}))
+    awaited.collect()
 }
 
 async fn connect(env: &Env, place: &Place, mnt: &str, options: &Options) -> CliResult<Client> {
@@ -107,7 +126,7 @@ async fn connect(env: &Env, place: &Place, mnt: &str, options: &Options) -> CliR
     let options = options.client(place.mgs.clone(), format!("mount {mnt} (process {})", std::process::id()));
     let client = match env.timeout(PATIENCE, Client::mount(env, options)).await {
         Ok(client) => client.doing(|| format!("cannot mount from {addresses}"))?,
-        Err(_) => return Err(CliError::failed(format!("nobody answers at {addresses}; are the servers up?"))),
+        Err(_) => return Err(CliError::failed(why_not(env, place, &addresses).await)),
     };
     match place.cluster.filter(|cluster| *cluster != client.cluster()) {
         None => Ok(client),
@@ -116,6 +135,18 @@ async fn connect(env: &Env, place: &Place, mnt: &str, options: &Options) -> CliR
             client.cluster(),
             place.source,
         ))),
+    }
+}
+
+/// Why a mount has not begun after all its patience: asked once more, as who waits for a server keeps its errors to itself.
+async fn why_not(env: &Env, place: &Place, addresses: &str) -> String {
+    let patience = PATIENCE.as_secs();
+    match env.timeout(LOOK, forebay_rpc::ask(env, &place.mgs, &GetMap {})).await {
+        Ok(Ok(_)) => format!(
+            "MDT0000 answers at {addresses}, and let no mount begin within {patience} s: `forebay status` says what it waits for"
+        ),
+        Ok(Err(error)) => format!("no mount began within {patience} s: {error}"),
+        Err(_) => format!("nobody answers at {addresses}: what listens there hangs, or its machine is busy"),
     }
 }
 

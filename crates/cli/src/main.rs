@@ -14,14 +14,18 @@ mod format;
 mod fresh;
 mod fsck;
 mod fuse_mount;
+mod hides;
+mod holders;
 mod journal;
 mod layout;
+mod lost;
 mod memory;
 mod metrics;
 mod mirror;
 mod mount;
 mod mount_options;
 mod mounts;
+mod open_files;
 mod pool;
 mod posix;
 mod processes;
@@ -135,7 +139,7 @@ fn main() -> ExitCode {
     }
     // Called as `lfs` it answers as lfs; called as a helper of mount(8) it mounts.
     let arguments = if is_helper { mount::as_helper(called) } else { called };
-    match parse(&arguments).and_then(|line| run(&line.command)) {
+    match parse(&arguments).and_then(|line| open_files::raise().and_then(|()| run(&line.command))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);

@@ -20,8 +20,10 @@ use crate::{
     error::{CliError, CliErrorKind, CliResult, Doing},
     format::utf8,
     fuse_mount::{self, Place},
+    hides, holders,
     mount_options::Options,
-    mounts, posix,
+    mounts::{self, Noted},
+    open_files, posix,
     processes::{self, Background},
     remount, stop,
 };
@@ -69,7 +71,16 @@ pub fn run(args: &MountArgs) -> CliResult {
     }
     let cluster = ClusterArg::parse(&args.cluster)?;
     let mnt = find_point(&args.mnt)?;
+    if let ClusterArg::Described(_) = &cluster {
+        hides::refuse(&cluster, &mnt)?;
+    }
     refuse_mounted(&mnt)?;
+    let targets = match &cluster {
+        ClusterArg::Described(cluster) => cluster.targets().len(),
+        ClusterArg::Addresses(_) => 0,
+    };
+    open_files::refuse_few_to_mount(targets)?;
+    posix::check_fuse_device().map_err(|words| CliError::failed(format!("nothing can be mounted: {words}")))?;
     // Whoever looks at the mount later may be elsewhere.
     let source = match &cluster {
         ClusterArg::Described(cluster) => utf8(&cluster.dir)?,
@@ -79,6 +90,7 @@ pub fn run(args: &MountArgs) -> CliResult {
         ClusterArg::Addresses(_) => args.cluster.clone(),
     };
     if args.foreground {
+        hides::refuse(&cluster, &mnt)?;
         return serve(&cluster, &source, &mnt, options, args.background);
     }
     let log_dir = match &cluster {
@@ -86,6 +98,8 @@ pub fn run(args: &MountArgs) -> CliResult {
         ClusterArg::Addresses(_) => mounts::run_dir(),
     };
     ask::tell_if_silent(&cluster, fuse_mount::PATIENCE)?;
+    // Of an address it is known by now that it is that of a cluster.
+    hides::refuse(&cluster, &mnt)?;
     start(&source, &mnt, &words, &log_dir)
 }
 
@@ -227,9 +241,6 @@ pub fn resolve_point(mnt: &Path) -> CliResult<PathBuf> {
 
 /// Is the mount until it is taken away, or a signal comes.
 fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, background: bool) -> CliResult {
-    if !Path::new("/dev/fuse").exists() {
-        return Err(CliError::failed("there is no /dev/fuse: load the kernel's fuse module (`modprobe fuse`) as root"));
-    }
     let stop = stop::requested();
     wait_for_earlier(mnt)?;
     let pid_file = mounts::own_pid_file(mnt);
@@ -251,6 +262,16 @@ fn wait_for_earlier(mnt: &Path) -> CliResult {
         return Ok(());
     }
     let shown = mnt.display();
+    if let (Some(pid), Some(device)) = (other(), Noted::of(mnt).read().filter(|_| !mounts::is_mounted(mnt))) {
+        let holders = holders::of(device, Some(pid));
+        if !holders.is_empty() {
+            eprintln!(
+                "forebay: an earlier mount at {shown} was taken away, and goes on in process {pid} for {}",
+                holders::show(&holders)
+            );
+            return mounts::set_aside(mnt, pid);
+        }
+    }
     if let Some(pid) = other() {
         let patience = EARLIER_PATIENCE.as_secs();
         eprintln!("forebay: process {pid} {}; waiting up to {patience} s for it", what_it_does(pid, mnt));
@@ -259,8 +280,9 @@ fn wait_for_earlier(mnt: &Path) -> CliResult {
         return Ok(());
     }
     let pid = pid_file.running().unwrap_or(0);
+    let awaited = mounts::awaited(mnt).map_or_else(String::new, |awaited| format!(", waiting for {awaited}"));
     Err(CliError::failed(format!(
-        "process {pid} {}; are its servers up? `forebay umount --force {shown}` ends it",
+        "process {pid} {}{awaited}; `forebay umount --force {shown}` ends it",
         what_it_does(pid, mnt),
     )))
 }

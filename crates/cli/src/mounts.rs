@@ -8,12 +8,19 @@ use serde_json::Value;
 
 use crate::{
     error::{CliResult, Doing},
+    holders::Device,
     posix::{self, Unmount},
     processes::PidFile,
 };
 
 /// What an automounter has at a place until something is mounted there.
 const AUTOFS: &str = "autofs";
+
+/// How the files are called that are kept of a mount.
+const PID_ENDING: &str = ".pid";
+const DEVICE_ENDING: &str = ".device";
+/// Of an earlier mount at the same place, before its pid: no name of a mount has it.
+const EARLIER: &str = "%earlier-";
 
 /// What is kept of a mount point's path in the name of a file, which 255 bytes are the limit of.
 const NAME_BYTES: usize = 180;
@@ -92,6 +99,89 @@ impl Notes {
     pub fn read(&self) -> Option<Value> {
         serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()
     }
+}
+
+/// What a mount waits for, in words, if it has said so.
+pub fn awaited(mnt: &Path) -> Option<String> {
+    let awaited = Notes::of(mnt).read()?["awaited"].as_array()?.clone();
+    let target = |awaited: &Value| {
+        let (target, trouble) = (awaited["target"].as_str()?, awaited["trouble"].as_str().unwrap_or_default());
+        Some(if trouble.is_empty() { target.to_owned() } else { format!("{target}, which {trouble}") })
+    };
+    let words: Vec<String> = awaited.iter().filter_map(target).collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// A mount's number, in a file beside its pid as long as its session with the kernel lasts: it tells who holds a mount that was
+/// taken away lazily, or that another mount namespace still has.
+pub struct Noted {
+    path: PathBuf,
+    /// Whose note it is: another mount at the same place may have noted itself since.
+    own: Option<Device>,
+}
+
+impl Noted {
+    /// Of the mount at `mnt`.
+    pub fn of(mnt: &Path) -> Self {
+        Self { path: pid_file(mnt).beside(DEVICE_ENDING), own: None }
+    }
+
+    /// Notes what is mounted at `mnt`. That it cannot be noted keeps no mount from its work.
+    pub fn keep(mnt: &Path) -> Self {
+        let noted = Self { own: device(mnt), ..Self::of(mnt) };
+        if let Some(device) = noted.own {
+            let _ = std::fs::write(&noted.path, device.to_string());
+        }
+        noted
+    }
+
+    /// The session is over.
+    pub fn forget(&self) {
+        if self.own.is_none() || self.own == self.read() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// What was noted.
+    pub fn read(&self) -> Option<Device> {
+        Device::parse(&std::fs::read_to_string(&self.path).ok()?)
+    }
+}
+
+/// Lets another mount be made at `mnt`, while process `pid` goes on with an earlier one that was taken away.
+pub fn set_aside(mnt: &Path, pid: u32) -> CliResult {
+    let pid_file = pid_file(mnt);
+    for ending in [PID_ENDING, DEVICE_ENDING] {
+        let aside = pid_file.beside(&format!("{EARLIER}{pid}{ending}"));
+        std::fs::rename(pid_file.beside(ending), &aside).doing(|| format!("cannot make {}", aside.display()))?;
+    }
+    Ok(())
+}
+
+/// Processes that go on with earlier mounts at `mnt`, and what these noted.
+pub fn earlier(mnt: &Path) -> Vec<(PidFile, Noted)> {
+    let prefix = format!("{}{EARLIER}", name_of(mnt));
+    let all = PidFile::all(&run_dir()).into_iter().filter(|(name, _)| name.starts_with(&prefix));
+    let noted = all.map(|(_, pid_file)| {
+        let path = pid_file.beside(DEVICE_ENDING);
+        (pid_file, Noted { path, own: None })
+    });
+    noted.collect()
+}
+
+/// The number of the file system that is seen at a mount point.
+pub fn device(mnt: &Path) -> Option<Device> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let wanted = mnt.to_string_lossy();
+    let seen = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted))?;
+    Device::parse(seen.split(' ').nth(2)?)
+}
+
+/// Where a table of mounts has a file system.
+pub fn points_of(table: &str, device: Device) -> Vec<String> {
+    let wanted = device.to_string();
+    let of_device = table.lines().filter(|line| line.split(' ').nth(2) == Some(wanted.as_str()));
+    of_device.flat_map(mount_points).collect()
 }
 
 /// What the mounts of a cluster on this machine wait for, each with its place; none of those whose programs wait for nothing.
@@ -243,6 +333,14 @@ mod tests {
     fn mount_points_are_read_with_their_escapes() {
         let table = "36 35 0:3 / /a\\040b\\134c rw - fuse x rw\n37 35 0:4 / /plain rw - ext4 y rw\n";
         assert_eq!(mount_points(table).collect::<Vec<_>>(), ["/a b\\c", "/plain"]);
+    }
+
+    #[test]
+    fn a_file_system_is_found_at_all_its_places() {
+        let table =
+            "36 35 0:3 / /a rw - fuse x rw\n37 35 0:4 / /b rw - ext4 y rw\n38 35 0:3 /d /c\\040d rw - fuse x rw\n";
+        let device = Device::parse("0:3").expect("a device");
+        assert_eq!(points_of(table, device), ["/a", "/c d"]);
     }
 
     #[test]

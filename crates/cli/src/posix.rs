@@ -70,6 +70,22 @@ pub fn memory_bytes(what: &str) -> u64 {
     kib.unwrap_or(0) << 10
 }
 
+/// Raises this process's limit of open files as far as it may, and as anybody needs; returns what it is.
+pub fn raise_open_files() -> u64 {
+    const ENOUGH: u64 = 1 << 20;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit for the call to fill.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return ENOUGH;
+    }
+    let wanted = libc::rlimit { rlim_cur: limit.rlim_max.min(ENOUGH), ..limit };
+    // SAFETY: `wanted` is a valid rlimit.
+    if wanted.rlim_cur > limit.rlim_cur && unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &wanted) } == 0 {
+        limit = wanted;
+    }
+    limit.rlim_cur
+}
+
 /// Memory that this process may use as far as the machine and its cgroup say.
 pub fn machine_memory_bytes() -> u64 {
     // SAFETY: sysconf has no preconditions.
@@ -193,10 +209,16 @@ pub fn umask() -> u32 {
     octal.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o777)
 }
 
-/// True if /dev/fuse is what it is called, and this process may open it.
-pub fn has_fuse_device() -> bool {
-    let device = File::options().read(true).write(true).open("/dev/fuse").and_then(|file| file.metadata());
-    device.is_ok_and(|meta| meta.file_type().is_char_device() && meta.rdev() == libc::makedev(10, 229))
+/// Whether this process may open /dev/fuse, and it is what it is called. Errors: why not, and what to do.
+pub fn check_fuse_device() -> Result<(), String> {
+    forebay_fuse::check_device()?;
+    let device = std::fs::metadata("/dev/fuse");
+    match device.is_ok_and(|meta| meta.file_type().is_char_device() && meta.rdev() == libc::makedev(10, 229)) {
+        true => Ok(()),
+        false => {
+            Err("/dev/fuse is not the kernel's device: make it anew (`mknod -m 666 /dev/fuse c 10 229` as root)".into())
+        }
+    }
 }
 
 /// True if this process may call mount(2): it has CAP_SYS_ADMIN.
@@ -217,6 +239,25 @@ pub fn user_id() -> u32 {
 pub fn group_id() -> u32 {
     // SAFETY: no preconditions.
     unsafe { libc::getegid() }
+}
+
+/// The number of the file system that `path` leads to, as (major, minor). Asks the kernel alone, never a server of that file
+/// system: it may be away.
+pub fn device_of(path: &Path) -> Option<(u32, u32)> {
+    let path = c_path(path).ok()?;
+    // SAFETY: zeros are a valid statx for the call to fill; `path` ends in NUL and lives across the call.
+    unsafe {
+        let mut stat: libc::statx = std::mem::zeroed();
+        let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+        check(libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, 0, &mut stat)).ok()?;
+        Some((stat.stx_dev_major, stat.stx_dev_minor))
+    }
+}
+
+/// This process stands nowhere where it would hold a mount in use.
+pub fn leave_directory() {
+    // Where even the root is closed it stays, and is told so by the kernel's EBUSY.
+    let _ = std::env::set_current_dir("/");
 }
 
 /// Sends `signal` to `pid`.
@@ -330,16 +371,14 @@ pub fn remount(path: &Path, options: &Options) -> io::Result<()> {
     check(unsafe { libc::mount(none, path.as_ptr(), none, flags | libc::MS_REMOUNT, none.cast()) })
 }
 
-/// Takes the mount at `path` away.
+/// Takes the mount at `path` away, with the system's helper where only that may.
 pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
-    let path = c_path(path)?;
     let flags = match how {
         Unmount::Unused => 0,
         Unmount::Lazily => libc::MNT_DETACH,
         Unmount::Forcibly => libc::MNT_DETACH | libc::MNT_FORCE,
     };
-    // SAFETY: `path` ends in NUL and lives across the call.
-    check(unsafe { libc::umount2(path.as_ptr(), flags) })
+    forebay_fuse::unmount(path, flags)
 }
 
 /// std drops errors of close; programs that check it must see them here too.
@@ -398,6 +437,15 @@ pub fn next_data(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The name of a user, and the number.
+pub fn show_user(user: u32) -> String {
+    // SAFETY: the result is read at once, before anybody else in this program asks.
+    let name = unsafe {
+        libc::getpwuid(user).as_ref().map(|entry| CStr::from_ptr(entry.pw_name).to_string_lossy().into_owned())
+    };
+    name.map_or_else(|| format!("user {user}"), |name| format!("{name} (user {user})"))
 }
 
 /// The user of a name.

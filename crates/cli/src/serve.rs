@@ -1,6 +1,9 @@
 //! `forebay serve DIR...`: serves targets in the foreground.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
 use forebay_env::{
@@ -10,8 +13,8 @@ use forebay_env::{
 
 use crate::{
     cluster::Cluster,
-    error::{CliError, CliResult, Doing},
-    metrics, posix,
+    error::{CliError, CliResult},
+    lost, metrics, open_files, posix,
     processes::say_ready,
     recovery_window,
     server::{self, Ready, Serving},
@@ -87,6 +90,8 @@ pub fn run(args: &ServeArgs) -> CliResult {
     posix::for_owner_alone();
     let stop = stop::requested();
     let (targets, metrics) = (plan(args)?, args.metrics.place()?);
+    let all = targets.iter().filter_map(|target| Some(target.map.as_ref()?.targets.len())).max().unwrap_or(0);
+    open_files::refuse_few_to_serve(targets.len(), all)?;
     real::run_with(args.disks.disks(), |env| async move {
         if args.disks.forgetful_disks {
             env.log(
@@ -126,11 +131,20 @@ fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
         return Err(CliError::usage("say where to listen: --listen tcp:127.0.0.1:7700, or --map FILE"));
     }
     let serving = |(number, dir): (usize, &PathBuf)| {
-        let dir = dir.canonicalize().doing(|| {
-            let shown = dir.display();
-            format!("there is no target in {shown}; make one with `forebay format mdt|ost {shown}`")
+        let described = |dir: &Path| cluster.as_ref()?.targets().into_iter().find(|target| target.dir == dir);
+        let dir = dir.canonicalize().map_err(|error| {
+            let lost = std::path::absolute(dir).ok().and_then(|dir| lost::why(&described(&dir)?));
+            CliError::failed(lost.unwrap_or_else(|| {
+                format!(
+                    "there is no target in {0}: {error}. A new one is made with `forebay format mdt|ost {0}`",
+                    dir.display()
+                )
+            }))
         })?;
-        let described = cluster.as_ref().and_then(|c| c.targets().into_iter().find(|target| target.dir == dir));
+        let described = described(&dir);
+        if let Some(words) = described.as_ref().and_then(lost::why) {
+            return Err(CliError::failed(words));
+        }
         let listen = match (&args.listen[..], &described) {
             ([], Some(target)) => target.addresses.clone(),
             ([], None) => {

@@ -4,13 +4,13 @@
 //! Invariant: a clean stop closes all targets' stores, also when one of them fails; the MDT goes first and takes leave of the
 //! OSTs, so that nobody has anything to recover at the next start.
 
-use std::{path::PathBuf, rc::Rc};
+use std::{path::PathBuf, rc::Rc, time::Duration};
 
 use forebay_env::{
     Address, Env,
     sync::{mpsc, watch},
 };
-use forebay_mds::{Mds, MdsOptions};
+use forebay_mds::{Mds, MdsOptions, Owner};
 use forebay_oss::Oss;
 use forebay_proto::{TargetId, TargetKind, message::ClusterMap};
 use forebay_store::{OpenOptions, Store};
@@ -20,9 +20,12 @@ use crate::{
     error::{CliError, CliResult, Doing},
     format::utf8,
     metrics::{self, Answerer},
+    posix,
     units::show_seconds,
 };
 
+/// How often it is looked whether a target's files are still there.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of an OST's table kept in memory.
 pub const OST_CACHE_BYTES: u64 = 256 << 20;
 
@@ -38,7 +41,7 @@ pub struct Serving {
     /// The cluster, for the MGS.
     pub map: Option<ClusterMap>,
     /// Options of the target.
-    pub recovery_window: Option<std::time::Duration>,
+    pub recovery_window: Option<Duration>,
     /// Bound of the rows that an MDT has in memory.
     pub mdt_cache_bytes: u64,
 }
@@ -70,6 +73,8 @@ struct Line {
     stage: watch::Receiver<Stage>,
     /// An MDT lets go of it when it has stopped, an OST at once.
     mdts: mpsc::UnboundedSender<()>,
+    /// A target's files were deleted.
+    gone: mpsc::UnboundedSender<()>,
 }
 
 /// Says that a target could not be started, whichever way its start ends, unless it was said to be ready. Kept until its
@@ -113,7 +118,8 @@ pub async fn serve_all(
     let (sender, mut ready) = mpsc::unbounded_channel();
     let (stage, hears) = watch::channel(Stage::Serving);
     let (mdts, mut mdts_stopped) = mpsc::unbounded_channel();
-    let line = Line { ready: sender, stage: hears, mdts };
+    let (gone, mut all_gone) = mpsc::unbounded_channel();
+    let line = Line { ready: sender, stage: hears, mdts, gone };
     let mut shards = Vec::new();
     for serving in targets {
         let line = line.clone();
@@ -137,7 +143,13 @@ pub async fn serve_all(
         let address = door.as_ref().map(forebay_env::Listener::address);
         let page = door.map(|door| env.spawn(metrics::serve(env.clone(), door, askers)));
         on_ready(&listening, address.as_ref());
-        wait_for_stop(env, &mut stop, ready).await;
+        forebay_env::sync::select! {
+            biased;
+            () = wait_for_stop(env, &mut stop, ready) => {}
+            () = count_to(&mut all_gone, count) => {
+                env.log("all targets that this process served were deleted: it ends, as nothing is left to serve");
+            }
+        }
         page.inspect(forebay_env::Task::abort);
         stage.send_replace(Stage::Mdts);
         // Ends when the last of them has let go of its end.
@@ -165,8 +177,32 @@ async fn wait_for_stop(
     }
 }
 
+/// Ends when `count` targets are gone.
+async fn count_to(gone: &mut mpsc::UnboundedReceiver<()>, count: usize) {
+    let mut seen = 0;
+    while seen < count {
+        match gone.recv().await {
+            Some(()) => seen += 1,
+            // Nobody is left who could tell.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Stops a target whose files were deleted under it, and tells `gone` of it.
+async fn watch_devices(env: Env, target: Target, gone: mpsc::UnboundedSender<()>) {
+    while target.store().check_devices().is_ok() {
+        env.sleep(LOOK_INTERVAL).await;
+    }
+    target.check_devices();
+    if target.store().is_deleted() {
+        // The other end is there until all shards have ended.
+        let _ = gone.send(());
+    }
+}
+
 async fn serve_one(env: &Env, serving: &Serving, line: Line, answerer: Answerer) -> CliResult {
-    let Line { ready, mut stage, mdts } = line;
+    let Line { ready, mut stage, mdts, gone } = line;
     let mut starting = Starting { ready, is_ready: false };
     let store = open_store(env, serving).await?;
     let id = store.identity().target;
@@ -182,7 +218,9 @@ async fn serve_one(env: &Env, serving: &Serving, line: Line, answerer: Answerer)
         Ok((server, addresses)) => {
             starting.done(Ready { id, addresses });
             let answering = env.spawn(answerer.answer(server.target.clone()));
+            let watching = env.spawn(watch_devices(env.clone(), server.target.clone(), gone));
             let _ = stage.wait_for(|stage| *stage >= last).await;
+            watching.abort();
             answering.abort();
             server.close().await;
             Ok(())
@@ -281,7 +319,9 @@ fn mds_options(map: ClusterMap, target: TargetOptions) -> MdsOptions {
     let osts = osts.map(|target| (target.id.index, addresses(&target.addresses))).collect();
     let cluster = map.cluster;
     let map: Rc<dyn Fn() -> ClusterMap> = Rc::new(move || map.clone());
-    MdsOptions { target: TargetOptions { map: Some(map), ..target }, ..MdsOptions::new(cluster, osts) }
+    // Who may open the servers' sockets is whose the files are: a plain user's cluster is of use to that user.
+    let owner = Owner { uid: posix::user_id(), gid: posix::group_id() };
+    MdsOptions { owner, target: TargetOptions { map: Some(map), ..target }, ..MdsOptions::new(cluster, osts) }
 }
 
 async fn listen(env: &Env, target: &Target, addresses: &[Address]) -> CliResult<Vec<Address>> {

@@ -1,4 +1,7 @@
 //! `forebay umount MNT`: takes a mount away and waits until everything is durable.
+//!
+//! A mount's process ends once nobody holds the mount any more: a program by a directory or a file, another mount namespace.
+//! While somebody does, nobody waits for its end: it is said at once who.
 
 use std::{
     io,
@@ -10,10 +13,12 @@ use clap::Args;
 
 use crate::{
     error::{CliError, CliResult},
+    holders::{self, Device, Holder},
     mount::resolve_point,
-    mounts,
+    mounts::{self, Noted},
     posix::{self, Unmount},
-    processes, progress,
+    processes::{self, PidFile},
+    progress,
 };
 
 /// How long a mount may take to make everything durable and end.
@@ -22,8 +27,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The same where it is forced.
 const PATIENCE_WHEN_FORCED: Duration = Duration::from_secs(4);
 
-/// How long one that is in use is tried again.
+/// How long one that is in use is tried again, and how often it is looked who holds one that was taken away.
 const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a mount that was taken away may go on for nobody who is seen, until somebody who is not must hold it.
+const UNSEEN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to unmount.
 #[derive(Debug, Args)]
@@ -31,7 +39,7 @@ pub struct UmountArgs {
     /// The mount
     #[arg(value_name = "MNT")]
     pub mnt: PathBuf,
-    /// Take it away even while programs use it
+    /// Take it away even while programs use it: they keep what they have open, and it ends with the last of them
     #[arg(short = 'l', long)]
     pub lazy: bool,
     /// Also end what programs wait for, and the mount's process, if servers do not answer: what is not durable yet is lost
@@ -39,36 +47,142 @@ pub struct UmountArgs {
     pub force: bool,
 }
 
+/// What came of taking a mount away.
+pub enum Unmounted {
+    /// Everything is durable, and its process has ended.
+    Ended,
+    /// It is gone from here, and goes on for these.
+    Held(Vec<Holder>),
+}
+
 /// Unmounts.
 pub fn run(args: &UmountArgs) -> CliResult {
     let mnt = resolve_point(&args.mnt)?;
+    posix::leave_directory();
+    let shown = mnt.display();
+    let (mounted, pid) = (mounts::is_mounted(&mnt), mounts::pid_file(&mnt).running());
     // One whose process still makes changes durable can be waited for, or given up.
-    if !mounts::is_mounted(&mnt) && mounts::pid_file(&mnt).running().is_none() {
-        return Err(CliError::failed(format!("{} is not a mount", mnt.display())));
+    if !mounted && pid.is_none() {
+        return Err(CliError::failed(format!("{shown} is not a mount")));
     }
     if let Some(kind) = mounts::foreign(&mnt) {
-        let mnt = mnt.display();
-        return Err(CliError::usage(format!("{mnt} is a mount of {kind} and not ours: `umount {mnt}` takes it away")));
+        return Err(CliError::usage(format!(
+            "{shown} is a mount of {kind} and not ours: `umount {shown}` takes it away"
+        )));
     }
-    match (args.force, args.lazy) {
-        (true, _) => unmount(&mnt, Unmount::Forcibly),
-        (_, true) => unmount(&mnt, Unmount::Lazily),
-        _ => unmount(&mnt, Unmount::Unused),
+    refuse_others(&mnt)?;
+    if args.lazy {
+        return detach(&mnt);
     }
+    let how = if args.force { Unmount::Forcibly } else { Unmount::Unused };
+    match unmount(&mnt, how)? {
+        Unmounted::Ended => Ok(()),
+        Unmounted::Held(holders) if mounted => {
+            say_held(&mnt, pid, &holders);
+            Ok(())
+        }
+        Unmounted::Held(holders) => Err(CliError::failed(format!(
+            "{shown} was taken away before, and is still in use by {}: end them, or `forebay umount --force {shown}` does \
+             without them",
+            holders::show(&holders)
+        ))),
+    }
+}
+
+/// Takes the mount out of sight at once, whoever uses it.
+fn detach(mnt: &Path) -> CliResult {
+    let (pid_file, noted) = (mounts::pid_file(mnt), Noted::of(mnt));
+    let (pid, device) = (pid_file.running(), mounts::device(mnt).or_else(|| noted.read()));
+    if mounts::is_mounted(mnt) {
+        posix::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
+    }
+    let Some(pid) = pid else { return Ok(()) };
+    if pid_file.has_ended(pid, BUSY_PATIENCE) {
+        return Ok(());
+    }
+    let holders =
+        device.filter(|_| noted.read().is_some()).map_or_else(Vec::new, |device| holders::of(device, Some(pid)));
+    match holders.is_empty() {
+        true => {
+            eprintln!("forebay: process {pid} of the mount ends when everything is durable and nobody uses it any more")
+        }
+        false => say_held(mnt, Some(pid), &holders),
+    }
+    Ok(())
+}
+
+fn say_held(mnt: &Path, pid: Option<u32>, holders: &[Holder]) {
+    let process = pid.map_or_else(String::new, |pid| format!(", process {pid},"));
+    eprintln!(
+        "forebay: {} is no mount any more; what was mounted there{process} goes on for {}, and ends with them",
+        mnt.display(),
+        holders::show(holders)
+    );
+}
+
+/// The mount of another user, which only that user and root may take away.
+fn refuse_others(mnt: &Path) -> CliResult {
+    let owner = mounts::options(mnt).iter().find_map(|option| option.strip_prefix("user_id=")?.parse::<u32>().ok());
+    match owner.filter(|owner| !posix::is_root() && *owner != posix::user_id()) {
+        None => Ok(()),
+        Some(owner) => {
+            let (mnt, owner) = (mnt.display(), posix::show_user(owner));
+            Err(CliError::failed(format!("{mnt} is a mount of {owner}: only that user and root may take it away")))
+        }
+    }
+}
+
+fn cannot(mnt: &Path, words: &str) -> CliError {
+    CliError::failed(format!("cannot unmount {}: {words}", mnt.display()))
 }
 
 /// Takes the mount at `mnt` away and asks its process to end, whatever programs still do there: what they were told is done
 /// is made durable, and the rest fails.
 pub fn end(mnt: &Path) -> CliResult {
     if mounts::is_mounted(mnt) {
-        posix::unmount(mnt, Unmount::Lazily)
-            .map_err(|error| CliError::failed(format!("cannot unmount {}: {error}", mnt.display())))?;
+        posix::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
     }
     let _waiting = progress::spinner("waiting until everything is durable");
     match mounts::pid_file(mnt).stop(PATIENCE) {
         true => Ok(()),
         false => Err(CliError::failed(format!("the process of the mount at {} does not end", mnt.display()))),
     }
+}
+
+/// Refuses if somebody uses the mount at `mnt`, also one that was taken away lazily before: nothing is changed. A mount namespace
+/// in which nobody does is no user.
+pub fn refuse_in_use(mnt: &Path, instead: &str) -> CliResult {
+    let pid = mounts::pid_file(mnt).running();
+    let now =
+        mounts::device(mnt).or_else(|| Noted::of(mnt).read().filter(|_| pid.is_some())).map(|device| (device, pid));
+    let earlier =
+        mounts::earlier(mnt).into_iter().filter_map(|(pid_file, noted)| Some((noted.read()?, pid_file.running())));
+    for (device, pid) in now.into_iter().chain(earlier) {
+        let mut seen = Vec::new();
+        let is_free = processes::wait_until(BUSY_PATIENCE, || {
+            seen = holders::of(device, pid);
+            seen.retain(|holder| holder.is_user);
+            seen.is_empty()
+        });
+        if !is_free {
+            return Err(in_use(mnt, &seen, instead));
+        }
+    }
+    Ok(())
+}
+
+/// Ends what goes on of mounts that were at `mnt` before.
+pub fn end_earlier(mnt: &Path) {
+    for (pid_file, noted) in mounts::earlier(mnt) {
+        if !pid_file.stop(PATIENCE) {
+            pid_file.kill();
+        }
+        noted.forget();
+    }
+}
+
+fn in_use(mnt: &Path, holders: &[Holder], instead: &str) -> CliError {
+    CliError::failed(format!("{} is in use by {}: end them, or {instead}", mnt.display(), holders::show(holders)))
 }
 
 /// Who looks at mounts for a moment (what indexes disks, a shell that completes a path) makes nobody try twice.
@@ -83,43 +197,78 @@ fn try_unmount(mnt: &Path, how: Unmount) -> io::Result<()> {
 }
 
 /// Takes the mount at `mnt` away; not an error if there is none.
-pub fn unmount(mnt: &Path, how: Unmount) -> CliResult {
-    let pid_file = mounts::pid_file(mnt);
-    let pid = pid_file.running();
-    if mounts::is_mounted(mnt)
+pub fn unmount(mnt: &Path, how: Unmount) -> CliResult<Unmounted> {
+    let (pid_file, noted) = (mounts::pid_file(mnt), Noted::of(mnt));
+    let (pid, device) = (pid_file.running(), mounts::device(mnt).or_else(|| noted.read()));
+    let mounted = mounts::is_mounted(mnt);
+    if mounted
         && let Err(error) = try_unmount(mnt, how)
         // Else its process, which was told first, was faster.
         && mounts::is_mounted(mnt)
     {
-        let hint = match error.raw_os_error() {
-            Some(libc::EBUSY) => {
-                "; programs still use it: end them (`fuser -vm` names them), or add --lazy (`down`: --force)"
+        return Err(match (error.raw_os_error(), device) {
+            (Some(libc::EBUSY), Some(device)) => {
+                let instead = format!("detach it from them with `forebay umount --lazy {}`", mnt.display());
+                in_use(mnt, &holders::of(device, pid), &instead)
             }
-            Some(libc::EPERM) => "; only root may",
-            _ => "",
-        };
-        return Err(CliError::failed(format!("cannot unmount {}: {error}{hint}", mnt.display())));
+            (Some(libc::EPERM), _) => cannot(mnt, "only root may"),
+            _ => cannot(mnt, &error.to_string()),
+        });
     }
     let _waiting = progress::spinner("waiting until everything is durable");
-    let patience = if how == Unmount::Forcibly { PATIENCE_WHEN_FORCED } else { PATIENCE };
     let Some(pid) = pid else {
         if pid_file.running().is_none() {
             pid_file.remove();
         }
-        return Ok(());
+        return Ok(Unmounted::Ended);
     };
-    if pid_file.has_ended(pid, patience) {
-        return Ok(());
-    }
     if how == Unmount::Forcibly {
-        pid_file.kill();
-        mounts::Notes::of(mnt).keep(None);
-        eprintln!(
-            "forebay: servers did not answer; the mount's process {pid} was ended, and what was not durable yet is lost"
-        );
-        return Ok(());
+        give_up(mnt, &pid_file, pid, mounted);
+        return Ok(Unmounted::Ended);
     }
+    wait(mnt, &pid_file, pid, device)
+}
+
+/// Waits until process `pid` of a mount that was taken away has ended, or somebody is seen who holds it.
+fn wait(mnt: &Path, pid_file: &PidFile, pid: u32, device: Option<Device>) -> CliResult<Unmounted> {
+    let noted = Noted::of(mnt);
+    let mut held_by_nobody = Duration::ZERO;
+    for _ in 0..PATIENCE.as_millis() / BUSY_PATIENCE.as_millis() {
+        if pid_file.has_ended(pid, BUSY_PATIENCE) {
+            return Ok(Unmounted::Ended);
+        }
+        // Its session with the kernel ends when nobody holds it any more.
+        if let (Some(device), true) = (device, noted.read().is_some()) {
+            let holders = holders::of(device, Some(pid));
+            held_by_nobody += BUSY_PATIENCE;
+            // The session may be ending just now, which a busy machine takes its time for.
+            if noted.read().is_some() && (!holders.is_empty() || held_by_nobody >= UNSEEN_PATIENCE) {
+                return Ok(Unmounted::Held(holders));
+            }
+        }
+    }
+    let awaited = mounts::awaited(mnt).map_or_else(String::new, |awaited| format!(", and waits for {awaited}"));
+    let mnt = mnt.display();
     Err(CliError::failed(format!(
-        "the mount is gone, but its process {pid} still tries to make changes durable; are the servers up? (--force gives up)",
+        "the mount is gone, but its process {pid} still makes changes durable{awaited}; `forebay umount --force {mnt}` gives \
+         them up",
     )))
+}
+
+/// Ends the process of a mount that was taken away by force.
+fn give_up(mnt: &Path, pid_file: &PidFile, pid: u32, mounted: bool) {
+    let has_ended = match mounted {
+        true => pid_file.has_ended(pid, PATIENCE_WHEN_FORCED),
+        // Who still holds it keeps its process, until that is told to end.
+        false => pid_file.stop(PATIENCE_WHEN_FORCED),
+    };
+    if has_ended {
+        return;
+    }
+    pid_file.kill();
+    mounts::Notes::of(mnt).keep(None);
+    Noted::of(mnt).forget();
+    eprintln!(
+        "forebay: servers did not answer; the mount's process {pid} was ended, and what was not durable yet is lost"
+    );
 }

@@ -6,7 +6,6 @@
 
 use std::{
     fs::{File, TryLockError},
-    net::TcpListener,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,7 +21,9 @@ use crate::{
     down,
     error::{CliError, CliResult, Doing},
     format::{self, format_target},
-    metrics, mount, mounts, posix,
+    hides,
+    lost::{self, Lost},
+    metrics, mount, mounts, open_files, posix,
     processes::{self, Background, PidFile, Starting},
     progress::{self, Counts},
     recovery_window,
@@ -30,10 +31,16 @@ use crate::{
     units::{parse_positive_size, show_bytes, write_duration},
 };
 
+/// OSTs of a cluster, unless told otherwise.
+const OSTS: u32 = 4;
 /// Name of the process that serves all targets.
 const SERVERS: &str = "servers";
 /// Fewest data bytes of a target: slabs of 1 MiB for checkpoints and the cleaner, and as many for data.
 const BYTES_MIN: u64 = 64 << 20;
+/// Sizes that are chosen for the user are multiples of this.
+const BYTES_STEP: u64 = 64 << 20;
+/// What the targets leave free at least: for logs, and for what else lives there.
+const LEFT_BYTES: u64 = 64 << 20;
 /// How long a server that does not answer is given to be gone.
 const DYING: Duration = Duration::from_secs(5);
 /// Marks a directory in which formatting began and did not end.
@@ -69,10 +76,10 @@ pub struct UpArgs {
     /// Metadata targets; this version has one
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub mdts: u32,
-    /// Data bytes of each OST (first use only) [default: a share of what is free, 16GiB at most]
+    /// Data bytes of each OST (first use only) [default: all targets and journals take half of what is free at most; 16GiB at most]
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub ost_size: Option<u64>,
-    /// Data bytes of the MDT (first use only) [default: a share of what is free, 4GiB at most]
+    /// Data bytes of the MDT (first use only) [default: an eighth of what the targets take; 4GiB at most]
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub mdt_size: Option<u64>,
     /// Where to mount; made if it is not there [default: where it was mounted last, else DIR/mnt]
@@ -101,6 +108,9 @@ pub struct UpArgs {
     /// time, else 2s]
     #[arg(long, value_parser = recovery_window::parse, value_name = "TIME")]
     pub recovery_window: Option<Duration>,
+    /// Whoever calls says itself what the cluster takes.
+    #[arg(skip)]
+    pub in_silence: bool,
     /// As `forebay serve` has it; of the servers that are started now, and not remembered.
     #[command(flatten)]
     pub disks: DisksArgs,
@@ -111,16 +121,25 @@ pub fn run(args: &UpArgs) -> CliResult {
     posix::for_owner_alone();
     let metrics = metrics::of_cluster::Wanted::of(args)?;
     if !args.no_mount {
-        args.mount.iter().try_for_each(|mnt| mount::refuse_file(mnt))?;
+        let mnt = args.mount.as_ref();
+        mnt.map_or(Ok(()), |mnt| mount::refuse_file(mnt))?;
+        mnt.map_or(Ok(()), |mnt| hides::refuse_for_dir(&args.dir, args.osts.unwrap_or(OSTS), mnt))?;
     }
     let mut cluster = open(args)?;
+    refuse_few_open_files(&cluster)?;
     let _lock = Lock::take(&cluster)?;
+    let lost = Lost::among(cluster.targets());
+    if let Some(mdt) = lost.iter().find(|lost| lost.target.id.kind == TargetKind::Mdt) {
+        return Err(CliError::failed(mdt.words()));
+    }
     stop_stopped(&cluster)?;
     refuse_other_level(args, &cluster)?;
     let described = cluster.description.clone();
     metrics.iter().try_for_each(|wanted| wanted.set(&mut cluster))?;
     args.recovery_window.into_iter().try_for_each(|window| recovery_window::set(window, &mut cluster))?;
     start_servers(&cluster, args.disks)?;
+    // The others serve, which is more than nothing and less than was asked for.
+    let all_serve = || if lost.is_empty() { Ok(()) } else { Err(CliError::failed(lost::show(&lost))) };
     if cluster.description != described {
         // Remembered only once it worked: else every later start would fail as this one did.
         cluster.save()?;
@@ -130,19 +149,28 @@ pub fn run(args: &UpArgs) -> CliResult {
         urls => format!("; metrics at {}", urls.join(", ")),
     };
     if args.no_mount {
-        println!("serving {} and {} OSTs in {}{said}", TargetId::mdt(0), cluster.ost_count(), cluster.dir.display());
-        return Ok(());
+        println!("serving {} in {}{said}", served(&cluster, &lost), cluster.dir.display());
+        return all_serve();
     }
     let mnt = mount_point(args, &mut cluster)?;
     mount::ensure(&cluster, &mnt)?;
-    println!(
-        "{} and {} OSTs in {}, mounted at {}{said}",
-        TargetId::mdt(0),
-        cluster.ost_count(),
-        cluster.dir.display(),
-        mnt.display()
-    );
-    Ok(())
+    println!("{} in {}, mounted at {}{said}", served(&cluster, &lost), cluster.dir.display(), mnt.display());
+    all_serve()
+}
+
+fn served(cluster: &Cluster, lost: &[Lost]) -> String {
+    let (mdt, osts) = (TargetId::mdt(0), cluster.ost_count());
+    match lost.len() {
+        0 => format!("{mdt} and {osts} OSTs"),
+        lost => format!("{mdt} and {} of {osts} OSTs", osts - lost),
+    }
+}
+
+/// Each of its processes has its limit from this one.
+fn refuse_few_open_files(cluster: &Cluster) -> CliResult {
+    let all = cluster.targets().len();
+    let most = server_processes(cluster).into_iter().map(|(_, targets)| targets.len()).max().unwrap_or(0);
+    open_files::refuse_few_to_serve(most, all)
 }
 
 /// The cluster of `args.dir`, formatted if it is new.
@@ -151,7 +179,7 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
         return Err(CliError::usage(format!("--mdts {}: this version has one MDT per cluster", args.mdts)));
     }
     args.listen.iter().try_for_each(serve::refuse_beyond_loopback)?;
-    if !Cluster::exists(&args.dir) {
+    if !Cluster::find(&args.dir)? {
         return create(args);
     }
     let cluster = Cluster::load(&args.dir)?;
@@ -199,10 +227,12 @@ fn refuse_other_shape(args: &UpArgs, cluster: &Cluster) -> CliResult {
 }
 
 fn create(args: &UpArgs) -> CliResult<Cluster> {
-    let osts = args.osts.unwrap_or(4);
+    let osts = args.osts.unwrap_or(OSTS);
     if osts == 0 || osts as usize > forebay_proto::limits::STRIPES {
         return Err(CliError::usage(format!("--osts {osts}: use 1 to {}", forebay_proto::limits::STRIPES)));
     }
+    let targets = osts as usize + 1;
+    open_files::refuse_few_to_serve(if args.separate { 1 } else { targets }, targets)?;
     let shown = args.dir.display();
     if let Some((point, source)) = mounts::holding(&args.dir) {
         return Err(CliError::failed(format!(
@@ -210,15 +240,21 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
              that cluster)"
         )));
     }
+    format::utf8(&args.dir)?;
     let mut attempt = Attempt::begin(&args.dir)?;
     let dir = attempt.dir.clone();
+    format::utf8(&dir)?;
     clear_unfinished(&dir)?;
     refuse_foreign_content(&dir)?;
     ["run", "log"].iter().try_for_each(|name| attempt.make(&dir.join(name)))?;
     std::fs::write(dir.join(UNFINISHED), "").doing(|| format!("cannot write in {shown}"))?;
     let ids: Vec<TargetId> = [TargetId::mdt(0)].into_iter().chain((0..osts).map(TargetId::ost)).collect();
-    let sizes = Sizes::choose(args, &dir, osts)?;
+    let free = posix::free_bytes(&dir).doing(|| format!("free space of {shown}"))?;
+    let sizes = Sizes::choose(args, free, osts)?;
     let listen = addresses(&dir, args.listen.as_ref(), &ids)?;
+    if !args.in_silence {
+        println!("{}", sizes.announcement(&dir, free));
+    }
     let uuid = real::run(|env| async move { format_all(&env, &dir, &ids, &sizes).await.map(|uuid| (uuid, dir, ids)) });
     let (uuid, dir, ids) = uuid?;
     let entry = |(id, listen): (&TargetId, String)| TargetEntry {
@@ -330,39 +366,74 @@ fn target_dirs(dir: &Path) -> Vec<String> {
 }
 
 /// Data bytes of the targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sizes {
     mdt: u64,
     ost: u64,
+    osts: u32,
 }
 
 impl Sizes {
-    /// Unless told otherwise, all targets together take at most half of what is free.
-    fn choose(args: &UpArgs, dir: &Path, osts: u32) -> CliResult<Self> {
+    /// What was asked for, else a share of what is `free`: all targets with their journals take half of it at most. Errors: there is
+    /// not room enough.
+    fn choose(args: &UpArgs, free: u64, osts: u32) -> CliResult<Self> {
         for (flag, asked) in [("--ost-size", args.ost_size), ("--mdt-size", args.mdt_size)] {
             if let Some(asked) = asked.filter(|asked| *asked < BYTES_MIN || !asked.is_multiple_of(4096)) {
                 let (asked, least) = (show_bytes(asked), show_bytes(BYTES_MIN));
                 return Err(CliError::usage(format!("{flag} {asked}: use {least} or more, a multiple of 4 KiB")));
             }
         }
-        let free = crate::posix::free_bytes(dir).doing(|| format!("free space of {}", dir.display()))?;
-        let share = |of: u64, most: u64| (of / (64 << 20) * (64 << 20)).clamp(256 << 20, most);
-        let sizes = Self {
-            mdt: args.mdt_size.unwrap_or(share(free / 16, format::MDT_BYTES)),
-            ost: args.ost_size.unwrap_or(share(free * 7 / 16 / u64::from(osts), format::OST_BYTES)),
-        };
-        let journal = |id, bytes| FormatOptions::new(Uuid::default(), id, bytes).journal_bytes;
-        let mdt = sizes.mdt + journal(TargetId::mdt(0), sizes.mdt);
-        let all = mdt + u64::from(osts) * (sizes.ost + journal(TargetId::ost(0), sizes.ost));
-        if all > free {
-            return Err(CliError::failed(format!(
-                "{} has {} free, and the targets need {}; give a smaller --ost-size or --mdt-size",
-                dir.display(),
-                show_bytes(free),
-                show_bytes(all),
-            )));
+        let half = free / 2;
+        let mdt = args.mdt_size.unwrap_or(with_journal_within(half / 8, format::MDT_BYTES));
+        let each = half.saturating_sub(mdt + journal_bytes(mdt)) / u64::from(osts);
+        let ost = args.ost_size.unwrap_or(with_journal_within(each, format::OST_BYTES));
+        let sizes = Self { mdt, ost, osts };
+        if sizes.all_bytes() + LEFT_BYTES <= free {
+            return Ok(sizes);
         }
-        Ok(sizes)
+        let needed = show_bytes(sizes.all_bytes() + LEFT_BYTES);
+        let advice = match (args.ost_size, args.mdt_size) {
+            (None, None) => "fewer --osts need less",
+            _ => "give a smaller --ost-size or --mdt-size",
+        };
+        Err(CliError::failed(format!("{} are free there, and the targets need {needed}: {advice}", show_bytes(free))))
     }
+
+    fn journals_bytes(&self) -> u64 {
+        journal_bytes(self.mdt) + u64::from(self.osts) * journal_bytes(self.ost)
+    }
+
+    /// What formatting takes.
+    fn all_bytes(&self) -> u64 {
+        self.mdt + u64::from(self.osts) * self.ost + self.journals_bytes()
+    }
+
+    /// What is taken of what is `free`, before it is.
+    fn announcement(&self, dir: &Path, free: u64) -> String {
+        let [all, of_free, mdt, ost, journals, left] =
+            [self.all_bytes(), free, self.mdt, self.ost, self.journals_bytes(), free - self.all_bytes()]
+                .map(show_bytes);
+        let osts = if self.osts == 1 { "OST0000".into() } else { format!("each of {} OSTs", self.osts) };
+        format!(
+            "allocating {all} of the {of_free} free at {}: {mdt} for {}, {ost} for {osts}, {journals} for journals; {left} stay free \
+             (--mdt-size and --ost-size choose)",
+            dir.display(),
+            TargetId::mdt(0)
+        )
+    }
+}
+
+/// The most data bytes that fit in `bytes` with their journal, in steps; never less than a target needs.
+fn with_journal_within(bytes: u64, most: u64) -> u64 {
+    let mut data = (bytes / BYTES_STEP * BYTES_STEP).clamp(BYTES_MIN, most);
+    while data > BYTES_MIN && data + journal_bytes(data) > bytes {
+        data -= BYTES_STEP;
+    }
+    data
+}
+
+fn journal_bytes(data_bytes: u64) -> u64 {
+    FormatOptions::new(Uuid::default(), TargetId::ost(0), data_bytes).journal_bytes
 }
 
 async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> CliResult<Uuid> {
@@ -376,33 +447,26 @@ async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> C
     Ok(cluster)
 }
 
-/// Unix sockets in DIR/run; TCP where asked for, or where the paths would be too long.
+/// Unix sockets in DIR/run, or TCP where asked for. Never TCP unasked: whoever connects is believed, and any user of the machine
+/// can. Errors: the sockets' paths would be too long.
 fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResult<Vec<String>> {
     if let Some(first) = listen {
         return (0..ids.len()).map(|number| serve::nth(first, number).map(|address| address.to_string())).collect();
     }
     let longest = dir.join(format!("run/{}.sock", ids[0]));
-    if cluster::socket_address(&longest).is_some() {
-        return Ok(ids.iter().map(|id| format!("unix:run/{id}.sock")).collect());
-    }
-    eprintln!(
-        "forebay: {} is too long for a Unix socket (107 bytes); the targets listen at ports of 127.0.0.1 instead",
-        longest.display()
-    );
-    // Held until all are chosen, so that no port is chosen twice.
-    let held: Vec<TcpListener> = ids
-        .iter()
-        .map(|_| TcpListener::bind("127.0.0.1:0").doing(|| "cannot find a free port at 127.0.0.1".into()))
-        .collect::<CliResult<_>>()?;
-    held.iter()
-        .map(|listener| listener.local_addr().map(|a| format!("tcp:{a}")).doing(|| "cannot tell the port".into()))
-        .collect()
+    cluster::socket_address(&longest).map_err(|words| {
+        CliError::usage(format!(
+            "{words}: give a shorter DIR, or --listen 127.0.0.1:PORT, where any user of this machine can connect and act as \
+             anyone"
+        ))
+    })?;
+    Ok(ids.iter().map(|id| format!("unix:run/{id}.sock")).collect())
 }
 
-/// Ends server processes that run and have a target that serves no more, and waits for those that are about to end, so that
-/// they are started anew.
+/// Ends server processes that run and have a target that serves no more, or that is back and not served by them, and waits for
+/// those that are about to end, so that they are started anew.
 fn stop_stopped(cluster: &Cluster) -> CliResult {
-    let running: Vec<(PidFile, Vec<cluster::Target>)> = server_processes(cluster)
+    let running: Vec<(PidFile, Vec<cluster::Target>)> = present_processes(cluster)
         .into_iter()
         .map(|(name, targets)| (PidFile::of(&cluster.run_dir(), &name), targets))
         .filter(|(pid_file, _)| pid_file.running().is_some())
@@ -418,6 +482,14 @@ fn stop_stopped(cluster: &Cluster) -> CliResult {
     };
     let is_silent = |id: TargetId| answers.iter().any(|answer| answer.id == id && answer.status.is_err());
     for (pid_file, targets) in running {
+        let back: Vec<String> = pid_file.running().map_or_else(Vec::new, |pid| not_served(pid, &targets));
+        if !back.is_empty() {
+            eprintln!("forebay: {} is back: the servers are started again with it", back.join(", "));
+            if !pid_file.stop(down::PATIENCE) {
+                pid_file.kill();
+            }
+            continue;
+        }
         if targets.iter().any(|target| is_silent(target.id)) {
             // It may be dying: one that was killed a moment ago is not gone yet, and would pass for running.
             processes::wait_until(DYING, || pid_file.running().is_none());
@@ -430,7 +502,7 @@ fn stop_stopped(cluster: &Cluster) -> CliResult {
         if stopped.is_empty() {
             continue;
         }
-        eprintln!("{}\nstarting it again", stopped.join("\n"));
+        eprintln!("{}\nstarting the servers again", stopped.join("\n"));
         if !pid_file.stop(down::PATIENCE) {
             pid_file.kill();
         }
@@ -441,7 +513,7 @@ fn stop_stopped(cluster: &Cluster) -> CliResult {
 /// Starts every server process that does not run, and waits until all are ready.
 pub fn start_servers(cluster: &Cluster, disks: DisksArgs) -> CliResult {
     let mut starting = Vec::new();
-    for (name, targets) in server_processes(cluster) {
+    for (name, targets) in present_processes(cluster) {
         if PidFile::of(&cluster.run_dir(), &name).running().is_none() {
             starting.push(start_server(cluster, &name, &targets, disks)?);
         }
@@ -458,6 +530,27 @@ pub fn server_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)
         targets.into_iter().map(|target| (target.id.to_string(), vec![target])).collect()
     } else {
         vec![(SERVERS.to_owned(), targets)]
+    }
+}
+
+/// The same, of targets that are not lost.
+fn present_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)> {
+    let present = |(name, targets): (String, Vec<cluster::Target>)| {
+        let targets: Vec<_> = targets.into_iter().filter(|target| lost::why(target).is_none()).collect();
+        (!targets.is_empty()).then_some((name, targets))
+    };
+    server_processes(cluster).into_iter().filter_map(present).collect()
+}
+
+/// Those of `targets` that server process `pid` was not started with.
+fn not_served(pid: u32, targets: &[cluster::Target]) -> Vec<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+    let is_missing = |target: &&cluster::Target| !words.contains(&target.dir.as_os_str().as_encoded_bytes());
+    // Of one that is just ending nothing is known.
+    match words.len() {
+        0 | 1 => Vec::new(),
+        _ => targets.iter().filter(is_missing).map(|target| target.id.to_string()).collect(),
     }
 }
 
@@ -516,6 +609,7 @@ fn refuse_other_level(args: &UpArgs, cluster: &Cluster) -> CliResult {
 fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
     let given = args.mount.clone().or_else(|| cluster.description.mount.clone());
     let mnt = given.unwrap_or_else(|| cluster.dir.join("mnt"));
+    hides::refuse_for_cluster(cluster, &mnt)?;
     let mnt = mount::make_point(&mnt)?;
     let wanted = Description {
         mount: Some(mnt.clone()),
@@ -543,10 +637,13 @@ impl Lock {
         let file = std::fs::File::create(&path).doing(|| format!("cannot make {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
-            Err(_) => Err(CliError::failed(format!(
+            Err(TryLockError::WouldBlock) => Err(CliError::failed(format!(
                 "another `forebay up` or `down` works on {}; wait for it",
                 cluster.dir.display()
             ))),
+            Err(TryLockError::Error(error)) => {
+                Err(CliError::failed(format!("cannot lock {}: {error}", path.display())))
+            }
         }
     }
 }
@@ -555,13 +652,51 @@ impl Lock {
 mod tests {
     use super::*;
 
+    fn chosen(free: u64, flags: &[&str]) -> CliResult<Sizes> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            up: UpArgs,
+        }
+        let line = ["up", "/x"].iter().chain(flags);
+        let args = <Line as clap::Parser>::try_parse_from(line).expect("flags").up;
+        Sizes::choose(&args, free, args.osts.unwrap_or(OSTS))
+    }
+
     #[test]
-    fn sockets_are_used_where_their_paths_fit_and_ports_elsewhere() {
+    fn targets_take_half_of_what_is_free_and_less_where_there_is_less() {
+        for gib in [2, 3, 5, 10, 40, 81, 200] {
+            let free = gib << 30;
+            let sizes = chosen(free, &[]).expect("room");
+            assert!(sizes.all_bytes() <= free / 2, "{gib} GiB: {sizes:?}");
+            assert!(sizes.ost >= free / 20 || sizes.ost == format::OST_BYTES, "{gib} GiB: {sizes:?}");
+        }
+        // What targets need at least is taken of what is left, but never all of it.
+        let least = chosen(600 << 20, &[]).expect("room for the least");
+        assert_eq!((least.mdt, least.ost, least.all_bytes()), (BYTES_MIN, BYTES_MIN, 400 << 20));
+        assert!(chosen(463 << 20, &[]).expect_err("none").message.contains("fewer --osts"));
+        let asked = chosen(10 << 30, &["--osts", "1", "--ost-size", "9GiB"]).expect("asked for, and there");
+        assert_eq!((asked.ost, asked.mdt), (9 << 30, 576 << 20));
+        assert!(
+            chosen(10 << 30, &["--ost-size", "9GiB"]).expect_err("4 of them").message.contains("smaller --ost-size")
+        );
+    }
+
+    #[test]
+    fn what_is_taken_is_said_before_with_what_stays_free() {
+        let said = chosen(40 << 30, &["--osts", "2"]).expect("room").announcement(Path::new("/x"), 40 << 30);
+        for words in ["of the 40 GiB free at /x", "for MDT0000", "each of 2 OSTs", "stay free", "--ost-size"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+
+    #[test]
+    fn sockets_are_used_unless_ports_are_asked_for_and_paths_that_are_too_long_are_refused() {
         let ids = [TargetId::mdt(0), TargetId::ost(0)];
         let short = addresses(Path::new("/x"), None, &ids).expect("addresses");
         assert_eq!(short, ["unix:run/MDT0000.sock", "unix:run/OST0000.sock"]);
-        let long = addresses(&Path::new("/").join("x".repeat(100)), None, &ids).expect("addresses");
-        assert!(long[0].starts_with("tcp:127.0.0.1:") && long[0] != long[1], "{long:?}");
+        let long = addresses(&Path::new("/").join("x".repeat(100)), None, &ids).expect_err("too long").message;
+        assert!(long.contains("118 bytes") && long.contains("act as anyone"), "{long}");
         let given = addresses(Path::new("/x"), Some(&Address::Tcp("127.0.0.1:7700".into())), &ids).expect("addresses");
         assert_eq!(given, ["tcp:127.0.0.1:7700", "tcp:127.0.0.1:7701"]);
     }

@@ -104,7 +104,11 @@ fn a_missing_or_empty_identity_is_no_target() {
     fs::write(&identity, "").expect("emptied");
     site.refuses("identity");
     fs::remove_file(&identity).expect("removed");
-    site.refuses("forebay format");
+    // The others go on without it (`operators`, lost targets).
+    let output = site.up();
+    assert!(output.status.code() == Some(1) && words(&output).contains("OST0000 is lost"), "{}", words(&output));
+    let output = forebay().args(["down", site.scratch.path()]).output().expect("it runs");
+    assert!(output.status.code() == Some(1) && words(&output).contains("OST0000 is lost"), "{}", words(&output));
     fs::write(&identity, bytes).expect("brought back");
     site.is_well();
 }

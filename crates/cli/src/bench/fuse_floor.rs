@@ -55,8 +55,9 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
     if args.tasks == 0 || args.files == 0 || args.repetitions == 0 {
         return Err(CliError::usage("-N, --files and -i must be at least 1"));
     }
-    if !posix::has_fuse_device() || !posix::may_mount() {
-        return Err(CliError::failed("it needs /dev/fuse, and the right to mount (root)"));
+    posix::check_fuse_device().map_err(CliError::failed)?;
+    if !posix::may_mount() {
+        return Err(CliError::failed("only root may mount here (in a container, one with CAP_SYS_ADMIN)"));
     }
     if args.hold {
         posix::catch_signals();

@@ -144,11 +144,11 @@ fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<Str
 /// Whether the programs use a mount; says so if not.
 fn may_mount(args: &DemoArgs) -> bool {
     let why = if args.library {
-        "As asked, nothing is mounted"
-    } else if !posix::has_fuse_device() {
-        "There is no /dev/fuse here, so nothing can be mounted (`modprobe fuse` as root would help)"
+        "As asked, nothing is mounted".to_owned()
+    } else if let Err(why) = posix::check_fuse_device() {
+        format!("Nothing can be mounted here, as {why}")
     } else if !posix::may_mount() {
-        "Only root may mount here (in a container, one with CAP_SYS_ADMIN)"
+        "Only root may mount here (in a container, one with CAP_SYS_ADMIN)".to_owned()
     } else {
         return true;
     };

@@ -81,6 +81,7 @@ impl Site {
             metrics: None,
             metrics_public: false,
             recovery_window: None,
+            in_silence: true,
             disks: DisksArgs::default(),
         };
         let mut cluster = up::open(&args)?;

@@ -15,7 +15,7 @@ use crate::{
     bench::align,
     cluster::{Cluster, ClusterArg},
     error::{CliError, CliResult},
-    metrics, mounts,
+    lost, metrics, mounts,
     processes::{self, PidFile},
     units::{show_bytes, show_count},
     up::server_processes,
@@ -49,8 +49,11 @@ pub fn run(args: &StatusArgs) -> CliResult {
 
 /// Fails if a target does not answer, or has stopped.
 pub fn refuse_silence(report: &Value) -> CliResult {
+    // Why these are lost, and what to do, stands with each.
+    let lost: Vec<&str> = targets(report).filter_map(|target| target["lost"].as_str()).collect();
     let of_state = |state: &str| -> Vec<&str> {
-        targets(report).filter(|t| t["state"] == *state).filter_map(|t| t["name"].as_str()).collect()
+        let found = targets(report).filter(|t| t["state"] == *state && t["lost"].is_null());
+        found.filter_map(|t| t["name"].as_str()).collect()
     };
     let (stopped, hang, down) = (of_state("stopped"), of_state(ask::NO_ANSWER), of_state("down"));
     let verb = if down.len() == 1 { "does" } else { "do" };
@@ -60,7 +63,8 @@ pub fn refuse_silence(report: &Value) -> CliResult {
         (&down, format!("{verb} not answer; `forebay up` starts what is missing")),
     ];
     let said = words.iter().filter(|(targets, _)| !targets.is_empty());
-    match said.map(|(targets, words)| format!("{} {words}", targets.join(", "))).collect::<Vec<_>>() {
+    let said = said.map(|(targets, words)| format!("{} {words}", targets.join(", ")));
+    match lost.into_iter().map(str::to_owned).chain(said).collect::<Vec<_>>() {
         said if said.is_empty() => Ok(()),
         said => Err(CliError::failed(said.join("\n"))),
     }
@@ -106,11 +110,18 @@ fn add_place(target: &mut Value, cluster: &Cluster) {
         .into_iter()
         .find(|(_, targets)| targets.iter().any(|target| target.id.to_string() == name))
         .map(|(process, _)| process);
+    if let Some(words) = described.as_ref().and_then(lost::why) {
+        target["lost"] = json!(words);
+        // One that saw it go has stopped, and says so; of others there is nobody to ask.
+        if target["state"] != "stopped" {
+            (target["state"], target["error"]) = (json!("lost"), Value::Null);
+        }
+    }
     let process = served_by.as_ref().and_then(|process| PidFile::of(&cluster.run_dir(), process).running());
     if target["dir"].is_null() {
-        target["dir"] = json!(described.map(|described| described.dir.display().to_string()));
+        target["dir"] = json!(described.as_ref().map(|described| described.dir.display().to_string()));
     }
-    if target["pid"].is_null() {
+    if target["pid"].is_null() && target["state"] != "lost" {
         target["pid"] = json!(process);
     }
     // That nobody answers is no news then.

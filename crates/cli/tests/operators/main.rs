@@ -1,12 +1,20 @@
-//! What an operator does that goes wrong: each is noticed or refused at once, with the true reason and what to do.
+//! What an operator does that goes wrong: each is noticed or refused at once, with the true reason and what to do. Parts need root
+//! and /dev/fuse; they say so and do nothing where these are not.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 #[path = "../common/mod.rs"]
 mod common;
 mod formatting;
+mod hiding;
+mod limits;
+mod lost;
+mod paths;
+mod room;
+mod unmounting;
+mod users;
 
 use std::{
-    process::{Command, Output},
+    process::{Child, Command, Output},
     time::{Duration, Instant},
 };
 
@@ -19,4 +27,19 @@ fn at_once(command: &mut Command) -> Output {
     let output = command.output().expect("it runs");
     assert!(begun.elapsed() < AT_ONCE, "{command:?} took {:?}: {}", begun.elapsed(), common::words(&output));
     output
+}
+
+/// Ended, whatever the test did.
+struct Program(Child);
+
+impl Program {
+    fn end(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.end();
+    }
 }

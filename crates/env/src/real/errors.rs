@@ -7,7 +7,7 @@ use crate::{EnvError, EnvErrorKind};
 /// An error of a file or device; `doing` says what was tried, with the path.
 pub(super) fn file_error(doing: &str, error: &io::Error) -> EnvError {
     let (kind, advice) = match error.raw_os_error() {
-        Some(libc::ENOENT) => (EnvErrorKind::NotFound, "check the path; was the target formatted?"),
+        Some(libc::ENOENT) => (EnvErrorKind::NotFound, "check the path, and that its disk is mounted"),
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
             (EnvErrorKind::Permission, "run as a user who may read and write it")
         }
@@ -16,6 +16,7 @@ pub(super) fn file_error(doing: &str, error: &io::Error) -> EnvError {
         Some(libc::ENOSPC | libc::EDQUOT) => (EnvErrorKind::NoSpace, "free space in the file system under it"),
         Some(libc::EIO | libc::EREMOTEIO | libc::ENODATA) => (EnvErrorKind::Medium, "check the device and its cables"),
         Some(libc::EMFILE | libc::ENFILE) => (EnvErrorKind::Other, "raise the limit of open files (ulimit -n)"),
+        Some(libc::EFBIG) => (EnvErrorKind::NoSpace, "its file system takes no files of that size"),
         Some(libc::EISDIR | libc::ENOTDIR | libc::ENAMETOOLONG | libc::EINVAL) => {
             (EnvErrorKind::InvalidInput, "give the path of a file or block device")
         }
@@ -43,6 +44,17 @@ pub(super) fn net_error(doing: &str, error: &io::Error) -> EnvError {
         _ => (EnvErrorKind::Other, "see the system's log"),
     };
     EnvError::new(kind, format!("{doing}: {}; {advice}", words(error)))
+}
+
+/// An error of who connects: a socket of another user's is closed to it.
+pub(super) fn connect_error(doing: &str, error: &io::Error) -> EnvError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            let words = format!("{doing}: {}; only root and who started the server may", words(error));
+            EnvError::new(EnvErrorKind::Permission, words)
+        }
+        _ => net_error(doing, error),
+    }
 }
 
 /// The system's words without the "(os error N)".

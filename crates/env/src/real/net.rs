@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::{
-    errors::net_error,
+    errors::{connect_error, net_error},
     mem::{self, MemEnd, MemListener},
     socket::{self, Socket, SocketReadHalf, SocketWriteHalf},
 };
@@ -84,7 +84,7 @@ impl Drop for SocketFile {
 }
 
 pub(super) async fn connect(address: &Address) -> EnvResult<Stream> {
-    let error = |e| net_error(&format!("cannot connect to {address}"), &e);
+    let error = |e| connect_error(&format!("cannot connect to {address}"), &e);
     match address {
         Address::Tcp(host_port) => {
             let socket = TcpStream::connect(host_port).await.map_err(error)?;

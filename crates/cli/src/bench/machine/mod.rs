@@ -57,8 +57,9 @@ pub fn run(args: &MachineArgs) -> CliResult {
             args.toml.display()
         )));
     }
-    if !posix::has_fuse_device() || !posix::may_mount() {
-        return Err(CliError::failed("it needs /dev/fuse, and the right to mount (root)"));
+    posix::check_fuse_device().map_err(CliError::failed)?;
+    if !posix::may_mount() {
+        return Err(CliError::failed("only root may mount here (in a container, one with CAP_SYS_ADMIN)"));
     }
     let shown = args.dir.display();
     if args.dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {

@@ -1,0 +1,59 @@
+//! The limit of open files: raised as far as this process may, and checked before anything begins that would fail in the middle.
+
+use crate::{
+    error::{CliError, CliResult},
+    posix,
+};
+
+/// Of any command: standard streams, an executor, a few connections.
+const LEAST: u64 = 24;
+/// Of a process that serves or mounts, beside what it has for each target.
+const OF_PROCESS: u64 = 16;
+/// Of a served target: its files, locks, rings and the like, its socket, connections of an MDS and of one mount.
+const OF_SERVED_TARGET: u64 = 14;
+/// Of a target that a mount or another server talks to.
+const OF_TARGET: u64 = 2;
+
+/// Raises the limit. Errors: no command would get far.
+pub fn raise() -> CliResult {
+    let limit = posix::raise_open_files();
+    refuse_fewer(limit, LEAST, "it needs")
+}
+
+/// Refuses to serve `here` targets of a cluster of `all`, where they could not be opened.
+pub fn refuse_few_to_serve(here: usize, all: usize) -> CliResult {
+    let targets = if here == 1 { "serving a target needs".into() } else { format!("serving {here} targets needs") };
+    refuse_fewer(posix::raise_open_files(), to_serve(here, all), &targets)
+}
+
+/// Refuses to mount a cluster of `all` targets, where they could not be reached.
+pub fn refuse_few_to_mount(all: usize) -> CliResult {
+    let needed = 2 * OF_PROCESS + OF_TARGET * all as u64;
+    refuse_fewer(posix::raise_open_files(), needed, "a mount needs")
+}
+
+fn to_serve(here: usize, all: usize) -> u64 {
+    OF_PROCESS + OF_SERVED_TARGET * here as u64 + OF_TARGET * all as u64
+}
+
+fn refuse_fewer(limit: u64, needed: u64, who_needs: &str) -> CliResult {
+    if limit >= needed {
+        return Ok(());
+    }
+    Err(CliError::failed(format!(
+        "this process may have {limit} files open (ulimit -n), and {who_needs} {needed} at least: raise the limit (`ulimit -n 1024`, \
+         of a service LimitNOFILE=1024; beyond the hard limit as root)"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_too_low_is_named_with_what_is_needed() {
+        let said = refuse_fewer(40, to_serve(3, 3), "serving 3 targets needs").expect_err("too low").message;
+        assert!(said.contains("40 files") && said.contains("serving 3 targets needs 64 at least"), "{said}");
+        assert!(refuse_fewer(1024, to_serve(60, 60), "x").is_ok(), "what is usual is enough for many");
+    }
+}

@@ -1,0 +1,94 @@
+//! Mounts that somebody still holds when they are taken away.
+
+use std::{fs, path::Path, process::Command};
+
+use super::{
+    Program, at_once,
+    common::{
+        forebay,
+        mounts::{Mounts, run, soon},
+        words,
+    },
+};
+
+fn is_mounted(mnt: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the kernel's table");
+    table.lines().any(|line| line.split(' ').nth(4) == mnt.to_str())
+}
+
+/// A program whose working directory is the mount.
+fn sit_in(mnt: &Path) -> Program {
+    Program(Command::new("sleep").arg("600").current_dir(mnt).spawn().expect("it starts"))
+}
+
+/// a program stands in the mount | umount names it; umount -l returns, and names it; mount again and down name it, and nobody waits
+#[test]
+fn who_stands_in_a_mount_is_named_at_once() {
+    let Some(mounts) = Mounts::new("sits") else { return };
+    let mnt = mounts.first.clone();
+    fs::write(mnt.join("f"), "kept").expect("written");
+    let mut sitting = sit_in(&mnt);
+    let named = format!("sleep (process {}: working directory)", sitting.0.id());
+    let call = |words: &[&str], place: &str| at_once(forebay().args(words).arg(place));
+    let (place, cluster) = (mnt.to_str().expect("UTF-8"), mounts.cluster());
+
+    let busy = call(&["umount"], place);
+    assert!(busy.status.code() == Some(1) && words(&busy).contains(&named), "{}", words(&busy));
+    let down = call(&["down"], &cluster);
+    assert!(down.status.code() == Some(1) && words(&down).contains(&named), "{}", words(&down));
+    assert!(is_mounted(&mnt) && is_mounted(&mounts.second), "nothing was changed");
+
+    let lazily = call(&["umount", "-l"], place);
+    assert!(lazily.status.success() && words(&lazily).contains(&named), "{}", words(&lazily));
+    assert!(!is_mounted(&mnt));
+    let refused = call(&["umount"], place);
+    let said = words(&refused);
+    assert!(refused.status.code() == Some(1) && said.contains(&named) && said.contains("--force"), "{said}");
+    // The place is free for another mount.
+    let again = call(&["mount", &cluster], place);
+    assert!(again.status.success() && words(&again).contains(&named), "{}", words(&again));
+    assert_eq!(fs::read(mnt.join("f")).expect("read"), b"kept");
+    let inside = format!("/proc/{}/cwd/f", sitting.0.id());
+    assert_eq!(fs::read(&inside).expect("read there, too"), b"kept");
+    let down = call(&["down"], &cluster);
+    assert!(down.status.code() == Some(1) && words(&down).contains(&named), "{}", words(&down));
+
+    sitting.end();
+    // Who calls from within holds nothing.
+    run(Command::new(env!("CARGO_BIN_EXE_forebay")).arg("umount").arg(&mnt).current_dir(&mnt));
+    run(forebay().args(["down", &cluster]));
+}
+
+/// a mount namespace has the mount | umount is done, and says for whom it goes on; down names who uses it there, and ends it when
+/// nobody does
+#[test]
+fn a_mount_namespace_that_keeps_a_mount_is_named_and_holds_nobody_up() {
+    let Some(mounts) = Mounts::new("namespace") else { return };
+    let mut contained = Command::new("unshare");
+    contained.args(["--mount", "--propagation", "private", "sleep", "600"]);
+    let mut contained = Program(contained.spawn().expect("it starts"));
+    let (mnt, pid) = (mounts.first.clone(), contained.0.id());
+    let own = fs::read_link("/proc/self/ns/mnt").expect("a namespace");
+    let is_apart = || {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name == "sleep\n" && fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|its| its != own)
+    };
+    assert!(soon(is_apart), "a namespace of its own");
+    let named = format!("sleep (process {pid}: its mount namespace has it at");
+    let umount = at_once(forebay().arg("umount").arg(&mnt));
+    assert!(umount.status.success() && words(&umount).contains(&named), "{}", words(&umount));
+    assert!(!is_mounted(&mnt));
+    let inside = format!("/proc/{pid}/root{}/f", mnt.display());
+    fs::write(&inside, "of the container").expect("it goes on there");
+    let open = fs::File::open(&inside).expect("it opens");
+    let down = at_once(forebay().args(["down", &mounts.cluster()]));
+    let user = format!("(process {}: open file)", std::process::id());
+    assert!(down.status.code() == Some(1) && words(&down).contains(&user), "{}", words(&down));
+    assert!(is_mounted(&mounts.second), "nothing was changed");
+    drop(open);
+    let down = at_once(forebay().args(["down", &mounts.cluster()]));
+    assert!(down.status.success(), "{}", words(&down));
+    contained.end();
+    run(forebay().args(["up", &mounts.cluster()]));
+    assert_eq!(fs::read(mnt.join("f")).expect("read"), b"of the container");
+}
