@@ -4,6 +4,7 @@
 mod crashes;
 mod figures;
 mod histories;
+mod pairs;
 mod planted;
 mod sensitivity;
 mod suites;
@@ -20,6 +21,7 @@ enum Task {
     Suites(suites::Plan),
     Histories(histories::Plan),
     Crashes(crashes::Plan),
+    Pairs(pairs::Plan),
     Planted(planted::Plan),
     Sensitivity(sensitivity::Plan),
     #[command(hide = true)]
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Task::Suites(plan) => suites::run(&plan),
         Task::Histories(plan) => histories::run(&plan),
         Task::Crashes(plan) => crashes::run(&plan),
+        Task::Pairs(plan) => pairs::run(&plan),
         Task::Planted(plan) => planted::run(&plan),
         Task::Sensitivity(plan) => sensitivity::run(&plan),
         Task::HistoriesWorker(told) => histories::run_worker(&told.words),

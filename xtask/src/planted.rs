@@ -24,7 +24,7 @@ use crate::figures::{Outcome, forebay::root};
 const PATIENCE: Duration = Duration::from_secs(1200);
 
 /// Packages whose tests are run.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
     "forebay-env",
     "forebay-store",
     "forebay-rpc",
@@ -32,6 +32,7 @@ const PACKAGES: [&str; 9] = [
     "forebay-oss",
     "forebay-mds",
     "forebay-client",
+    "forebay-fuse",
     "forebay-sim",
     "forebay-tests",
 ];
@@ -104,6 +105,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         ClaimNotTakenBack | SharesNotRecalled | ClaimEndNotAwaited | MeetingClaimsShared => {
             &["forebay_mds", "scenes:sharing", "histories"]
         }
+        StalePagesKept | StalePageWritten => &["forebay_fuse"],
         EraSurvived => &["scenes:rejoining"],
         DeletedServed => &["stores:deleted"],
         RootOwnedByRoot => &["forebay_mds"],

@@ -155,6 +155,12 @@ impl OpenFile {
         self.inner.state.writers.get()
     }
 
+    /// Whether a write at `offset` may leave a gap behind the file's end, as far as this client knows where that is.
+    pub fn leaves_a_gap(&self, offset: u64) -> bool {
+        let state = self.state();
+        offset > state.size.borrow().seen().max(state.kept.borrow().end())
+    }
+
     pub(crate) fn state(&self) -> &Rc<FileState> {
         &self.inner.state
     }

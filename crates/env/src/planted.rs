@@ -66,6 +66,10 @@ bugs! {
     TombstonesSkipped = "tombstones-skipped",
     /// What a client keeps of a file's bytes is not forgotten when it writes them.
     OwnWriteNotForgotten = "own-write-not-forgotten",
+    /// The kernel keeps pages from before a write.
+    StalePagesKept = "stale-pages-kept",
+    /// Pages are written back whole, also where a write came after they were read.
+    StalePageWritten = "stale-page-written",
     /// A client keeps bytes that it read though a crash may take them back.
     UncommittedKept = "uncommitted-kept",
     /// An OST that was started again does not know what it had granted.

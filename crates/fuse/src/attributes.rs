@@ -1,12 +1,12 @@
 //! Attributes of inodes and of the file system.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use forebay_client::{ClientResult, OpenFile, SetAttributes, StatFs};
 use forebay_proto::Errno;
 use fuser::{FileAttr, FileHandle};
 
-use crate::{answer::Attributes, caller::decided, convert, server::Server};
+use crate::{answer::Attributes, caller::decided, convert, data::ALL, pages::Answered, server::Server};
 
 impl Server {
     /// `handle`: through which the process asks, if it does; a handle that is gone by now does not matter.
@@ -34,6 +34,24 @@ impl Server {
     }
 
     pub async fn setattr(
+        self: &Rc<Self>,
+        ino: u64,
+        handle: Option<FileHandle>,
+        changes: SetAttributes,
+    ) -> ClientResult<Attributes> {
+        let Some(size) = changes.size else { return self.set_attributes(ino, handle, changes).await };
+        // Until it has the answer the kernel keeps back what mappings changed.
+        self.change(ino, ALL, Answered::AtOnce, async || {
+            let before = match self.pages.are_there(ino) {
+                true => self.client.getattr(self.fid(ino), None).await?.size,
+                false => size,
+            };
+            Ok((self.set_attributes(ino, handle, changes).await?, size.min(before)..ALL.end))
+        })
+        .await
+    }
+
+    async fn set_attributes(
         &self,
         ino: u64,
         handle: Option<FileHandle>,

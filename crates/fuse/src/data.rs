@@ -1,5 +1,7 @@
 //! Open files and their bytes.
 
+use std::{ops::Range, rc::Rc};
+
 use bytes::Bytes;
 use forebay_client::{Allocate, ClientResult, OpenFile};
 use forebay_proto::Errno;
@@ -8,17 +10,25 @@ use fuser::{FileHandle, FopenFlags, WriteFlags};
 use crate::{
     caller::{Asker, decided},
     convert, limits,
-    server::Server,
+    pages::Answered,
+    server::{Open, Server},
     turns,
 };
+
+/// Of a file.
+pub(crate) const ALL: Range<u64> = 0..u64::MAX;
 
 /// Data goes past the page cache; writes to different places of a file need not wait for each other.
 pub(crate) const DATA_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 
 impl Server {
-    pub async fn open(&self, asker: Asker, ino: u64, flags: i32) -> ClientResult<(FileHandle, FopenFlags)> {
+    pub async fn open(self: &Rc<Self>, asker: Asker, ino: u64, flags: i32) -> ClientResult<(FileHandle, FopenFlags)> {
         let mode = convert::open_mode(flags);
-        let file = self.client.open(&decided(), self.fid(ino), mode).await?;
+        let open = async || self.client.open(&decided(), self.fid(ino), mode).await;
+        let file = match mode.truncate {
+            true => self.change(ino, ALL, Answered::AtOnce, async || Ok((open().await?, ALL))).await?,
+            false => open().await?,
+        };
         let handle = self.add_file(file);
         if mode.truncate && !asker.is_root() && self.file(handle)?.got_set_ids.replace(0) > 0 {
             let dropped = self.drop_set_ids(ino).await;
@@ -31,14 +41,10 @@ impl Server {
         Ok((handle, DATA_FLAGS))
     }
 
-    pub async fn read(&self, handle: FileHandle, offset: u64, bytes: u32) -> ClientResult<Vec<Bytes>> {
-        self.client.read_parts(&self.file(handle)?.file().await?, offset, bytes as usize).await
-    }
-
     /// `open_flags`: of the descriptor now; O_APPEND may come and go with fcntl(2). Pages of a mapping that are written
     /// back have their place already.
     pub async fn write(
-        &self,
+        self: &Rc<Self>,
         ino: u64,
         handle: FileHandle,
         offset: u64,
@@ -46,7 +52,61 @@ impl Server {
         kind: WriteFlags,
         open_flags: i32,
     ) -> ClientResult<u32> {
+        if kind.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            let (open, bytes) = (self.file(handle)?, data.len() as u32);
+            self.drop_rights(ino, &open, kind).await?;
+            self.write_pages(ino, &open.file().await?, offset, data).await?;
+            return Ok(bytes);
+        }
+        // Where an append goes is known when it is there.
+        let end = if open_flags & libc::O_APPEND != 0 { u64::MAX } else { offset + data.len() as u64 };
+        self.change(ino, offset..end, Answered::Settled, async || {
+            self.write_through(ino, handle, offset, data, kind, open_flags).await
+        })
+        .await
+    }
+
+    /// A write past the kernel's pages: how many bytes, and which bytes of the file are others now.
+    async fn write_through(
+        &self,
+        ino: u64,
+        handle: FileHandle,
+        offset: u64,
+        data: Bytes,
+        kind: WriteFlags,
+        open_flags: i32,
+    ) -> ClientResult<(u32, Range<u64>)> {
         let open = self.file(handle)?;
+        self.drop_rights(ino, &open, kind).await?;
+        let bytes = data.len() as u32;
+        let is_plain = open_flags & (libc::O_APPEND | libc::O_DSYNC) == 0;
+        if is_plain && open.write_early(offset, &data) {
+            return Ok((bytes, offset..offset + u64::from(bytes)));
+        }
+        let file = open.file().await?;
+        if open_flags & libc::O_APPEND != 0 {
+            let place = self.client.append(&file, data).await?;
+            self.sync_one(&file, open_flags).await?;
+            return Ok((bytes, place..place + u64::from(bytes)));
+        }
+        let start = self.end_before(ino, &file, offset).await?;
+        let written = self.client.write(&file, offset, data).await?;
+        self.sync_one(&file, open_flags).await?;
+        turns::after_write(file.writers(), written);
+        Ok((written as u32, start..offset + written as u64))
+    }
+
+    /// Where what a change at `offset` makes part of the file begins: at its end, where that is before. A mapping may show there what
+    /// a program has left behind the end.
+    async fn end_before(&self, ino: u64, file: &OpenFile, offset: u64) -> ClientResult<u64> {
+        match self.pages.are_there(ino) && file.leaves_a_gap(offset) {
+            true => Ok(self.client.getattr(file.fid(), Some(file)).await?.size.min(offset)),
+            false => Ok(offset),
+        }
+    }
+
+    /// Set-id bits and capabilities go with what is written.
+    async fn drop_rights(&self, ino: u64, open: &Open, kind: WriteFlags) -> ClientResult<()> {
         let set_ids = open.got_set_ids.get();
         if set_ids > 0 && kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.drop_set_ids(ino).await?;
@@ -59,41 +119,37 @@ impl Server {
             // Unless somebody gave it one meanwhile.
             open.got_capability.set(open.got_capability.get() - capabilities.min(open.got_capability.get()));
         }
-        let bytes = data.len() as u32;
-        let is_plain =
-            open_flags & (libc::O_APPEND | libc::O_DSYNC) == 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE);
-        if is_plain && open.write_early(offset, &data) {
-            return Ok(bytes);
-        }
-        let file = open.file().await?;
-        if open_flags & libc::O_APPEND != 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            self.client.append(&file, data).await?;
-            self.sync_one(&file, kind, open_flags).await?;
-            return Ok(bytes);
-        }
-        let written = self.client.write(&file, offset, data).await?;
-        self.sync_one(&file, kind, open_flags).await?;
-        turns::after_write(file.writers(), written);
-        Ok(written as u32)
+        Ok(())
     }
 
     /// One write of a descriptor without O_SYNC may ask for it: RWF_DSYNC, RWF_SYNC of pwritev2(2).
-    async fn sync_one(&self, file: &OpenFile, kind: WriteFlags, open_flags: i32) -> ClientResult<()> {
+    async fn sync_one(&self, file: &OpenFile, open_flags: i32) -> ClientResult<()> {
         // O_SYNC contains this bit.
-        let asked = open_flags & libc::O_DSYNC != 0 && !kind.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let asked = open_flags & libc::O_DSYNC != 0;
         if asked && !file.mode().sync { self.client.fsync(file, true).await } else { Ok(()) }
     }
 
-    /// copy_file_range(2): how many bytes; less than asked for when it is `enough`.
+    /// copy_file_range(2) to the file `ino`: how many bytes; less than asked for when it is `enough`. Errors: EXDEV, where the kernel may
+    /// have pages of it: it would throw away all of those that it copied to, and what a mapping changed beside. It reads and
+    /// writes itself then.
     pub async fn copy_range(
-        &self,
+        self: &Rc<Self>,
         (from, offset_in): (FileHandle, u64),
+        ino: u64,
         (to, offset_out): (FileHandle, u64),
         bytes: u64,
         enough: impl Fn() -> bool,
     ) -> ClientResult<u64> {
-        let (from, to) = (self.file(from)?.file().await?, self.file(to)?.file().await?);
-        self.client.copy_range((&from, offset_in), (&to, offset_out), bytes, enough).await
+        let touched = offset_out..offset_out.saturating_add(bytes);
+        self.change(ino, touched, Answered::Settled, async || {
+            if self.pages.are_there(ino) {
+                return Err(Errno::EXDEV.into());
+            }
+            let (from, to) = (self.file(from)?.file().await?, self.file(to)?.file().await?);
+            let copied = self.client.copy_range((&from, offset_in), (&to, offset_out), bytes, enough).await?;
+            Ok((copied, offset_out..offset_out + copied))
+        })
+        .await
     }
 
     /// close(2) of one descriptor of the process `owner`, which takes its locks of the file along.
@@ -124,9 +180,29 @@ impl Server {
         self.client.fsync(&self.file(handle)?.file().await?, datasync).await
     }
 
-    pub async fn fallocate(&self, handle: FileHandle, offset: u64, bytes: u64, mode: i32) -> ClientResult<()> {
-        let file = self.file(handle)?.file().await?;
-        self.client.fallocate(&file, offset, bytes, allocation(mode)?).await
+    pub async fn fallocate(
+        self: &Rc<Self>,
+        ino: u64,
+        handle: FileHandle,
+        offset: u64,
+        bytes: u64,
+        mode: i32,
+    ) -> ClientResult<()> {
+        let what = allocation(mode)?;
+        let end = offset.saturating_add(bytes);
+        self.change(ino, offset..end, Answered::Settled, async || {
+            let file = self.file(handle)?.file().await?;
+            let start = match what {
+                Allocate::Punch | Allocate::Zero { keep_size: true } => offset,
+                Allocate::Zero { keep_size: false } => self.end_before(ino, &file, offset).await?,
+                // Room is set aside; only behind the end of the file anything changes.
+                Allocate::Reserve { keep_size: true } => end,
+                Allocate::Reserve { keep_size: false } => self.end_before(ino, &file, end).await?,
+            };
+            self.client.fallocate(&file, offset, bytes, what).await?;
+            Ok(((), start..end))
+        })
+        .await
     }
 }
 

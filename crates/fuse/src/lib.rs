@@ -3,7 +3,8 @@
 //! The client's shard reads requests from the kernel itself (`kernel`); each becomes a task, which answers the kernel.
 //!
 //! Invariant: the kernel keeps names and attributes only as long as they are leased to the client, and is told when they are
-//! not any more. Data goes past its page cache (FOPEN_DIRECT_IO). Only a shared mapping has pages of its own.
+//! not any more. Data goes past its page cache (FOPEN_DIRECT_IO). Only mappings, and what
+//! copies within the kernel, have pages, which show and keep what is written past them (`pages`).
 //! Invariant: inode numbers are fids ([`forebay_proto::Fid::low`]), so FORGET has nothing to forget.
 //! Not here: ioctl.
 
@@ -25,6 +26,7 @@ pub mod limits;
 mod locks;
 mod mount;
 mod names;
+mod pages;
 mod point;
 mod races;
 mod server;

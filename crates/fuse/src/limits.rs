@@ -40,3 +40,11 @@ pub const UNLOCK_TERM: Duration = Duration::from_secs(2);
 pub const QUIET_LONGER: Duration = Duration::from_millis(50);
 /// Inodes the kernel was told of and has not shown to have; beyond it attributes are told for the moment only.
 pub const NEW_INODES: usize = 1 << 16;
+/// Ranges of a file's pages that the kernel may have, and that are told apart; more of them are joined with what lies between.
+pub const GIVEN_RANGES: usize = 1024;
+/// Threads that have the kernel drop pages.
+pub const DROP_THREADS: usize = 4;
+/// Changes that wait at once until the kernel has dropped pages; beyond it they are answered before. And reads that wait for
+/// those. What they wait for are requests of the kernel's, of which only so many are let through.
+pub const SETTLING: usize = 48;
+const _: () = assert!(2 * SETTLING < BACKGROUND_REQUESTS as usize, "the kernel would not get through with its own");

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     rc::Rc,
     time::Duration,
 };
@@ -20,6 +20,7 @@ use crate::{
     kernel::{Notifier, Told},
     labels::Labels,
     limits,
+    pages::Pages,
     races::Races,
 };
 
@@ -36,8 +37,7 @@ pub(crate) struct Server {
     /// Inodes the kernel was told of with attributes, and has not shown to have: until when it may believe those.
     new: RefCell<BTreeMap<u64, Time>>,
     files: RefCell<BTreeMap<u64, Rc<Open>>>,
-    /// Open files of which the kernel has pages: what mappings changed in them is not here yet.
-    paged: RefCell<BTreeSet<u64>>,
+    pub pages: Pages,
     directories: RefCell<BTreeMap<u64, Rc<Directory>>>,
     next_directory: Cell<u64>,
     pub races: Races,
@@ -80,13 +80,13 @@ impl Server {
         Self {
             env: env.clone(),
             client: client.clone(),
+            pages: Pages::new(&notifier),
             notifier,
             below,
             names_until: Cell::new(Time(0)),
             quiet_until: Cell::new(Time(0)),
             new: RefCell::default(),
             files: RefCell::default(),
-            paged: RefCell::default(),
             directories: RefCell::default(),
             next_directory: Cell::new(1),
             races: Races::default(),
@@ -212,21 +212,14 @@ impl Server {
 
     pub fn take_file(&self, handle: FileHandle) -> ClientResult<Rc<Open>> {
         let taken = self.files.borrow_mut().remove(&handle.0).ok_or(Errno::EBADF)?;
-        if !self.paged.borrow().is_empty() {
-            // With the last handle the kernel has written its pages back.
-            self.paged.borrow_mut().retain(|ino| self.is_open(self.fid(*ino), |_| true));
-        }
+        // With the last handle the kernel has written its pages back.
+        self.pages.closed(|ino| self.is_open(self.fid(ino), |_| true));
         Ok(taken)
-    }
-
-    /// The kernel has pages of an open file.
-    pub fn has_pages(&self, ino: u64) {
-        self.paged.borrow_mut().insert(ino);
     }
 
     /// A mapping may have changed pages that the kernel has not written back.
     pub fn may_have_changed_pages(&self, fid: Fid) -> bool {
-        self.paged.borrow().contains(&fid.low) && self.is_open(fid, |file| file.mode().write)
+        self.pages.are_there(fid.low) && self.is_open(fid, |file| file.mode().write)
     }
 
     fn is_open(&self, fid: Fid, how: impl Fn(&OpenFile) -> bool) -> bool {

@@ -335,10 +335,10 @@ impl Filesystem for Transport {
     ) {
         self.serve(reply, async move |server: &Rc<Server>| {
             // The kernel reads pages for itself, what programs read for them.
-            if lock_owner.is_none() {
-                server.has_pages(ino.0);
+            match lock_owner {
+                None => server.read_pages(ino.0, fh, offset, size).await,
+                Some(_) => server.read(ino.0, fh, offset, size).await,
             }
-            server.read(fh, offset, size).await
         });
     }
 
@@ -507,14 +507,14 @@ impl Filesystem for Transport {
     fn fallocate(
         &self,
         _: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.serve(reply, async move |server: &Rc<Server>| server.fallocate(fh, offset, length, mode).await);
+        self.serve(reply, async move |server: &Rc<Server>| server.fallocate(ino.0, fh, offset, length, mode).await);
     }
 
     fn copy_file_range(
@@ -523,7 +523,7 @@ impl Filesystem for Transport {
         _ino_in: INodeNo,
         fh_in: FileHandle,
         offset_in: u64,
-        _ino_out: INodeNo,
+        ino_out: INodeNo,
         fh_out: FileHandle,
         offset_out: u64,
         len: u64,
@@ -531,7 +531,7 @@ impl Filesystem for Transport {
     ) {
         self.send(async move |server: &Rc<Server>| {
             let enough = || reply.is_enough();
-            match server.copy_range((fh_in, offset_in), (fh_out, offset_out), len, enough).await {
+            match server.copy_range((fh_in, offset_in), ino_out.0, (fh_out, offset_out), len, enough).await {
                 Ok(bytes) => reply.copied(bytes),
                 Err(error) => refuse(server, &error, |errno| reply.error(errno)),
             }

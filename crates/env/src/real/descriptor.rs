@@ -39,6 +39,11 @@ impl Descriptor {
         self.fd.as_raw_fd()
     }
 
+    /// The same descriptor for a thread of its own, where a write may wait for what this shard does.
+    pub fn for_a_thread(&self) -> io::Result<OwnedFd> {
+        self.fd.get_ref().try_clone()
+    }
+
     /// Reads one message into `slices`; waits for one.
     pub async fn read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.others_first().await;

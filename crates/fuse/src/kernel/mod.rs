@@ -13,6 +13,7 @@
 mod args;
 mod device;
 mod dispatch;
+mod drops;
 mod known;
 mod notify;
 mod reply;
@@ -20,6 +21,7 @@ mod ring;
 
 pub(crate) use device::{Device, serve};
 pub(crate) use dispatch::{Filesystem, Request};
+pub(crate) use drops::Drops;
 pub(crate) use known::Known;
 pub(crate) use notify::Notifier;
 pub(crate) use reply::*;

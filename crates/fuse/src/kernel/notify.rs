@@ -1,4 +1,4 @@
-//! What the kernel is told unasked: to forget attributes, and names.
+//! What the kernel is told unasked: to forget attributes, and names. (To drop pages: `drops`.)
 //!
 //! Neither waits for a lock that a request which waits for us may hold, so they may be sent from anywhere. Forgetting one
 //! name would wait for its directory, in which the kernel may be waiting for our answer; so all names are forgotten at once
@@ -9,9 +9,9 @@ use std::{cell::Cell, io::IoSlice, rc::Rc};
 use forebay_env::real::Descriptor;
 use fuser::INodeNo;
 
-use super::Known;
+use super::{Drops, Known};
 
-const INVAL_INODE: i32 = 2;
+pub(super) const INVAL_INODE: i32 = 2;
 const INC_EPOCH: i32 = 8;
 const HEADER_BYTES: usize = 16;
 
@@ -27,6 +27,11 @@ impl Notifier {
         let this = Self { descriptor, known, forgets_names: Cell::new(false) };
         this.forgets_names.set(this.forget_names());
         this
+    }
+
+    /// What has the kernel drop pages.
+    pub fn drops(&self) -> Drops {
+        Drops::new(self.descriptor.clone())
     }
 
     /// The kernel can be made to forget names.
@@ -53,11 +58,17 @@ impl Notifier {
     }
 
     fn send(&self, code: i32, out: &[u8]) -> bool {
-        let mut header = [0; HEADER_BYTES];
-        header[..4].copy_from_slice(&((HEADER_BYTES + out.len()) as u32).to_ne_bytes());
-        header[4..8].copy_from_slice(&code.to_ne_bytes());
+        let header = header(code, out.len());
         let (header, out) = (IoSlice::new(&header), IoSlice::new(out));
         let slices = if out.is_empty() { &[header][..] } else { &[header, out] };
         self.descriptor.write(slices).is_ok()
     }
+}
+
+/// What a notification of `out_bytes` begins with.
+pub(super) fn header(code: i32, out_bytes: usize) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&((HEADER_BYTES + out_bytes) as u32).to_ne_bytes());
+    header[4..8].copy_from_slice(&code.to_ne_bytes());
+    header
 }
