@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod crashes;
+mod differential;
 mod figures;
 mod histories;
 mod pairs;
@@ -22,6 +23,7 @@ enum Task {
     Histories(histories::Plan),
     Crashes(crashes::Plan),
     Pairs(pairs::Plan),
+    Differential(differential::Plan),
     Planted(planted::Plan),
     Sensitivity(sensitivity::Plan),
     #[command(hide = true)]
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Task::Histories(plan) => histories::run(&plan),
         Task::Crashes(plan) => crashes::run(&plan),
         Task::Pairs(plan) => pairs::run(&plan),
+        Task::Differential(plan) => differential::run(&plan),
         Task::Planted(plan) => planted::run(&plan),
         Task::Sensitivity(plan) => sensitivity::run(&plan),
         Task::HistoriesWorker(told) => histories::run_worker(&told.words),

@@ -65,7 +65,8 @@ pub fn run(plan: &Plan) -> Outcome {
         Some(path) => forebay::Forebay::at(path),
         None => forebay::build()?,
     };
-    let shape = Shape { osts: 3, ost_size: "512MiB", mdt_size: "256MiB", separate: true, mounts: plan.mounts };
+    let shape =
+        Shape { osts: 3, ost_size: "512MiB", mdt_size: "256MiB", separate: true, mounts: plan.mounts, options: None };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     for (base, stripes) in [("one", "1"), ("two", "2")] {
         cluster.striped_dir(base, stripes)?;

@@ -13,7 +13,7 @@ use crate::figures::{
 };
 
 /// How a cluster is built.
-pub struct Shape {
+pub struct Shape<'a> {
     /// OSTs.
     pub osts: u32,
     /// Bytes of each, as `forebay up` reads them.
@@ -24,6 +24,8 @@ pub struct Shape {
     pub separate: bool,
     /// Mounts: two or more.
     pub mounts: u32,
+    /// Options of all mounts.
+    pub options: Option<&'a str>,
 }
 
 /// One MDT, some OSTs, mounts. Dropping it takes it down.
@@ -41,7 +43,7 @@ pub struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     /// Formats, starts, mounts.
-    pub fn make(forebay: &'a Forebay, dir: &Path, shape: &Shape) -> Outcome<Self> {
+    pub fn make(forebay: &'a Forebay, dir: &Path, shape: &Shape<'_>) -> Outcome<Self> {
         fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
         let mount = |number: u32| dir.join(format!("m{number}"));
@@ -54,9 +56,18 @@ impl<'a> Cluster<'a> {
         output(up.args(sizes).args(separate).arg("--mount").arg(&cluster.first))?;
         for mount in &cluster.mounts()[1..] {
             fs::create_dir_all(mount).map_err(|error| format!("cannot make {}: {error}", mount.display()))?;
-            output(forebay.command(&["mount", &text(&cluster.dir)]).arg(mount))?;
+            cluster.mount(mount, shape.options)?;
+        }
+        if shape.options.is_some() {
+            output(forebay.command(&["umount"]).arg(&cluster.first))?;
+            cluster.mount(&cluster.first, shape.options)?;
         }
         Ok(cluster)
+    }
+
+    fn mount(&self, mount: &Path, options: Option<&str>) -> Outcome {
+        let options = options.map(|options| ["-o", options]);
+        output(self.forebay.command(&["mount"]).args(options.iter().flatten()).arg(&self.dir).arg(mount)).map(drop)
     }
 
     /// All mounts.

@@ -1,0 +1,205 @@
+//! The documented differences, all of them: what docs/posix.md says is not as on a local file system, and what a run makes of it.
+//!
+//! A row quotes the page, and a test looks the words up there. What no row covers is a failure.
+
+use super::{
+    answer::Differ,
+    call::{Call, Target},
+};
+
+/// How a run is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Mounts that take turns.
+    pub mounts: usize,
+}
+
+/// What a difference is about, as the local file system sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct About {
+    /// S_IFDIR, S_IFREG, ...; 0: not known.
+    pub kind: u32,
+    /// It has no name any more.
+    pub removed: bool,
+    /// Found by O_PATH.
+    pub path_only: bool,
+    /// Its number, and the time of its birth.
+    pub inode: (u64, i128),
+}
+
+impl About {
+    /// A directory.
+    pub fn directory(&self) -> bool {
+        self.kind == libc::S_IFDIR
+    }
+}
+
+/// A call and where its answers differ.
+pub struct Case<'a> {
+    /// How the run is set up.
+    pub setup: Setup,
+    /// The call.
+    pub call: &'a Call,
+    /// What it is about.
+    pub about: About,
+    /// One difference.
+    pub differ: &'a Differ,
+}
+
+/// A call that neither file system is asked for.
+struct Left {
+    /// Words of docs/posix.md.
+    says: &'static str,
+    when: fn(&Setup, &Call) -> bool,
+}
+
+const LEFT: [Left; 4] = [
+    Left {
+        says: "Between\nmounts they are not coherent",
+        when: |setup, call| matches!(call, Call::Map { .. }) && setup.mounts > 1,
+    },
+    Left {
+        says: "It connects programs of one mount",
+        when: |setup, call| matches!(call, Call::Mkfifo { .. }) && setup.mounts > 1,
+    },
+    Left {
+        says: "RWF_APPEND of pwritev2(2) does not reach the mount as",
+        when: |setup, call| {
+            matches!(call, Call::Pwritev2 { flags, .. } if flags & libc::RWF_APPEND != 0) && setup.mounts > 1
+        },
+    },
+    Left {
+        says: "set on one mount while another has the file open for writing, they stay until that one has opened it anew",
+        when: |setup, call| {
+            let set_id = |mode: &u32| mode & 0o6000 != 0 && setup.mounts > 1;
+            matches!(call, Call::Chmod { mode, .. } | Call::Fchmod { mode, .. } if set_id(mode))
+        },
+    },
+];
+
+/// What a mount refuses and a local file system does. That one is asked for something that it refuses, too.
+const MOVES_BYTES: (&str, i32) = (
+    "What moves bytes (collapse, insert) is\nrefused with EOPNOTSUPP",
+    libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE,
+);
+
+/// A difference that is expected.
+struct Row {
+    /// Words of docs/posix.md.
+    says: &'static str,
+    covers: fn(&Case<'_>) -> bool,
+}
+
+const ROWS: [Row; 10] = [
+    Row {
+        says: "has no names, and takes none (ENOENT, or ESTALE to a program that is not root",
+        covers: |case| {
+            let removed = case.about.directory() && case.about.removed;
+            let lookup = matches!(case.call, Call::Openat { .. } | Call::Unlinkat { .. });
+            removed && lookup && case.differ.local == "ENOENT" && case.differ.mount == "ESTALE"
+        },
+    },
+    Row {
+        says: "One that is\nopen and has no name any more is ESTALE",
+        covers: |case| {
+            let gone = matches!(case.differ.mount.as_str(), "ESTALE" | "ENOENT");
+            case.about.kind == libc::S_IFIFO && case.about.removed && gone
+        },
+    },
+    Row {
+        says: "what is written to a named pipe moves no times of it",
+        covers: |case| {
+            let given = case.differ.local.starts_with("given");
+            case.about.kind == libc::S_IFIFO && matches!(case.differ.what, "mtime" | "ctime") && !given
+        },
+    },
+    Row {
+        says: "F_OFD_GETLK shows -1 for every lock",
+        covers: |case| {
+            let asked = matches!(case.call, Call::GetLock { open_file: true, .. });
+            asked && case.differ.what == "owner" && case.differ.mount == "-1"
+        },
+    },
+    Row {
+        says: "Their `st_size` is 0, however many names they have",
+        covers: |case| case.differ.what == "size" && case.about.directory() && case.differ.mount == "0",
+    },
+    Row {
+        says: "to change its attributes, to ask for its extended ones, and what is asked of it\nas the working directory, is ESTALE",
+        covers: |case| {
+            let about = case.about.directory() && case.about.removed && case.differ.mount == "ESTALE";
+            about && concerns_attributes(case.call)
+        },
+    },
+    Row {
+        says: "What O_PATH found, without a handle, goes\nwith its last name",
+        covers: |case| {
+            let gone = matches!(case.differ.mount.as_str(), "ESTALE" | "ENOENT");
+            case.about.path_only && case.about.removed && gone
+        },
+    },
+    Row {
+        says: "F_GETLK shows the process also of a lock of an open file description, where Linux shows -1",
+        covers: |case| {
+            let shows = case.differ.what == "owner" && case.differ.local == "-1";
+            shows && case.differ.mount == "this process" && matches!(case.call, Call::GetLock { .. })
+        },
+    },
+    Row {
+        says: "flock(2) of a *directory* the kernel keeps to itself:\nit holds within one mount only",
+        covers: |case| case.about.directory() && case.setup.mounts > 1 && matches!(case.call, Call::Flock { .. }),
+    },
+    Row {
+        says: "Where the kernel has no SELinux, a file without one answers\nEOPNOTSUPP instead of ENODATA",
+        covers: |case| match case.call {
+            Call::Getxattr { name, .. } => name.0 == b"security.selinux" && case.differ.mount == "EOPNOTSUPP",
+            _ => false,
+        },
+    },
+];
+
+fn concerns_attributes(call: &Call) -> bool {
+    let open = |of: &Target| matches!(of, Target::Slot(_));
+    match call {
+        Call::Fchmod { .. } | Call::Fchown { .. } | Call::Futimens { .. } => true,
+        Call::Setxattr { of, .. } | Call::Removexattr { of, .. } => open(of),
+        Call::Getxattr { of, .. } | Call::Listxattr { of } => open(of),
+        _ => false,
+    }
+}
+
+/// The mode that the local file system is asked for in place of `mode`.
+pub fn fallocate_mode(mode: i32) -> i32 {
+    if mode & MOVES_BYTES.1 != 0 { libc::FALLOC_FL_UNSHARE_RANGE } else { mode }
+}
+
+impl Setup {
+    /// Why the call is not made, in the words of docs/posix.md.
+    pub fn not_made(&self, call: &Call) -> Option<&'static str> {
+        LEFT.iter().find(|left| (left.when)(self, call)).map(|left| left.says)
+    }
+
+    /// "Layouts as extended attributes", "Commit levels", "Small files": listed where a directory hands them down.
+    pub fn of_the_mount_alone(&self, name: &str) -> bool {
+        name.starts_with("user.forebay.")
+    }
+}
+
+/// The words of docs/posix.md that say so, if a row covers the difference.
+pub fn known(case: &Case<'_>) -> Option<&'static str> {
+    ROWS.iter().find(|row| (row.covers)(case)).map(|row| row.says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_documented_difference_stands_in_the_page_that_it_quotes() {
+        let page = include_str!("../../../docs/posix.md").replace('\n', " ");
+        let quoted = LEFT.iter().map(|left| left.says).chain(ROWS.iter().map(|row| row.says)).chain([MOVES_BYTES.0]);
+        for says in quoted {
+            assert!(page.contains(&says.replace('\n', " ")), "docs/posix.md does not say: {says}");
+        }
+    }
+}

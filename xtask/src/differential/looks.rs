@@ -1,0 +1,78 @@
+//! What was seen of each file so far on one file system: which file it is, and which of its times have moved since.
+//!
+//! Times of two file systems are not comparable; that a call moved one is. A time that a program gave is compared as it is.
+
+use std::collections::BTreeMap;
+
+use super::answer::{Differ, Stat};
+
+/// A time further away from now than this was given by utimensat(2): nanoseconds.
+const GIVEN_FROM: i128 = 86_400 * 1_000_000_000;
+
+/// Everything seen on one file system.
+pub struct Looks {
+    begun: i128,
+    seen: BTreeMap<(u64, i128), Look>,
+}
+
+struct Look {
+    number: usize,
+    times: [Option<i128>; 3],
+}
+
+impl Looks {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("it is after 1970");
+        Self { begun: since.as_nanos() as i128, seen: BTreeMap::new() }
+    }
+
+    /// The attributes as words, and remembers them.
+    fn see(&mut self, stat: &Stat) -> Vec<(&'static str, String)> {
+        let fresh = self.seen.len();
+        let look = self.seen.entry(stat.inode).or_insert(Look { number: fresh, times: [None; 3] });
+        let asked = |flag| stat.mask & flag != 0;
+        let mut words = vec![("file", look.number.to_string()), ("kind", format!("{:o}", stat.kind()))];
+        if asked(libc::STATX_MODE) {
+            words.push(("mode", format!("{:o}", stat.mode)));
+        }
+        if asked(libc::STATX_NLINK) {
+            words.push(("nlink", stat.nlink.to_string()));
+        }
+        if asked(libc::STATX_UID) {
+            words.push(("uid", stat.uid.to_string()));
+        }
+        if asked(libc::STATX_GID) {
+            words.push(("gid", stat.gid.to_string()));
+        }
+        if asked(libc::STATX_SIZE) {
+            words.push(("size", stat.size.to_string()));
+        }
+        let times = [("atime", libc::STATX_ATIME), ("mtime", libc::STATX_MTIME), ("ctime", libc::STATX_CTIME)];
+        for (which, (name, flag)) in times.into_iter().enumerate().filter(|(_, (_, flag))| asked(*flag)) {
+            let _ = flag;
+            let now = stat.times[which];
+            words.push((name, moved(self.begun, look.times[which], now)));
+            look.times[which] = Some(now);
+        }
+        words
+    }
+}
+
+fn moved(begun: i128, before: Option<i128>, now: i128) -> String {
+    match before {
+        _ if (now - begun).abs() > GIVEN_FROM => format!("given {now}"),
+        None => "first seen".into(),
+        Some(before) if before == now => "stayed".into(),
+        Some(before) if before < now => "moved".into(),
+        Some(_) => "went back".into(),
+    }
+}
+
+/// Compares attributes of two file systems, each with what was seen there before.
+pub fn compare(looks: &mut [Looks; 2], local: &Stat, mount: &Stat) -> Vec<Differ> {
+    let [local, mount] = [looks[0].see(local), looks[1].see(mount)];
+    let pairs = local.into_iter().zip(mount);
+    let other = pairs.filter(|((_, local), (_, mount))| local != mount);
+    other.map(|((what, local), (_, mount))| Differ { what, local, mount }).collect()
+}
