@@ -294,6 +294,7 @@ impl Core {
         // A later one may be told first.
         commit.committed = commit.committed.max(sent.number);
         drop(commit);
+        self.writer.note_committed(sent.transno);
         if sent.transno > *self.last_committed.borrow() {
             self.last_committed.send_replace(sent.transno);
         }

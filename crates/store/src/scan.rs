@@ -222,6 +222,7 @@ mod tests {
             generation: 1,
             durable_lsn: 0,
             moved_lsn: 0,
+            committed: 0,
             fragments: Vec::new(),
         };
         header.encode(TARGET).0.freeze()

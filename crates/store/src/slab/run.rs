@@ -167,6 +167,8 @@ pub(crate) struct RunHeader {
     pub durable_lsn: u64,
     /// Embedded bytes of journal records up to here have been moved to slabs.
     pub moved_lsn: u64,
+    /// The highest transno of this incarnation known durable when it was built: see [`committed`].
+    pub committed: u32,
     /// What it holds, in the order of the payload.
     pub fragments: Vec<Descriptor>,
 }
@@ -174,6 +176,12 @@ pub(crate) struct RunHeader {
 /// Bytes a header takes whose descriptors take `descriptor_bytes`.
 pub(crate) fn header_bytes(descriptor_bytes: usize) -> usize {
     (FIXED_BYTES + descriptor_bytes).next_multiple_of(limits::SECTOR as usize)
+}
+
+/// How a run's header names `transno` as committed: its counter, if that and the run are of one incarnation; else nothing. A counter that
+/// does not fit counts as the highest that does.
+pub(crate) fn committed(transno: Transno, incarnation: Incarnation) -> u32 {
+    if transno.incarnation() == incarnation { u32::try_from(transno.counter()).unwrap_or(u32::MAX) } else { 0 }
 }
 
 impl RunHeader {
@@ -200,7 +208,7 @@ impl RunHeader {
         w.u64(self.moved_lsn);
         w.u64(0); // the sum's place
         w.u32(self.generation);
-        w.u32(0);
+        w.u32(self.committed);
         self.fragments.iter().for_each(|fragment| fragment.encode(&mut w));
         let mut buf = AlignedBuf::padded_copy(&w.into_vec());
         let sum = crc::crc64(&buf);
@@ -238,7 +246,7 @@ impl RunHeader {
         let (incarnation, count) = (Incarnation(r.u32()?), r.u32()?);
         let (durable_lsn, moved_lsn) = (r.u64()?, r.u64()?);
         r.u64()?;
-        let (generation, _zero) = (r.u32()?, r.u32()?);
+        let (generation, committed) = (r.u32()?, r.u32()?);
         if count as usize > r.remaining() / DESCRIPTOR_BYTES {
             return Err(DecodeError::new("run: claims more fragments than its header holds"));
         }
@@ -253,6 +261,7 @@ impl RunHeader {
             generation,
             durable_lsn,
             moved_lsn,
+            committed,
             fragments,
         };
         header.check_lengths(bytes.len() as u64)?;
@@ -310,6 +319,7 @@ mod tests {
             generation: 13,
             durable_lsn: 12 << 12,
             moved_lsn: 12 << 12,
+            committed: 0x0102_0304,
             fragments: vec![data, gone],
         }
     }
@@ -332,9 +342,17 @@ mod tests {
         assert_eq!(bytes[48..64], [10, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 2, 0, 0, 0]);
         assert_eq!(bytes[64..80], [0, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0xc0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[80..88], sum.to_le_bytes());
-        assert_eq!(bytes[88..96], [13, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[88..96], [13, 0, 0, 0, 4, 3, 2, 1]);
         assert_eq!(bytes[96..104], [88, 0, 0, 0, 1, 0, 0, 0]); // length of the first descriptor, kind
         assert_eq!(bytes[180..188], 0x1122_3344_5566_7788u64.to_le_bytes());
+    }
+
+    #[test]
+    fn a_transno_is_named_as_committed_by_runs_of_its_own_incarnation() {
+        let transno = |counter| Transno::new(Incarnation(3), counter);
+        assert_eq!(committed(transno(70_000), Incarnation(3)), 70_000);
+        assert_eq!(committed(transno(70_000), Incarnation(4)), 0);
+        assert_eq!(committed(transno(1 << 33), Incarnation(3)), u32::MAX);
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Writer {
             generation: self.config.generation,
             durable_lsn: self.durable_lsn.get(),
             moved_lsn: self.durable_lsn.get(),
+            committed: self.committed.get(),
             fragments: members.iter().map(|m| describe(&m.item, open.epoch)).collect(),
         };
         let mut at = header.header_bytes();

@@ -29,7 +29,7 @@ use forebay_env::{
     Bug, Env, planted,
     sync::{Notify, oneshot},
 };
-use forebay_proto::{Incarnation, TargetId, Uuid};
+use forebay_proto::{Incarnation, TargetId, Transno, Uuid};
 
 pub(crate) use self::ticket::{Item, Piece, Pieces};
 use self::{
@@ -41,7 +41,7 @@ use self::{
 use super::{
     allocator::{Allocator, Opened},
     header::Geometry,
-    run::FragmentKind,
+    run::{self, FragmentKind},
 };
 use crate::{StoreError, StoreErrorKind, StoreResult, StoreStats, limits, mirror::Device};
 
@@ -170,6 +170,8 @@ pub(crate) struct Writer {
     stats: Rc<RefCell<StoreStats>>,
     state: Rc<RefCell<State>>,
     durable_lsn: Rc<Cell<u64>>,
+    /// As run headers name it.
+    committed: Rc<Cell<u32>>,
     /// Counts runs that reached the device: a flush covers those counted when it began.
     written: Rc<Cell<u64>>,
     /// Slabs retired, whose news the store has yet to make durable.
@@ -195,11 +197,18 @@ impl Writer {
             stats,
             state: Rc::default(),
             durable_lsn,
+            committed: Rc::default(),
             written: Rc::default(),
             retired: Rc::default(),
             suspects: Rc::default(),
             stalls: Rc::default(),
         }
+    }
+
+    /// Everything up to `transno` is durable: runs built from now on say so.
+    pub(crate) fn note_committed(&self, transno: Transno) {
+        let named = run::committed(transno, self.config.incarnation);
+        self.committed.set(self.committed.get().max(named));
     }
 
     /// Number of runs on the device so far.
