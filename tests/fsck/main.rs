@@ -15,3 +15,4 @@ mod mdt;
 mod mended;
 mod mirror;
 mod mutation;
+mod two_losses;

@@ -75,6 +75,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         | CommitLevelIgnored | CommitOnShareSkipped => {
             &["forebay_target", "targets", "scenes:write_back", "disasters", "histories"]
         }
+        RotTakenForTorn => &["fsck"],
         NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
             &["forebay_rpc", "hostile", "targets", "scenes:write_back", "disasters", "histories"]
         }

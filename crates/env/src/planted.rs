@@ -64,6 +64,8 @@ bugs! {
     SlabReusedEarly = "slab-reused-early",
     /// Tombstones are not written: a rebuild finds what was deleted.
     TombstonesSkipped = "tombstones-skipped",
+    /// A rebuild takes rotten bytes for a write that was cut off.
+    RotTakenForTorn = "rot-taken-for-torn",
     /// What a client keeps of a file's bytes is not forgotten when it writes them.
     OwnWriteNotForgotten = "own-write-not-forgotten",
     /// The kernel keeps pages from before a write.

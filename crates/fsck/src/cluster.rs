@@ -44,6 +44,9 @@ pub fn check_cluster(reports: &[Report], options: ClusterOptions) -> Report {
     if !mdts.is_empty() {
         check_layouts(&mdts, &osts, &mut findings);
     }
+    for report in reports.iter().filter(|report| matches!(report.inventory, Inventory::Ost(_)) && !report.incomplete) {
+        mdts.iter().for_each(|mdt| check_sizes(mdt, report, &mut findings));
+    }
     if !mdts.is_empty() && whole(TargetKind::Mdt) && !reports.iter().any(|report| report.identity.is_none()) {
         for (index, objects) in &osts {
             objects.iter().for_each(|fid| check_object(*index, *fid, &mdts, options, &mut findings));
@@ -114,6 +117,39 @@ fn check_layouts(mdts: &[&MdtInventory], osts: &BTreeMap<u32, &[Fid]>, findings:
     }
 }
 
+/// A file without holes that nobody can write to has all the bytes of its size. An OST that lacks some lost them together with their
+/// writer, or is older than the MDT.
+fn check_sizes(mdt: &MdtInventory, report: &Report, findings: &mut Findings) {
+    let Some((_, _, target)) = report.identity else { return };
+    let there = |fid: &Fid| {
+        let found = report.object_bytes.binary_search_by_key(fid, |(fid, _)| *fid);
+        found.map_or(0, |at| report.object_bytes[at].1)
+    };
+    let objects = mdt.dense.get(&target.index).into_iter().flatten();
+    let short: Vec<_> =
+        objects.map(|(fid, bytes)| (*fid, *bytes, there(fid))).filter(|(_, all, got)| got < all).collect();
+    if short.is_empty() {
+        return;
+    }
+    findings.add(lacks(target, short.len() as u64));
+    for (fid, all, got) in short {
+        let place = Place::Row([&[space::OBJECT][..], &fid.to_key()].concat());
+        let words = format!(
+            "bytes 0 to {all} of its object on {target} should be there, and {got} are: the others read as zeros"
+        );
+        findings.add(Finding::info(Kind::MayBeMissing, place, words));
+    }
+}
+
+/// Of a target that lacks bytes of so many files.
+pub(crate) fn lacks(target: TargetId, files: u64) -> Finding {
+    let words = format!(
+        "{target} lacks bytes of {files} files without holes: it lost power together with their writers, or it is an older copy of \
+         itself. If it is a copy, other files may show older bytes, and lack what was written to them since"
+    );
+    Finding::info(Kind::MayBeMissing, Place::Target, words)
+}
+
 fn check_object(ost: u32, fid: Fid, mdts: &[&MdtInventory], options: ClusterOptions, findings: &mut Findings) {
     let place = || Place::Row([&[space::OBJECT][..], &fid.to_key()].concat());
     if let Some(layout) = mdts.iter().find_map(|mdt| mdt.osts(fid)) {
@@ -150,6 +186,7 @@ mod tests {
             layouts: vec![vec![0], vec![0, 1]],
             destroys: [(0, fid(1 << 20 | 2))].into(),
             leases: [FidSequence(1)].into(),
+            ..MdtInventory::default()
         };
         let identity = Some((Uuid([1; 16]), Uuid([2; 16]), TargetId::mdt(0)));
         Report { name: "m".into(), identity, inventory: Inventory::Mdt(inventory), ..Report::default() }
@@ -181,6 +218,21 @@ mod tests {
         assert_eq!(severities(&reports), [Severity::Info, Severity::Info, Severity::Error]);
         let nobodys = [mdt(), ost(0, &[7 << 20]), ost(1, &[])];
         assert_eq!(severities(&nobodys), [Severity::Warning, Severity::Error, Severity::Error]);
+    }
+
+    #[test]
+    fn an_ost_that_lacks_bytes_of_files_without_holes_is_told() {
+        let mut mdt = mdt();
+        let Inventory::Mdt(inventory) = &mut mdt.inventory else { unreachable!() };
+        inventory.dense.insert(1, vec![(fid(1 << 20), 900), (fid(1 << 20 | 1), 500)]);
+        let mut short = ost(1, &[1 << 20 | 1]);
+        short.object_bytes = vec![(fid(1 << 20 | 1), 500)];
+        let report = check(&[mdt.clone(), ost(0, &[]), short.clone()], Quiet::No);
+        assert_eq!((report.count_of(Kind::MayBeMissing), report.is_clean()), (2, true));
+        let text = report.to_text(Severity::Error);
+        assert!(text.contains("OST0001 lacks bytes of 1 files") && text.contains("bytes 0 to 900"), "{text}");
+        short.object_bytes = vec![(fid(1 << 20), 900), (fid(1 << 20 | 1), 500)];
+        assert_eq!(check(&[mdt, ost(0, &[]), short], Quiet::No).count_of(Kind::MayBeMissing), 0);
     }
 
     #[test]

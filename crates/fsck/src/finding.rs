@@ -102,6 +102,8 @@ kinds! {
     ExtentOverlap = "extent-overlap", "do not serve the target; report this";
     /// An extent points where it cannot.
     ExtentPlace = "extent-place", "the bytes are lost unless they are redundant: copy the rest of the file, then remove it";
+    /// Bytes that a repair could not find: whoever reads them gets an error.
+    LostBytes = "lost-bytes", "copy the rest of the file and remove it, or write these bytes anew, or cut the file before them";
     /// What the index says of some bytes is not what their run says.
     Mismatch = "extent-run-mismatch", "the run was lost or overwritten: copy the rest of the file, then remove it";
     /// File data does not match its sum.

@@ -72,6 +72,8 @@ pub struct MdtInventory {
     pub files: Vec<(Fid, u32)>,
     /// Lists of OSTs.
     pub layouts: Vec<Vec<u32>>,
+    /// By OST: objects of files without holes that nobody can write to, and where each ends.
+    pub dense: BTreeMap<u32, Vec<(Fid, u64)>>,
     /// Objects to be destroyed.
     pub destroys: BTreeSet<(u32, Fid)>,
     /// Leased sequences.
@@ -101,6 +103,8 @@ pub struct Report {
     pub stats: Stats,
     /// To be compared with other targets.
     pub inventory: Inventory,
+    /// Of an OST: bytes that each object's extents hold, ascending.
+    pub object_bytes: Vec<(Fid, u64)>,
     /// Devices that are another target's, and whose.
     pub foreign: Vec<(Device, Uuid)>,
     /// Part of the table could not be read: what depends on all of it was not checked.

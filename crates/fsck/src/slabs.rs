@@ -46,6 +46,19 @@ pub(crate) struct Survey {
     /// Runs.
     pub(crate) runs: u64,
     pub(crate) findings: Vec<Finding>,
+    /// A header of which one byte is wrong counts as what it was.
+    pub(crate) mend: bool,
+    /// Where runs are missing.
+    pub(crate) lost_runs: Vec<LostRun>,
+}
+
+/// A place between two runs, or behind the last, where one was of which nothing can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LostRun {
+    pub(crate) slab: u32,
+    pub(crate) at: u64,
+    /// To the next run; none: it was the last.
+    pub(crate) bytes: Option<u64>,
 }
 
 impl Slabs {
@@ -182,6 +195,15 @@ impl FoundRun {
     }
 }
 
+/// The sector behind the last run.
+#[derive(Default)]
+struct Tail {
+    /// It holds something.
+    written: bool,
+    /// The header of a run of this opening, which is damaged.
+    damaged: bool,
+}
+
 /// The runs of a slab's current opening. What is damaged is stepped over sector by sector.
 pub(crate) async fn scan_slab(
     media: &Media,
@@ -194,16 +216,33 @@ pub(crate) async fn scan_slab(
     let mut reader = SlabReader { media, identity, slab, at: 0, bytes: Bytes::new(), unreadable: 0 };
     let mut runs: Vec<FoundRun> = Vec::new();
     let (mut at, mut end) = (SECTOR, SECTOR);
+    // Of the sector behind the last run, and whether anything of an older opening lies in the slab.
+    let (mut tail, mut used_before) = (Tail::default(), false);
     while at < identity.slab_bytes {
-        let sector = reader.bytes(at, SECTOR).await?;
+        let mut sector = reader.bytes(at, SECTOR).await?;
+        if at == end {
+            tail = Tail { written: sector.iter().any(|byte| *byte != 0), damaged: false };
+        }
+        if survey.mend
+            && at == end
+            && let Some(mended) = run::mended(&sector, identity.uuid)
+        {
+            sector = mended;
+        }
         let Begin::Header(bytes) = run::peek(&sector, identity.uuid) else {
             at += SECTOR;
             continue;
         };
         let ours = epoch.is_none_or(|epoch| word64(&sector, 40) == epoch);
         let fits = at + bytes as u64 <= identity.slab_bytes;
+        used_before |= !ours;
         let decoded = match ours && fits {
-            true => run::decode(&reader.bytes(at, bytes as u64).await?),
+            true if bytes as u64 == SECTOR => run::decode(&sector),
+            true => {
+                let header = reader.bytes(at, bytes as u64).await?;
+                let mended = if survey.mend { run::mended(&header, identity.uuid) } else { None };
+                run::decode(&mended.unwrap_or(header))
+            }
             false => {
                 at += SECTOR;
                 continue;
@@ -219,17 +258,24 @@ pub(crate) async fn scan_slab(
                     let words = format!("run {} of slab {slab} lies at the place of another", run.number);
                     survey.findings.push(Finding::info(Kind::Mismatch, place, words));
                 }
+                if !is_stray && at > end && epoch.is_some() {
+                    survey.lost_runs.push(LostRun { slab, at: end, bytes: Some(at - end) });
+                }
                 runs.push(FoundRun { at, run, is_stray });
                 at += if is_stray { SECTOR } else { bytes };
                 end = if is_stray { end } else { at };
             }
             other => {
+                tail.damaged |= at == end;
                 let what = other.err().map_or("it is another slab's", |error| error.what);
                 let place = Place::Device(Device::Data, identity.device_offset(slab, at));
                 survey.findings.push(Finding::info(Kind::TornRun, place, format!("a run's header is damaged: {what}")));
                 at += SECTOR;
             }
         }
+    }
+    if epoch.is_some() && end < identity.slab_bytes && (tail.damaged || tail.written && !used_before) {
+        survey.lost_runs.push(LostRun { slab, at: end, bytes: None });
     }
     if reader.unreadable > 0 {
         let place = Place::Device(Device::Data, identity.device_offset(slab, 0));

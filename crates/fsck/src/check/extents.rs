@@ -127,6 +127,9 @@ impl Extents {
             stats.data_bytes += extent.length;
             self.check_alone(pass, key, &extent, findings);
         }
+        if extent.is_lost() {
+            return Ok(());
+        }
         if window.slabs.contains(&extent.slab) {
             self.check_place(pass, window, key, &extent, findings);
             if pass.options.verify_data {
@@ -148,12 +151,20 @@ impl Extents {
         }
         self.last = Some((extent.fid, extent.end()));
         match self.ends.last_mut() {
-            Some(last) if last.fid == extent.fid => last.end = last.end.max(extent.end()),
-            _ => self.ends.push(ObjectEnd { fid: extent.fid, end: extent.end() }),
+            Some(last) if last.fid == extent.fid => {
+                last.end = last.end.max(extent.end());
+                last.bytes = last.bytes.saturating_add(extent.length);
+            }
+            _ => self.ends.push(ObjectEnd { fid: extent.fid, end: extent.end(), bytes: extent.length }),
         }
         if extent.version > self.last_transno {
             let words = "an extent is ahead of the target's transnos";
             findings.add(Finding::error(Kind::Ahead, place(), words).with(self.last_transno, extent.version));
+        }
+        if extent.is_lost() {
+            let words = format!("object bytes {} to {} are lost: reads of them fail", extent.offset, extent.end());
+            findings.add(Finding::error(Kind::LostBytes, place(), words));
+            return;
         }
         let cover = extent.cover();
         let within = extent.at >= limits::SECTOR && extent.at + (cover.end - cover.start) <= pass.identity.slab_bytes;

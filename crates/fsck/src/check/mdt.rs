@@ -1,6 +1,6 @@
 //! Rows of an MDT: inodes against names, logs, handles and counters.
 //!
-//! Memory: about 40 bytes for an inode and 80 more for a directory. Rows come in the order of their keys: superblock,
+//! Memory: about 40 bytes for an inode, 80 more for a directory, 24 more for each object of a file. Rows come in the order of their keys: superblock,
 //! inodes, names (by directory), extended attributes, and what is on its way; so each is compared as it comes.
 
 mod names;
@@ -9,7 +9,7 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use forebay_proto::{DecodeError, Fid, FidSequence, SessionId, Transno};
+use forebay_proto::{DecodeError, Fid, FidSequence, Layout, SessionId, Transno, limits::FILE_BYTES};
 
 use super::{Fix, KeyedFix};
 use crate::{
@@ -35,9 +35,20 @@ struct InodeRecord {
     truncate_epoch: u64,
     is_orphan: bool,
     is_open: bool,
+    /// Somebody may write to it.
+    is_written: bool,
     xattrs: bool,
     /// How long the row with its bytes has to be, if it has one.
     inline: Option<u64>,
+}
+
+/// An object of a file without holes: where it ends.
+struct Dense {
+    /// Numbers of the inode and of the file.
+    inode: u32,
+    file: u32,
+    ost: u32,
+    bytes: u64,
 }
 
 /// What a directory has beside.
@@ -62,6 +73,7 @@ pub(crate) struct MdtCheck {
     directories: Vec<Directory>,
     layouts: BTreeMap<Vec<u32>, u32>,
     inventory: MdtInventory,
+    dense: Vec<Dense>,
     group: NameGroup,
     /// Files whose objects are called otherwise.
     exchanged: BTreeSet<Fid>,
@@ -145,7 +157,12 @@ impl MdtCheck {
                     subdirectories: 0,
                 });
             }
-            mdt::Body::File(objects, osts, _) => self.file(fid, *objects, osts),
+            mdt::Body::File(layout) => {
+                self.file(fid, layout.objects, &layout.osts());
+                if !inode.sparse && !inode.inline && inode.nlink > 0 {
+                    self.dense(layout, inode.size);
+                }
+            }
             mdt::Body::Other => {}
         }
         self.inodes.push(InodeRecord {
@@ -157,6 +174,7 @@ impl MdtCheck {
             truncate_epoch: inode.truncate_epoch,
             is_orphan: false,
             is_open: false,
+            is_written: false,
             xattrs: inode.xattrs,
             inline: inode.inline.then_some(inode.size),
         });
@@ -188,6 +206,16 @@ impl MdtCheck {
         self.inventory.files.push((objects.unwrap_or(fid), number));
     }
 
+    /// The objects of a file without holes, the last that was met, end here.
+    fn dense(&mut self, layout: &Layout, size: u64) {
+        if size > FILE_BYTES || layout.validate().is_err() {
+            return;
+        }
+        let (inode, file) = (self.inodes.len() as u32, self.inventory.files.len() as u32 - 1);
+        let ends = layout.object_ends(size).into_iter().filter(|(_, bytes)| *bytes > 0);
+        self.dense.extend(ends.map(|(ost, bytes)| Dense { inode, file, ost, bytes }));
+    }
+
     fn attributes(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
         self.with_xattrs.insert(fid_key(key).ok_or(WRONG_KEY)?);
         mdt::decode_xattrs(value).map(drop)
@@ -214,9 +242,12 @@ impl MdtCheck {
         findings: &mut Findings,
     ) -> Result<(), DecodeError> {
         let (fid, session, _) = mdt::handle_key(key).ok_or(WRONG_KEY)?;
-        mdt::decode_handle(value)?;
+        let flags = mdt::decode_handle(value)?;
         match self.find(fid) {
-            Some(at) => self.inodes[at].is_open = true,
+            Some(at) => {
+                self.inodes[at].is_open = true;
+                self.inodes[at].is_written |= flags & mdt::HANDLE_WRITES != 0;
+            }
             None => findings.add(Finding::warning(Kind::Handle, Place::row(key), "a handle of a file that is gone")),
         }
         if !sessions.contains(&SessionId(session)) {
@@ -290,6 +321,12 @@ impl MdtCheck {
         stats: &mut Stats,
     ) -> (MdtInventory, Vec<KeyedFix>) {
         self.end_group(findings);
+        for Dense { inode, file, ost, bytes } in std::mem::take(&mut self.dense) {
+            let (inode, objects) = (&self.inodes[inode as usize], self.inventory.files[file as usize].0);
+            if !inode.is_written && !self.truncating.contains(&inode.fid) {
+                self.inventory.dense.entry(ost).or_default().push((objects, bytes));
+            }
+        }
         self.inventory.files.sort_unstable();
         (stats.files, stats.names) = (self.inodes.len() as u64, self.names);
         stats.orphans = self.inodes.iter().filter(|inode| inode.is_orphan).count() as u64;

@@ -413,6 +413,7 @@ impl Checker {
                 report.stats.files = ost.count();
                 let (objects, fixes) = ost.finish(self.extents.ends(), self.incomplete, findings);
                 report.inventory = Inventory::Ost(objects);
+                report.object_bytes = self.extents.ends().iter().map(|object| (object.fid, object.bytes)).collect();
                 fixes
             }
         }

@@ -20,6 +20,8 @@ pub(crate) struct OstCheck {
 pub(crate) struct ObjectEnd {
     pub(crate) fid: Fid,
     pub(crate) end: u64,
+    /// Bytes of all of them.
+    pub(crate) bytes: u64,
 }
 
 impl OstCheck {
@@ -62,7 +64,7 @@ impl OstCheck {
     ) -> (Vec<Fid>, Vec<KeyedFix>) {
         let mut fixes = Vec::new();
         let mut objects = self.objects.iter().peekable();
-        for ObjectEnd { fid, end } in ends {
+        for ObjectEnd { fid, end, .. } in ends {
             while objects.next_if(|(object, _)| object < fid).is_some() {}
             let place = || Place::Row([&[space::OBJECT][..], &fid.to_key()].concat());
             match objects.peek().map(|(object, bytes)| (object.cmp(fid), *bytes)) {

@@ -10,6 +10,8 @@ use crate::limits;
 pub const SPACE: u8 = 0x01;
 const KEY_BYTES: usize = 25;
 const VERSION: u8 = 1;
+/// The slab of bytes that are lost: there is none of that number.
+pub const NOWHERE: u32 = u32::MAX;
 
 /// Bytes of an object, cut from a fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +75,21 @@ impl Extent {
             return Err(DecodeError::new("its lengths and sums do not fit together"));
         }
         Ok(())
+    }
+
+    /// Bytes that are lost, in as many extents as it takes: whoever reads them gets an error. For repair.
+    pub fn lost(fid: Fid, range: Range<u64>) -> impl Iterator<Item = Self> {
+        crc::blocks(range.start, range.end - range.start, limits::EXTENT_BYTES).map(move |(offset, length)| {
+            let sums = crc::blocks(offset, length, BLOCK_BYTES).map(|_| 0).collect();
+            let (slab, epoch, at) = (NOWHERE, 0, 0);
+            let (write_id, version, generation) = (WriteId::default(), Transno(0), 0);
+            Self { fid, offset, length, lead: 0, tail: 0, slab, epoch, at, write_id, version, generation, sums }
+        })
+    }
+
+    /// Its bytes are lost.
+    pub fn is_lost(&self) -> bool {
+        self.slab == NOWHERE
     }
 
     /// The row's value; for repair.
@@ -190,6 +207,21 @@ mod tests {
             assert_eq!(part.sums, sums[(skipped.div_ceil(65_536)) as usize..][..part.sums.len()]);
         }
         assert_eq!((whole.within(&(0..70_000)), whole.within(&(270_000..280_000))), (None, None));
+    }
+
+    #[test]
+    fn lost_bytes_are_extents_that_lie_nowhere() {
+        let fid = Fid { high: 1, low: 2 };
+        let lost: Vec<Extent> = Extent::lost(fid, 100..(9 << 20) + 1).collect();
+        assert_eq!(lost.iter().map(|extent| extent.length).sum::<u64>(), (9 << 20) - 99);
+        for extent in &lost {
+            assert!(extent.is_lost() && extent.length <= limits::EXTENT_BYTES);
+            assert_eq!(Extent::decode(&extent.key(), &extent.encode()).as_ref(), Ok(extent));
+        }
+        // The bytes on disk: docs/format.md, "What repair writes".
+        let value = Extent::lost(fid, 0..10).next().unwrap().encode();
+        let expected = [&[1, 0, 10][..], &[0; 11], &[255; 4], &[0; 48]].concat();
+        assert_eq!(value, expected);
     }
 
     #[test]

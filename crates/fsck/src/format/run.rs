@@ -1,5 +1,6 @@
 //! Runs (docs/format.md, "Run"): what is appended to a slab at one time.
 
+use bytes::Bytes;
 use forebay_proto::{DecodeError, Fid, Incarnation, Reader, Transno, Uuid, WriteId, crc::crc64};
 
 use super::{word32, word64};
@@ -10,6 +11,8 @@ const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 96;
 const DESCRIPTOR_BYTES: usize = 84;
 const SUM_AT: usize = 80;
+/// Of CRC-64/NVME, bits reversed.
+const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
 
 /// What a fragment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,8 @@ pub struct RunHeader {
     pub incarnation: Incarnation,
     /// The target's generation then.
     pub generation: u32,
+    /// Counter of the highest transno of its incarnation known durable then; 0: none.
+    pub committed: u32,
     /// Journal position known durable then.
     pub durable_lsn: u64,
     /// The header's own sum.
@@ -128,16 +133,68 @@ pub fn decode(bytes: &[u8]) -> Result<RunHeader, DecodeError> {
     let (slab, number, epoch, prev_sum) = (r.u32()?, r.u32()?, r.u64()?, r.u64()?);
     let (incarnation, count, durable_lsn) = (Incarnation(r.u32()?), r.u32()? as usize, r.u64()?);
     r.take(16)?;
-    let generation = r.u32()?;
-    r.u32()?;
+    let (generation, committed) = (r.u32()?, r.u32()?);
     if count > r.remaining() / DESCRIPTOR_BYTES {
         return Err(DecodeError::new("it claims more fragments than it holds"));
     }
     let fragments = (0..count).map(|_| decode_fragment(&mut r)).collect::<Result<_, _>>()?;
-    let run =
-        RunHeader { total_bytes, slab, epoch, number, prev_sum, incarnation, generation, durable_lsn, sum, fragments };
+    let run = RunHeader {
+        total_bytes,
+        slab,
+        epoch,
+        number,
+        prev_sum,
+        incarnation,
+        generation,
+        committed,
+        durable_lsn,
+        sum,
+        fragments,
+    };
     check_lengths(&run, bytes.len() as u64)?;
     Ok(run)
+}
+
+/// The header whose bytes these are but for one, of target `target`. Which byte is wrong, and what it was, its sum tells: of 2^64 sums
+/// not more than 2^28 are one byte away.
+pub fn mended(bytes: &Bytes, target: Uuid) -> Option<Bytes> {
+    if bytes.len() < FIXED_BYTES {
+        return None;
+    }
+    let wrong = sum_of(bytes) ^ word64(bytes, SUM_AT);
+    if wrong == 0 {
+        return None;
+    }
+    let mut mended = bytes.to_vec();
+    if wrong.to_le_bytes().iter().filter(|byte| **byte != 0).count() == 1 {
+        mended[SUM_AT..SUM_AT + 8].copy_from_slice(&sum_of(bytes).to_le_bytes());
+    } else {
+        let (at, flipped) = one_byte(wrong, bytes.len())?;
+        mended[at] ^= flipped;
+    }
+    let right = peek(&mended, target) == Begin::Header(bytes.len()) && decode(&mended).is_ok();
+    right.then(|| mended.into())
+}
+
+/// Which byte of `length`, and which of its bits, change the sum by `wrong`.
+fn one_byte(wrong: u64, length: usize) -> Option<(usize, u8)> {
+    let mut table = [0u64; 256];
+    // By its highest byte: the entry of the table, which is another for each.
+    let mut by_top = [0usize; 256];
+    for (index, entry) in table.iter_mut().enumerate() {
+        *entry = (0..8).fold(index as u64, |sum, _| if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 });
+        by_top[(*entry >> 56) as usize] = index;
+    }
+    let mut sum = wrong;
+    for at in (0..length).rev() {
+        let index = by_top[(sum >> 56) as usize];
+        if table[index] == sum {
+            return Some((at, index as u8));
+        }
+        // As it was before the byte behind `at`.
+        sum = (sum ^ table[index]) << 8 | index as u64;
+    }
+    None
 }
 
 fn sum_of(bytes: &[u8]) -> u64 {
@@ -220,7 +277,7 @@ mod tests {
         out.extend([11, 0, 0, 0, fragments.len() as u8, 0, 0, 0]);
         out.extend((12u64 << 12).to_le_bytes());
         out.extend([0; 16]);
-        out.extend([13, 0, 0, 0, 0, 0, 0, 0]);
+        out.extend([13, 0, 0, 0, 4, 3, 2, 1]);
         assert_eq!(out.len(), 96);
         fragments.iter().for_each(|f| out.extend(f));
         out.resize(4096, 0);
@@ -237,9 +294,26 @@ mod tests {
         let run = decode(&bytes).unwrap();
         assert_eq!((run.slab, run.number, run.epoch, run.prev_sum), (7, 9, 8, 10));
         assert_eq!((run.incarnation, run.generation, run.durable_lsn), (Incarnation(11), 13, 12 << 12));
+        assert_eq!(run.committed, 0x0102_0304);
         let data = &run.fragments[0];
         assert_eq!((data.offset, data.length, data.payload_at, &data.sums[..]), (65_536, 5000, 4096, &[99][..]));
         assert_eq!(run.fragments[1].kind, FragmentKind::Tombstone(3));
+    }
+
+    #[test]
+    fn a_header_of_which_one_byte_is_wrong_is_mended() {
+        let good = header(&[fragment(1, 65_536, 5000, 4096, &[99])]);
+        for at in (0..300).chain([4095]) {
+            let mut rotten = good.clone();
+            rotten[at] ^= 0x41;
+            assert_eq!(mended(&rotten.clone().into(), TARGET).as_deref(), Some(&good[..]), "byte {at}");
+            rotten[200 - at / 50] ^= 7;
+            if at != 200 - at / 50 {
+                assert_eq!(mended(&rotten.into(), TARGET), None, "byte {at} and another");
+            }
+        }
+        assert_eq!(mended(&good.clone().into(), TARGET), None, "nothing is wrong");
+        assert_eq!(mended(&good.into(), Uuid([8; 16])), None, "another target's");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use forebay_proto::{Fid, Transno, crc};
+use forebay_proto::{Fid, Incarnation, Transno, crc};
 
 use crate::{
     FsckResult,
@@ -17,7 +17,7 @@ use crate::{
         run::{Fragment, FragmentKind},
     },
     media::Media,
-    slabs::{FoundRun, Slabs, Survey, scan_slab},
+    slabs::{FoundRun, LostRun, Slabs, Survey, scan_slab},
 };
 
 /// Which write some bytes are of: it stays the same wherever they are moved.
@@ -57,6 +57,10 @@ pub(super) struct Changes {
     /// Where bytes lie that have moved since the checkpoint.
     pub(super) copies: BTreeMap<Origin, Vec<Extent>>,
     pub(super) highest: Transno,
+    /// By incarnation: counter of the highest transno that a run knew to be durable when it was built.
+    committed: BTreeMap<Incarnation, u64>,
+    /// Where runs are missing that may be newer than the checkpoint.
+    pub(super) lost_runs: Vec<LostRun>,
 }
 
 impl Origin {
@@ -84,13 +88,23 @@ impl Changes {
             if !matches!(state, Header::Intact(_) | Header::Damaged(_)) {
                 continue;
             }
-            for FoundRun { at, run, .. } in scan_slab(media, identity, slab, *state, &mut Survey::default()).await? {
+            let mut survey = Survey { mend: true, ..Survey::default() };
+            let runs = scan_slab(media, identity, slab, *state, &mut survey).await?;
+            changes.lost_runs.extend(survey.lost_runs.into_iter().filter(|lost| may_be_newer(lost, &runs, after)));
+            for FoundRun { at, run, .. } in runs {
+                let named = changes.committed.entry(run.incarnation).or_default();
+                *named = (*named).max(run.committed.into());
                 for fragment in run.fragments {
                     changes.take(slab, run.epoch, at, fragment, after, broken);
                 }
             }
         }
         Ok(changes)
+    }
+
+    /// Whether a later run knew that the change was committed: then it was whole on the device.
+    pub(super) fn is_attested(&self, version: Transno) -> bool {
+        self.committed.get(&version.incarnation()).is_some_and(|committed| version.counter() <= *committed)
     }
 
     fn take(&mut self, slab: u32, epoch: u64, run_at: u64, fragment: Fragment, after: Transno, broken: &Broken) {
@@ -118,6 +132,16 @@ impl Changes {
     }
 }
 
+/// Whether a run that is missing may have held changes after the checkpoint: not of the index, nor if what follows it is older.
+fn may_be_newer(lost: &LostRun, runs: &[FoundRun], after: Transno) -> bool {
+    let is_index = |found: &FoundRun| {
+        found.run.fragments.iter().any(|f| matches!(f.kind, FragmentKind::IndexPage | FragmentKind::Root))
+    };
+    let next = runs.iter().find(|found| !found.is_stray && found.at > lost.at);
+    let newest = next.and_then(|found| found.run.fragments.iter().map(|fragment| fragment.version).max());
+    !runs.iter().any(is_index) && newest.is_none_or(|newest| newest > after)
+}
+
 /// All of a fragment, if it can be one.
 fn extent_of(slab: u32, epoch: u64, at: u64, fragment: Fragment) -> Option<Extent> {
     let Fragment { fid, offset, length, write_id, version, generation, sums, .. } = fragment;
@@ -139,12 +163,27 @@ pub(super) async fn is_there(
 
 /// True if all blocks of the extent's cover are what their writer summed.
 pub(super) async fn is_whole(media: &Media, identity: &Identity, extent: &Extent) -> FsckResult<bool> {
+    Ok(parts(media, identity, extent).await?.iter().all(|(_, sound)| *sound))
+}
+
+/// The extent cut where blocks that are what their writer summed meet blocks that are not.
+pub(super) async fn parts(media: &Media, identity: &Identity, extent: &Extent) -> FsckResult<Vec<(Extent, bool)>> {
+    let mut ranges: Vec<(Range<u64>, bool)> = Vec::new();
     let cover = extent.cover();
-    let offset = identity.device_offset(extent.slab, extent.at);
-    let Ok(bytes) = media.read(Device::Data, offset, cover.end - cover.start).await? else { return Ok(false) };
-    let matches = |((at, length), sum): ((u64, u64), &u64)| {
-        let from = (at - cover.start) as usize;
-        crc::block_sum(extent.fid, at, extent.write_id, &bytes[from..from + length as usize]) == *sum
-    };
-    Ok(extent.blocks().zip(&extent.sums).all(matches))
+    let begins_at = identity.device_offset(extent.slab, extent.at);
+    let whole = media.read(Device::Data, begins_at, cover.end - cover.start).await?;
+    for ((at, length), sum) in extent.blocks().zip(&extent.sums) {
+        let from = at - cover.start;
+        let block = match &whole {
+            Ok(bytes) => Ok(bytes.slice(from as usize..(from + length) as usize)),
+            // A sector that cannot be read takes one block with it.
+            Err(_) => media.read(Device::Data, begins_at + from, length).await?,
+        };
+        let sound = block.is_ok_and(|block| crc::block_sum(extent.fid, at, extent.write_id, &block) == *sum);
+        match ranges.last_mut() {
+            Some((range, last)) if *last == sound => range.end = at + length,
+            _ => ranges.push((at..at + length, sound)),
+        }
+    }
+    Ok(ranges.into_iter().filter_map(|(range, sound)| Some((extent.within(&range)?, sound))).collect())
 }

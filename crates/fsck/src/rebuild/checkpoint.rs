@@ -54,7 +54,7 @@ impl Traces {
             if !matches!(state, Header::Intact(_) | Header::Damaged(_)) {
                 continue;
             }
-            let mut survey = Survey::default();
+            let mut survey = Survey { mend: true, ..Survey::default() };
             for FoundRun { at, run, .. } in scan_slab(media, identity, slab, *state, &mut survey).await? {
                 traces.named = traces.named.max(run.durable_lsn);
                 traces.incarnation = traces.incarnation.max(run.incarnation);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_env::Env;
-use forebay_proto::{Fid, TargetKind};
+use forebay_proto::{Fid, TargetKind, limits::FILE_BYTES};
 
 use crate::{
     CheckOptions, FsckError, FsckErrorKind, FsckResult,
@@ -12,7 +12,7 @@ use crate::{
     repair::refuse_deep_damage,
     rows::{
         fid_key,
-        mdt::{Body, Inode},
+        mdt::{self, Body, Inode},
         space,
     },
     table::{Source, Walk},
@@ -24,6 +24,8 @@ pub(super) struct Inodes {
     files: BTreeMap<Fid, Known>,
     /// Files that somebody had open, by their own fid.
     open: BTreeSet<Fid>,
+    /// Those that somebody could write to.
+    written: BTreeSet<Fid>,
     /// Files whose truncate the MDT still has to bring to the OSTs.
     truncating: BTreeSet<Fid>,
 }
@@ -38,6 +40,12 @@ pub(super) struct Known {
     pub(super) home: u32,
     /// Its bytes lie on several OSTs.
     pub(super) striped: bool,
+    /// Where its object on this OST ends, as long as the file is what the MDT knows.
+    object_bytes: u64,
+    /// This OST may have an object of it.
+    is_here: bool,
+    /// It may have holes, or none of its bytes lie on OSTs.
+    may_have_holes: bool,
 }
 
 impl Inodes {
@@ -60,23 +68,34 @@ impl Inodes {
         let mut walk = Walk::begin(&source).await?;
         while let Some(row) = walk.next().await? {
             if let Some(value) = row.live {
-                inodes.take(&row.key, &value);
+                inodes.take(&row.key, &value, ost.target.index);
             }
         }
         Ok(inodes)
     }
 
-    fn take(&mut self, key: &[u8], value: &[u8]) {
+    fn take(&mut self, key: &[u8], value: &[u8], ost: u32) {
         let fid = || key.get(1..17).and_then(Fid::from_key);
         match key.first() {
             Some(&space::INODE) => {
                 let (Some(file), Ok(inode)) = (fid_key(key), Inode::decode(value)) else { return };
-                let Body::File(objects, osts, home) = inode.body else { return };
-                let Inode { size, truncate_epoch, .. } = inode;
-                let known = Known { file, size, truncate_epoch, home, striped: osts.len() > 1 };
-                self.files.insert(objects.unwrap_or(file), known);
+                let Body::File(layout) = inode.body else { return };
+                let Inode { size, truncate_epoch, sparse, inline, .. } = inode;
+                let possible = size <= FILE_BYTES && layout.validate().is_ok();
+                let ends = if possible { layout.object_ends(size) } else { Vec::new() };
+                let here = ends.iter().find(|(index, _)| *index == ost).map(|(_, end)| *end);
+                let (is_here, object_bytes) = (here.is_some(), here.unwrap_or(0));
+                let (home, striped) = (layout.home(), layout.osts().len() > 1);
+                let may_have_holes = sparse || inline || inode.nlink == 0;
+                let known = Known { file, size, truncate_epoch, home, striped, object_bytes, is_here, may_have_holes };
+                self.files.insert(layout.objects_of(file), known);
             }
-            Some(&space::HANDLE) => self.open.extend(fid()),
+            Some(&space::HANDLE) => {
+                self.open.extend(fid());
+                if mdt::decode_handle(value).is_ok_and(|flags| flags & mdt::HANDLE_WRITES != 0) {
+                    self.written.extend(fid());
+                }
+            }
             Some(&space::TRUNCATE) => self.truncating.extend(fid()),
             _ => {}
         }
@@ -90,6 +109,41 @@ impl Inodes {
     /// Whether somebody had it open: then its OSTs know its size better than the MDT.
     pub(super) fn is_open(&self, known: &Known) -> bool {
         self.open.contains(&known.file)
+    }
+
+    /// Whether somebody could write to it: then its size at the MDT says little.
+    pub(super) fn is_written(&self, known: &Known) -> bool {
+        self.written.contains(&known.file)
+    }
+
+    /// Objects on this OST whose file somebody could write to.
+    pub(super) fn open_for_writing(&self) -> impl Iterator<Item = Fid> {
+        let open = self.files.iter().filter(|(_, known)| known.is_here && self.is_written(known));
+        open.map(|(fid, _)| *fid)
+    }
+
+    /// Whether there is an MDT to ask.
+    pub(super) fn are_known(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// How far the object reaches by what the MDT knows; none if it does not know the file, or is cutting it.
+    pub(super) fn object_bytes(&self, object: Fid) -> Option<u64> {
+        let known = self.of(object)?;
+        self.epoch(known).map(|_| known.object_bytes)
+    }
+
+    /// How far the object is certainly whole: its file has no holes, and nobody could write to it.
+    pub(super) fn dense_bytes(&self, object: Fid) -> u64 {
+        let is_dense = |known: &&Known| !known.may_have_holes && !self.written.contains(&known.file);
+        let known = self.of(object).filter(is_dense);
+        known.filter(|known| self.epoch(known).is_some()).map_or(0, |known| known.object_bytes)
+    }
+
+    /// The objects that have bytes here and no holes, and how many.
+    pub(super) fn dense(&self) -> impl Iterator<Item = (Fid, u64)> {
+        let objects = self.files.keys().map(|fid| (*fid, self.dense_bytes(*fid)));
+        objects.filter(|(_, bytes)| *bytes > 0)
     }
 
     /// The epoch its object has once every truncate has arrived; none while one is on its way.

@@ -10,13 +10,16 @@ mod changes;
 mod checkpoint;
 mod inodes;
 mod lost;
+mod object;
 mod objects;
 
+use std::ops::Range;
+
 use forebay_env::{AlignedBuf, Disk, Env, EnvErrorKind, OpenDisk};
-use forebay_proto::{Incarnation, TargetKind, Transno};
+use forebay_proto::{Fid, Incarnation, TargetKind, Transno};
 
 use crate::{
-    FsckError, FsckErrorKind, FsckResult, RepairOptions, Report, check,
+    FsckError, FsckErrorKind, FsckResult, RepairOptions, Report, check, cluster,
     finding::{Finding, Findings, Kind, Place},
     format::{
         anchor::{Anchor, Checkpoint},
@@ -28,14 +31,15 @@ use crate::{
     limits::{self, SECTOR},
     media::{Media, join, part_path, resolve_journal, take_lock},
     repair::Plan,
-    slabs::Slabs,
+    slabs::{LostRun, Slabs},
 };
 
 use changes::Changes;
 use checkpoint::{Base, Traces};
 use inodes::Inodes;
 pub(crate) use lost::{Lost, lost};
-use objects::{Doubt, Outcome};
+use object::Doubt;
+use objects::{Outcome, Store};
 
 /// Makes the lost journal anew. The report is that of a check afterwards, and lists what may be missing.
 pub(crate) async fn rebuild(env: &Env, dir: &str, options: &RepairOptions, lost: Lost) -> FsckResult<Report> {
@@ -47,14 +51,19 @@ pub(crate) async fn rebuild(env: &Env, dir: &str, options: &RepairOptions, lost:
     let traces = Traces::find(&media, &identity, &slabs).await?;
     let base = traces.newest(&media, &identity, &slabs).await?;
     let changes = Changes::find(&media, &identity, &slabs, base.transno, &base.broken).await?;
-    let outcome = objects::rows((&media, &identity, &slabs), &base, &changes, &inodes).await?;
+    let store = Store { media: &media, identity: &identity, slabs: &slabs };
+    let outcome = objects::rows(&store, &base, &changes, &inodes).await?;
     let plan = plan(env, &identity, &traces, &base, &outcome.rows)?;
     write(env, dir, &identity, &plan).await?;
     env.write_file(&join(dir, "identity"), &Identity::with_generation(&identity_file, plan.anchor.generation))?;
     drop((lock, media));
     let mut report = check::examine(env, dir, &options.check, false).await?.report;
     let mut findings = Findings::default();
-    tell(&why, &base, &outcome, &mut findings);
+    tell(&why, &base, &outcome, options.check.verify_data, &mut findings);
+    if outcome.lacking > 0 {
+        findings.add(cluster::lacks(identity.target, outcome.lacking));
+    }
+    findings.extend(changes.lost_runs.iter().map(|lost| missing(&identity, lost)));
     report.take(findings);
     Ok(report)
 }
@@ -189,7 +198,8 @@ async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> FsckResult<D
     }
 }
 
-fn tell(why: &str, base: &Base, outcome: &Outcome, findings: &mut Findings) {
+/// `verified`: the check that came before has read all data.
+fn tell(why: &str, base: &Base, outcome: &Outcome, verified: bool, findings: &mut Findings) {
     let from = if base.root.is_some() { "the last checkpoint" } else { "the beginning" };
     let words = format!(
         "{why}; a new journal was made from {from} and from what was written after it: {} objects, {} bytes of file data, \
@@ -198,26 +208,49 @@ fn tell(why: &str, base: &Base, outcome: &Outcome, findings: &mut Findings) {
     );
     findings.add(Finding { repaired: true, ..Finding::error(Kind::JournalLost, Place::Target, words) });
     for doubt in &outcome.doubts {
-        let (fid, words) = match doubt {
-            Doubt::Torn(fid, range) => (
-                fid,
-                format!(
-                    "a write to bytes {} to {} was under way when the target ended, and was not synced: what was there \
-                     before stays",
-                    range.start, range.end
-                ),
+        let (fid, words) = in_words(doubt);
+        let place = Place::Row([&[crate::rows::space::OBJECT][..], &fid.to_key()].concat());
+        if matches!(doubt, Doubt::Rotten(..)) && !verified {
+            findings.add(Finding::error(Kind::Data, place.clone(), words.clone()));
+        }
+        findings.add(Finding::info(Kind::MayBeMissing, place, words));
+    }
+}
+
+/// A run of which nothing is known: neither which files it changed nor where.
+fn missing(identity: &Identity, lost: &LostRun) -> Finding {
+    let bytes = lost.bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
+    let words = format!(
+        "a run of slab {} cannot be read (bytes: {bytes}): either the target ended while it was written, or its header is damaged. \
+         Files that were changed just then may show older bytes, or bytes that were removed",
+        lost.slab
+    );
+    let place = Place::Device(crate::Device::Data, identity.device_offset(lost.slab, lost.at));
+    Finding::info(Kind::MayBeMissing, place, words)
+}
+
+fn in_words(doubt: &Doubt) -> (Fid, String) {
+    let words = |range: &Range<u64>, rest: &str| format!("bytes {} to {} {rest}", range.start, range.end);
+    match doubt {
+        Doubt::Rotten(fid, range) => (*fid, words(range, "lie there and do not match their sums: reads of them fail")),
+        Doubt::Lost(fid, range) => {
+            (*fid, words(range, "are lost: the file has them and they are nowhere; reads of them fail"))
+        }
+        Doubt::Older(fid, range) => (
+            *fid,
+            words(
+                range,
+                "are older than the last write to them, which is not whole: either the target ended before it was synced, or what \
+                 it wrote is lost",
             ),
-            Doubt::Damaged(fid, range) => (
-                fid,
-                format!(
-                    "bytes {} to {} are not what was written, in a slab whose header is damaged: what was there last is \
-                     elsewhere, or lost",
-                    range.start, range.end
-                ),
+        ),
+        Doubt::Ended(fid, range) => (
+            *fid,
+            words(
+                range,
+                "were written, are not whole, and are left out: either the target ended before they were synced, or they are lost",
             ),
-            Doubt::Size(fid) => (fid, "the file was open, and may have been longer than it is now".to_owned()),
-        };
-        let key = [&[crate::rows::space::OBJECT][..], &fid.to_key()].concat();
-        findings.add(Finding::info(Kind::MayBeMissing, Place::Row(key), words));
+        ),
+        Doubt::Size(fid) => (*fid, "the file was open, and may have had more bytes than are found".to_owned()),
     }
 }

@@ -1,56 +1,55 @@
 //! Layouts in the rows of an MDT (docs/format-mdt.md).
 
-use forebay_proto::{DecodeError, Fid, Reader, limits};
+use forebay_proto::{Component, DecodeError, FOR_EVER, Layout, Reader, limits};
 
 use crate::format::varint;
 
-/// A file's layout: the fid of its objects where it is not its own, every OST that may have one, and the home.
-pub fn decode(r: &mut Reader<'_>) -> Result<(Option<Fid>, Vec<u32>, u32), DecodeError> {
-    varint::get_u32(r)?; // generation
+/// A file's layout. The first component has an OST, the home.
+pub fn decode(r: &mut Reader<'_>) -> Result<Layout, DecodeError> {
+    let generation = varint::get_u32(r)?;
     let stripe_units = varint::get_u32(r)?;
     if stripe_units != 0 {
-        check_units(stripe_units)?;
+        let stripe_bytes = bytes_of(stripe_units)?;
         let osts = numbers(r)?;
-        let home = *osts.first().ok_or(DecodeError::new("its stripe count is impossible"))?;
-        return Ok((None, osts, home));
+        if osts.is_empty() {
+            return Err(DecodeError::new("its stripe count is impossible"));
+        }
+        return Ok(Layout::plain(generation, stripe_bytes, osts));
     }
     let objects = match r.u8()? {
         0 => None,
         1 => Some(varint::get_fid(r)?),
         _ => return Err(DecodeError::new("whose objects it has is not known here")),
     };
-    let mut osts = numbers(r)?;
+    let former = numbers(r)?;
     let count = varint::get(r)?;
     if count == 0 || count > limits::COMPONENTS as u64 {
         return Err(DecodeError::new("its number of components is impossible"));
     }
-    let (mut last_end, mut home) = (0, 0);
+    let mut components = Vec::new();
+    let mut last_end = 0;
     for number in 1..=count {
         let end = varint::get(r)?;
         if (end == 0) != (number == count) || (end != 0 && end <= last_end) {
             return Err(DecodeError::new("the ends of its components do not ascend"));
         }
-        last_end = end;
-        check_units(varint::get_u32(r)?)?;
+        let start = std::mem::replace(&mut last_end, end);
+        let stripe_bytes = bytes_of(varint::get_u32(r)?)?;
         varint::get_u32(r)?; // stripes asked for
         wish(r)?;
-        let stripes = numbers(r)?;
-        if number == 1 && stripes.is_empty() {
+        let osts = numbers(r)?;
+        if number == 1 && osts.is_empty() {
             return Err(DecodeError::new("its first component has no OST"));
         }
-        home = if number == 1 { stripes[0] } else { home };
-        osts.extend(stripes);
+        let end = if end == 0 { FOR_EVER } else { end };
+        components.push(Component { start, end, ..Component::plain(stripe_bytes, osts) });
     }
-    osts.sort_unstable();
-    osts.dedup();
-    Ok((objects, osts, home))
+    Ok(Layout { generation, objects, components, former })
 }
 
-fn check_units(units: u32) -> Result<(), DecodeError> {
-    if units == 0 || units.checked_mul(limits::STRIPE_BYTES_MIN).is_none() {
-        return Err(DecodeError::new("its stripe size is impossible"));
-    }
-    Ok(())
+fn bytes_of(units: u32) -> Result<u32, DecodeError> {
+    let bytes = units.checked_mul(limits::STRIPE_BYTES_MIN).filter(|bytes| *bytes > 0);
+    bytes.ok_or(DecodeError::new("its stripe size is impossible"))
 }
 
 /// A directory's default layout.
@@ -103,15 +102,23 @@ pub fn skip_numbers(r: &mut Reader<'_>) -> Result<(), DecodeError> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_proto::Fid;
+
     use super::*;
 
     /// Of docs/format-mdt.md.
     #[test]
     fn the_golden_layouts_are_read() {
-        assert_eq!(decode(&mut Reader::new(&[1, 16, 1, 2])), Ok((None, vec![2], 2)));
+        assert_eq!(decode(&mut Reader::new(&[1, 16, 1, 2])), Ok(Layout::plain(1, 1 << 20, vec![2])));
         let composite = b"\x05\x00\x01\x00\x83\x80\x40\x01\x09\x02\x80\x80\x80\x20\x10\x07\x04\x05flash\x01\x03\x00\x10\x07\x04\x00\x00";
-        let objects = Some(Fid { high: 0, low: 0x10_0003 });
-        assert_eq!(decode(&mut Reader::new(composite)), Ok((objects, vec![3, 9], 3)));
+        let layout = decode(&mut Reader::new(composite)).unwrap();
+        assert_eq!(
+            (layout.objects, layout.osts(), layout.home()),
+            (Some(Fid { high: 0, low: 0x10_0003 }), vec![3, 9], 3)
+        );
+        let ends: Vec<u64> = layout.components.iter().map(|component| component.end).collect();
+        assert_eq!((layout.components[0].stripe_bytes, ends), (1 << 20, vec![64 << 20, FOR_EVER]));
+        assert_eq!(layout.object_ends(5 << 20), [(3, 5 << 20), (9, 0)]);
         (0..composite.len()).for_each(|len| assert!(decode(&mut Reader::new(&composite[..len])).is_err()));
     }
 }

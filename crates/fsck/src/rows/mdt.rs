@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_proto::{
-    DecodeError, Fid, Reader, Transno,
+    DecodeError, Fid, Layout, Reader, Transno,
     limits::{self as proto_limits, INLINE_BYTES},
 };
 
@@ -36,10 +36,13 @@ mod field {
     pub const INLINE: u16 = 512;
     pub const WRITTEN: u16 = 1024;
     pub const XATTRS: u16 = 4096;
+    pub const SPARSE: u16 = 8192;
     pub const ACL: u16 = 16384;
     pub const CHOICES: u16 = 32768;
 }
 
+/// Flag of a handle: its file may be written through it.
+pub const HANDLE_WRITES: u8 = 2;
 /// In the two low bits of its choices' byte: it has no commit level.
 const NO_LEVEL: u8 = 3;
 /// Above them: one more than the KiB of its inline bound.
@@ -62,6 +65,8 @@ pub struct Inode {
     pub written: bool,
     /// It has extended attributes.
     pub xattrs: bool,
+    /// It may have holes.
+    pub sparse: bool,
     /// Its bytes lie in a row of their own.
     pub inline: bool,
     /// What depends on its type.
@@ -73,8 +78,8 @@ pub struct Inode {
 /// What depends on an inode's type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A file: the fid of its objects where it is not its own, the OSTs they lie on, and which of them keeps its size.
-    File(Option<Fid>, Vec<u32>, u32),
+    /// A file, with its layout.
+    File(Layout),
     /// A directory.
     Directory {
         /// Where it lies.
@@ -122,12 +127,12 @@ impl Inode {
             return Err(DecodeError::new("its commit level or inline bound is not known here"));
         }
         let (body, entries_at) = decode_body(mode, has(field::DEFAULT_LAYOUT), value.len(), &mut r)?;
-        let (written, xattrs) = (has(field::WRITTEN), has(field::XATTRS));
+        let (written, xattrs, sparse) = (has(field::WRITTEN), has(field::XATTRS), has(field::SPARSE));
         if has(field::ACL) && !xattrs {
             return Err(DecodeError::new("an inode with access control lists and without extended attributes"));
         }
         let inline = mode & TYPE_MASK == REGULAR && has(field::INLINE);
-        Ok(Self { mode, nlink, size, truncate_epoch, transno, written, xattrs, inline, body, entries_at })
+        Ok(Self { mode, nlink, size, truncate_epoch, transno, written, xattrs, sparse, inline, body, entries_at })
     }
 
     /// Its type.
@@ -189,10 +194,7 @@ fn decode_body(
 ) -> Result<(Body, std::ops::Range<usize>), DecodeError> {
     let nothing = length..length;
     match mode & TYPE_MASK {
-        REGULAR => {
-            let (objects, osts, home) = layout::decode(r)?;
-            Ok((Body::File(objects, osts, home), nothing))
-        }
+        REGULAR => Ok((Body::File(layout::decode(r)?), nothing)),
         DIRECTORY => {
             let (parent, seed) = (varint::get_fid(r)?, r.u64()?);
             let from = length - r.remaining();
@@ -433,7 +435,10 @@ mod tests {
         let value = unhex("010204a48100002a36fe9c971703f0a204e80701100102");
         let inode = Inode::decode(&value).unwrap();
         assert_eq!((inode.mode, inode.nlink, inode.written, inode.size), (0o100_644, 1, true, 0));
-        assert_eq!((inode.transno, &inode.body), (Transno(3 << 40 | 70_000), &Body::File(None, vec![2], 2)));
+        assert_eq!(
+            (inode.transno, &inode.body),
+            (Transno(3 << 40 | 70_000), &Body::File(Layout::plain(1, 1 << 20, vec![2])))
+        );
         (0..value.len()).for_each(|end| assert!(Inode::decode(&value[..end]).is_err()));
     }
 
@@ -446,7 +451,7 @@ mod tests {
     #[test]
     fn a_commit_level_stands_behind_the_times() {
         let mut value = unhex("014284a48100002a36fe9c971703f0a204e807010201100102");
-        assert_eq!(Inode::decode(&value).unwrap().body, Body::File(None, vec![2], 2));
+        assert_eq!(Inode::decode(&value).unwrap().body, Body::File(Layout::plain(1, 1 << 20, vec![2])));
         let more = Inode::with_nlink(&value, 3).unwrap();
         assert_eq!((Inode::decode(&more).unwrap().nlink, more.len()), (3, value.len() + 1));
         (0..value.len()).for_each(|end| assert!(Inode::decode(&value[..end]).is_err()));
@@ -457,7 +462,7 @@ mod tests {
     #[test]
     fn an_inline_bound_stands_in_the_byte_of_the_level() {
         let mut value = unhex("010284a48100002a36fe9c971703f0a204e8071701100102");
-        assert_eq!(Inode::decode(&value).unwrap().body, Body::File(None, vec![2], 2));
+        assert_eq!(Inode::decode(&value).unwrap().body, Body::File(Layout::plain(1, 1 << 20, vec![2])));
         for (byte, is_one) in
             [(17 << 2 | 2, true), (17 << 2 | 3, true), (1 << 2 | 3, true), (18 << 2, false), (255, false)]
         {
