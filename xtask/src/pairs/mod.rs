@@ -49,7 +49,7 @@ pub fn run(plan: &Plan) -> Outcome {
         return all(plan, &[dir]);
     }
     let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(Forebay::at(path)))?;
-    let shape = Shape { osts: 2, ost_size: "1GiB", mdt_size: "512MiB", separate: false, mounts: 2 };
+    let shape = Shape { osts: 2, ost_size: "1GiB", mdt_size: "512MiB", separate: false, mounts: 2, options: None };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     all(plan, &cluster.mounts())?;
     cluster.check()
