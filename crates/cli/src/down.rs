@@ -78,7 +78,7 @@ fn unmount(dir: &Path, mnt: &Path) -> CliResult {
         Unmounted::Held(holders) => Err(CliError::failed(format!(
             "{} is unmounted, and still in use by {}: end them, or `forebay down --force {}` does without them",
             mnt.display(),
-            holders::show(&holders),
+            holders::show(mnt, &holders),
             dir.display()
         ))),
     }

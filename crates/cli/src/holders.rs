@@ -76,11 +76,24 @@ pub fn of(device: Device, served_by: Option<u32>) -> Vec<Holder> {
     holders
 }
 
-/// In words, the first few by name.
-pub fn show(holders: &[Holder]) -> String {
+/// Who holds the mount at `mnt`, in words, the first few by name.
+pub fn show(mnt: &Path, holders: &[Holder]) -> String {
+    match holders.is_empty() {
+        true => unseen(posix::is_root(), mounts::awaited(mnt)),
+        false => list(holders),
+    }
+}
+
+/// Who holds a mount that nobody is seen to hold. `awaited`: what programs in calls wait for, if that is known.
+fn unseen(is_root: bool, awaited: Option<String>) -> String {
+    let awaited = awaited.map_or_else(String::new, |awaited| format!(" (for {awaited})"));
+    let others = if is_root { "" } else { "another user's program, " };
+    format!("{others}a program that waits in a call there{awaited}, or the kernel (a loop device, an export)")
+}
+
+fn list(holders: &[Holder]) -> String {
     let named: Vec<String> = holders.iter().take(NAMED).map(Holder::to_string).collect();
     match holders.len().saturating_sub(NAMED) {
-        _ if holders.is_empty() => "somebody whom this user cannot see (root can)".into(),
         0 => named.join("; "),
         more => format!("{}; and {more} more", named.join("; ")),
     }
@@ -160,8 +173,10 @@ mod tests {
     fn many_holders_are_counted() {
         let holders: Vec<Holder> =
             (0..7).map(|pid| Holder { pid, name: "sh".into(), how: "open file".into(), is_user: true }).collect();
-        let said = show(&holders);
+        let said = list(&holders);
         assert!(said.starts_with("sh (process 0: open file); ") && said.ends_with("; and 2 more"), "{said}");
-        assert!(show(&[]).contains("cannot see"));
+        let waits = unseen(true, Some("MDT0000, which does not answer".into()));
+        assert!(waits.contains("waits in a call there (for MDT0000, which does not answer)"), "{waits}");
+        assert!(unseen(false, None).starts_with("another user's program, "));
     }
 }

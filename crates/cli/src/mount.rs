@@ -267,7 +267,7 @@ fn wait_for_earlier(mnt: &Path) -> CliResult {
         if !holders.is_empty() {
             eprintln!(
                 "forebay: an earlier mount at {shown} was taken away, and goes on in process {pid} for {}",
-                holders::show(&holders)
+                holders::show(mnt, &holders)
             );
             return mounts::set_aside(mnt, pid);
         }

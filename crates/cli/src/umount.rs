@@ -84,7 +84,7 @@ pub fn run(args: &UmountArgs) -> CliResult {
         Unmounted::Held(holders) => Err(CliError::failed(format!(
             "{shown} was taken away before, and is still in use by {}: end them, or `forebay umount --force {shown}` does \
              without them",
-            holders::show(&holders)
+            holders::show(&mnt, &holders)
         ))),
     }
 }
@@ -116,7 +116,7 @@ fn say_held(mnt: &Path, pid: Option<u32>, holders: &[Holder]) {
     eprintln!(
         "forebay: {} is no mount any more; what was mounted there{process} goes on for {}, and ends with them",
         mnt.display(),
-        holders::show(holders)
+        holders::show(mnt, holders)
     );
 }
 
@@ -182,7 +182,7 @@ pub fn end_earlier(mnt: &Path) {
 }
 
 fn in_use(mnt: &Path, holders: &[Holder], instead: &str) -> CliError {
-    CliError::failed(format!("{} is in use by {}: end them, or {instead}", mnt.display(), holders::show(holders)))
+    CliError::failed(format!("{} is in use by {}: end them, or {instead}", mnt.display(), holders::show(mnt, holders)))
 }
 
 /// Who looks at mounts for a moment (what indexes disks, a shell that completes a path) makes nobody try twice.

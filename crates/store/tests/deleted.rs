@@ -18,7 +18,8 @@ fn a_store_whose_files_were_deleted_stops_and_says_which() {
             let error = store.check_devices().expect_err("it is gone");
             assert_eq!(error.kind, StoreErrorKind::Stopped);
             assert!(error.message.contains(&path) && error.message.contains("was deleted"), "{}", error.message);
-            assert!(store.is_deleted() && store.sync().await.is_err(), "nothing is acknowledged any more");
+            let refused = store.reserve(4096, 1).await.map(drop).expect_err("nothing is taken any more");
+            assert_eq!((store.is_deleted(), refused.kind), (true, StoreErrorKind::Stopped));
         });
     }
 }
