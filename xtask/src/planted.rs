@@ -97,6 +97,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         | OutlinedBeforeWritten
         | OutlineEndNotSynced => &["forebay_mds", "scenes:inline", "histories"],
         AttributesNotSettled | SetTimeUndone => &["scenes:set_ahead", "histories"],
+        SetTimeNotTold => &["scenes:times"],
         EarlyBytesComeLate => &["scenes:early"],
         OpensNotSynced => &["forebay_mds", "scenes:fsync"],
         GrantsForgotten => &["scenes:granted"],

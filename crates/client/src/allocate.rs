@@ -101,7 +101,7 @@ impl Client {
         if file.mode().sync { self.fsync(&file, true).await } else { Ok(()) }
     }
 
-    async fn allocate_once(
+    pub(crate) async fn allocate_once(
         &self,
         file: &OpenFile,
         (offset, length): (u64, u64),
@@ -150,7 +150,7 @@ impl Client {
             let request = Punch { object, offset, length, attr_epoch };
             let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
             match self.ost_of(at, part.ost).await?.call(&request, call).await.map_err(Trouble::from) {
-                Ok(called) => file.state().told_time(at.attr_epoch, called.reply.mtime_ns),
+                Ok(called) => file.state().told_time(called.reply.attr_epoch, called.reply.mtime_ns),
                 Err(Trouble::Failed(error)) if error.errno == Errno::E2BIG && length > PUNCH_BYTES => {
                     parts.extend(halves(part));
                 }
@@ -168,7 +168,7 @@ impl Client {
             let request = forebay_proto::message::Allocate { object, offset, length, attr_epoch };
             let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
             let called = self.ost_of(at, range.ost).await?.call(&request, call).await?;
-            file.state().told_time(at.attr_epoch, called.reply.mtime_ns);
+            file.state().told_time(called.reply.attr_epoch.max(at.attr_epoch), called.reply.mtime_ns);
             // One that got nowhere would be asked for ever.
             offset = called.reply.end.max(offset + 1);
         }

@@ -443,7 +443,7 @@ impl Client {
         let called = peer.call(&request, call).await?;
         file.raised(at, file_bytes, called.transno);
         file.size.borrow_mut().see(epoch, called.reply.file_bytes);
-        file.told_time(at.attr_epoch, called.reply.mtime_ns);
+        file.told_time(called.reply.attr_epoch, called.reply.mtime_ns);
         Ok(())
     }
 }

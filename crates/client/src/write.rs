@@ -215,7 +215,7 @@ impl Client {
             file.raised(at, file_bytes, called.transno);
             file.size.borrow_mut().see(epoch, called.reply.file_bytes);
         }
-        file.told_time(at.attr_epoch, called.reply.mtime_ns);
+        file.told_time(called.reply.attr_epoch.max(at.attr_epoch), called.reply.mtime_ns);
     }
 
     /// A durable write to a file whose name is not durable would be lost with it.

@@ -162,6 +162,8 @@ bugs! {
     EarlyBytesComeLate = "early-bytes-come-late",
     /// Bytes that are sent after a time was set change it.
     SetTimeUndone = "set-time-undone",
+    /// OSTs are not told of a time that is set while others write: what those write does not move it.
+    SetTimeNotTold = "set-time-not-told",
     /// A client gives an object id to two files.
     FidReused = "fid-reused",
     /// What a client began before the MDT ended its session it sends afterwards, as the client that it is by then.

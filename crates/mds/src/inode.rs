@@ -168,6 +168,11 @@ impl Inode {
         if let Body::File(layout) = &self.body { Some(layout) } else { None }
     }
 
+    /// It changes now. The change time never goes back: it may be of an OST's clock, or a client's, that is ahead of this server's.
+    pub fn changed_at(&mut self, now_ns: i64) {
+        self.ctime_ns = self.ctime_ns.max(now_ns);
+    }
+
     /// The attributes as messages carry them.
     pub fn attr(&self, fid: Fid, flags: u32) -> Attr {
         Attr {

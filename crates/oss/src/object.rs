@@ -6,7 +6,7 @@
 //! Invariant: `file_bytes` only grows within a truncate epoch.
 
 use bytes::Bytes;
-use forebay_proto::{DecodeError, Fid, FidSequence, Reader, Transno, Writer};
+use forebay_proto::{DecodeError, Fid, FidSequence, Reader, Transno, Writer, message::NEVER};
 
 use crate::aside::Aside;
 
@@ -88,15 +88,24 @@ impl ObjectRow {
         })
     }
 
-    /// Counts a change's time: one of an older attribute epoch does not count, one of a newer epoch sets it.
+    /// Counts the time of a change that was made under these epochs. A newer attribute epoch than the object's sets the time. One of
+    /// an older one counts like those of the object's: its writer has not heard yet of the time that somebody else has set. But one of
+    /// before the last truncate, a replay, does not count.
     ///
     /// Within an epoch each change moves the time, forward: also while a clock that was set back catches up, or whoever goes
     /// by it (`make`, `rsync`) would miss the change, and the latest of several objects is the file's.
-    pub fn touch(&mut self, attr_epoch: u64, now_ns: i64) {
+    pub fn touch(&mut self, truncate_epoch: u64, attr_epoch: u64, now_ns: i64) {
         if attr_epoch > self.attr_epoch {
             (self.attr_epoch, self.mtime_ns) = (attr_epoch, now_ns);
-        } else if attr_epoch == self.attr_epoch {
+        } else if attr_epoch == self.attr_epoch || truncate_epoch >= self.truncate_epoch {
             self.mtime_ns = now_ns.max(self.mtime_ns.saturating_add(1));
+        }
+    }
+
+    /// The file was given a time, which the inode has: times of writes of before do not count any more.
+    pub fn begin_attr_epoch(&mut self, attr_epoch: u64) {
+        if self.attr_epoch < attr_epoch {
+            (self.attr_epoch, self.mtime_ns) = (attr_epoch, NEVER);
         }
     }
 }
@@ -104,7 +113,6 @@ impl ObjectRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_proto::message::NEVER;
 
     #[test]
     fn row_bytes_are_golden() {
@@ -137,25 +145,37 @@ mod tests {
     }
 
     #[test]
-    fn times_of_an_older_epoch_do_not_count() {
+    fn a_newer_epoch_sets_the_time_be_it_earlier() {
         let mut row = ObjectRow { attr_epoch: 2, mtime_ns: 100, ..ObjectRow::default() };
-        row.touch(1, 500);
-        assert_eq!(row.mtime_ns, 100);
-        row.touch(2, 200);
-        row.touch(3, 50);
+        row.touch(0, 3, 50);
         assert_eq!((row.attr_epoch, row.mtime_ns), (3, 50));
+    }
+
+    #[test]
+    fn a_write_of_who_has_not_heard_of_a_set_time_moves_it_and_a_replay_of_before_a_truncate_does_not() {
+        let mut row = ObjectRow { truncate_epoch: 7, attr_epoch: 1, mtime_ns: 100, ..ObjectRow::default() };
+        row.begin_attr_epoch(2);
+        row.begin_attr_epoch(1);
+        assert_eq!((row.attr_epoch, row.mtime_ns), (2, NEVER));
+        row.touch(6, 1, 500);
+        assert_eq!(row.mtime_ns, NEVER);
+        row.touch(7, 1, 200);
+        assert_eq!((row.attr_epoch, row.mtime_ns), (2, 200));
+        row.begin_attr_epoch(2);
+        row.touch(7, 0, 150);
+        assert_eq!((row.attr_epoch, row.mtime_ns), (2, 201));
     }
 
     #[test]
     fn each_change_of_an_epoch_moves_the_time_also_where_the_clock_was_set_back() {
         let mut row = ObjectRow { attr_epoch: 2, mtime_ns: 200, ..ObjectRow::default() };
         for (now_ns, told) in [(150, 201), (150, 202), (202, 203), (500, 500)] {
-            row.touch(2, now_ns);
+            row.touch(0, 2, now_ns);
             assert_eq!(row.mtime_ns, told);
         }
         // A truncate's or somebody's own time is in the inode: the first write after it takes the clock's.
         row.mtime_ns = NEVER;
-        row.touch(2, 50);
+        row.touch(0, 2, 50);
         assert_eq!(row.mtime_ns, 50);
     }
 }

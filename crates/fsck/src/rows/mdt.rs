@@ -314,6 +314,7 @@ pub fn decode_truncate(value: &[u8]) -> Result<u64, DecodeError> {
         2 => layout::decode_default(&mut r)?,
         3 => drop(varint::get_fid(&mut r)?),
         4 => drop(varint::get(&mut r)?),
+        5 => {}
         _ => return Err(DecodeError::new("its purpose is not known here")),
     }
     Ok(epoch)

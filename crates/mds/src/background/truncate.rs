@@ -1,4 +1,4 @@
-//! Drives a logged truncate, or a change of layout, to the OSTs of the file.
+//! Drives a logged truncate, a change of layout, or a time that was set beside writers, to the OSTs of the file.
 //!
 //! Order: the log row is committed; then the OSTs; then the row goes and those who wait for the file go on.
 
@@ -101,6 +101,11 @@ impl Mds {
                         false => self.store.sync().await.map_err(store_error),
                     };
                 }
+                Purpose::SetTime => {
+                    let ends = layout.osts().into_iter().map(|ost| (ost, u64::MAX));
+                    self.tell_osts(fid, &log, &layout, u64::MAX, ends.collect()).await?;
+                    break;
+                }
                 _ => {
                     let ends = layout.osts().into_iter().map(|ost| (ost, u64::MAX));
                     let told = self.tell_osts(fid, &log, &layout, u64::MAX, ends.collect()).await?;
@@ -155,8 +160,7 @@ impl Mds {
             write_id,
             sums: vec![crc::seal(objects, 0, write_id, sum, length.into())],
             file_bytes: bytes.len() as u64,
-            // Its time is no time of the file.
-            attr_epoch: log.attr_epoch.saturating_sub(1),
+            attr_epoch: log.attr_epoch_at_osts(),
             granted_bytes: 0,
         };
         let ost = layout.home();
@@ -242,7 +246,7 @@ impl Mds {
                 truncate_epoch: log.truncate_epoch,
                 object_bytes: *object_bytes,
                 file_bytes: if *ost == layout.home() { file_bytes } else { u64::MAX },
-                attr_epoch: log.attr_epoch,
+                attr_epoch: log.attr_epoch_at_osts(),
             };
             let (mds, ost): (Rc<Mds>, u32) = (self.strong(), *ost);
             self.env.spawn(async move { mds.osts.insist_unless_damaged(ost, &request, |_| false).await })

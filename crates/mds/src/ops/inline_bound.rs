@@ -39,7 +39,7 @@ pub fn remove(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode) -> Step<Empty> {
 
 fn put(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, bound: Option<InlineBound>) -> Step<Empty> {
     inode.inline_bound = bound;
-    inode.ctime_ns = tx.origin.now_ns;
+    inode.changed_at(tx.origin.now_ns);
     tx.put_inode_touched(fid, inode);
     Ok(Empty {})
 }

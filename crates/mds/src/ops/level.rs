@@ -41,7 +41,7 @@ fn put(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, level: Option<CommitLevel>)
     // The end of the level is the last change under it.
     tx.insist_on_commit(inode);
     inode.level = level;
-    inode.ctime_ns = tx.origin.now_ns;
+    inode.changed_at(tx.origin.now_ns);
     tx.put_inode_touched(fid, inode);
     Ok(Empty {})
 }

@@ -33,7 +33,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Link) -> Step<EntryReply> {
         _ => {}
     }
     inode.nlink += 1;
-    inode.ctime_ns = tx.origin.now_ns;
+    inode.changed_at(tx.origin.now_ns);
     let entry = Entry { fid: request.fid, mode: inode.mode & S_IFMT, name: request.name.clone() };
     tx.add_name(&found, entry)?;
     tx.put_inode_touched(request.fid, &mut inode);

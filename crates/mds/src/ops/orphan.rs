@@ -37,7 +37,7 @@ impl Tx<'_> {
     /// A name of `inode` is gone (its row is not yet written): fewer links, or an orphan, or the end.
     pub fn drop_link(&mut self, fid: Fid, inode: &mut Inode) -> Step<()> {
         inode.nlink = if inode.is_dir() { 0 } else { inode.nlink.saturating_sub(1) };
-        inode.ctime_ns = self.origin.now_ns;
+        inode.changed_at(self.origin.now_ns);
         if inode.nlink > 0 {
             self.put_inode_touched(fid, inode);
             return Ok(());

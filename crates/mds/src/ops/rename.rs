@@ -229,7 +229,7 @@ fn put_dirs(tx: &mut Tx<'_>, request: &Rename, mut dirs: Dirs, from: Change, to:
 }
 
 fn put_moved(tx: &mut Tx<'_>, fid: Fid, mut inode: Inode, parent: Fid) {
-    inode.ctime_ns = tx.origin.now_ns;
+    inode.changed_at(tx.origin.now_ns);
     if let Some(dir) = inode.dir_mut() {
         dir.parent = parent;
     }

@@ -1,7 +1,9 @@
-//! Changes attributes; a new size truncates.
+//! Changes attributes; a new size truncates. A time that is set while others write is told to the OSTs before it is answered: the
+//! writers have not heard of it, and what they write from then on moves it.
 
+use forebay_env::{Bug, planted};
 use forebay_proto::{
-    Errno, ErrorReply,
+    Errno, ErrorReply, Fid,
     message::{EntryReply, SetAttr, open_flags, set_attr},
 };
 
@@ -21,9 +23,18 @@ pub fn apply(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
         return Err(ErrorReply::new(Errno::ESTALE, words).into());
     }
     let mut inode = tx.inode(request.fid)?;
+    let before = inode.attr_epoch;
     set(tx, request, &mut inode)?;
     tx.put_inode_touched(request.fid, &mut inode);
+    if inode.attr_epoch > before && is_written_by_others(tx, request.fid, &inode) && !planted(Bug::SetTimeNotTold) {
+        tx.log_set_time(request.fid, &inode);
+    }
     Ok(tx.entry_reply(request.fid, &inode))
+}
+
+/// Others than who asks may write to objects of the file, under the attribute epoch that they know.
+fn is_written_by_others(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> bool {
+    inode.is_file() && inode.written && !inode.inline && !tx.memory.opens.is_sole_writer(fid, tx.origin.session)
 }
 
 /// Whether the client may have answered it: nobody else could see the file, nor can now.
@@ -46,11 +57,11 @@ pub fn set(tx: &mut Tx<'_>, request: &SetAttr, inode: &mut Inode) -> Step<()> {
         tx.resize(request.fid, inode, request.size, request.caller.uid == 0)?;
     }
     change_times(tx, request, inode);
-    inode.ctime_ns = match request.at_ns {
-        0 => tx.origin.now_ns,
+    match request.at_ns {
+        0 => inode.changed_at(tx.origin.now_ns),
         // Nobody was shown a later one: a replay may have made the file later than it was made at first.
-        told => told,
-    };
+        told => inode.ctime_ns = told,
+    }
     Ok(())
 }
 
@@ -110,7 +121,7 @@ fn change_times(tx: &Tx<'_>, request: &SetAttr, inode: &mut Inode) {
 mod tests {
     use super::*;
     use crate::testing::{World, root, user};
-    use forebay_proto::{Fid, message::Caller};
+    use forebay_proto::{SessionId, message::Caller};
 
     fn request(caller: Caller, fid: Fid, mask: u32) -> SetAttr {
         SetAttr { caller, fid, mask, mode: 0, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, handle: 0, at_ns: 0 }
@@ -177,6 +188,43 @@ mod tests {
         let reply = world.run(|tx| apply(tx, &SetAttr { handle: 3, ..cut }));
         assert_eq!((reply.attr.size, reply.attr.truncate_epoch), (100, 1));
         assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
+    }
+
+    #[test]
+    fn osts_are_told_of_a_time_that_is_set_while_others_write_and_of_nothing_else() {
+        let mut world = World::new();
+        let create = world.create(&user(7), Fid::ROOT, "a", 3);
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &create)).attr.fid;
+        let explicit = SetAttr { mtime_ns: 5, ..request(root(), fid, set_attr::MTIME) };
+        let now = request(root(), fid, set_attr::MTIME_NOW);
+        let mode = SetAttr { mode: 0o600, ..request(root(), fid, set_attr::MODE | set_attr::ATIME) };
+        for (session, request, told) in [(1, &explicit, 0), (2, &mode, 0), (2, &explicit, 1)] {
+            world.session = SessionId(session);
+            world.run(|tx| apply(tx, request));
+            assert_eq!(world.count(keys::TRUNCATE), told, "session {session}: {request:?}");
+        }
+        assert_eq!(world.effects.truncate, Some(fid));
+        world.run(|tx| Ok(tx.delete(keys::truncate(fid))));
+        world.run(|tx| apply(tx, &now));
+        assert_eq!(world.count(keys::TRUNCATE), 1);
+    }
+
+    #[test]
+    fn the_change_time_does_not_go_back_with_a_clock_that_is_behind() {
+        let mut world = World::new();
+        let fid = owned(&mut world, 7);
+        let ahead = world.now_ns + 5_000_000_000;
+        world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            inode.ctime_ns = ahead;
+            tx.put_inode(fid, &mut inode);
+            Ok(())
+        });
+        let changes =
+            [SetAttr { mode: 0o600, ..request(root(), fid, set_attr::MODE) }, request(root(), fid, set_attr::SIZE)];
+        for change in changes {
+            assert!(world.run(|tx| apply(tx, &change)).attr.ctime_ns >= ahead, "{change:?}");
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &SetLayout) -> Step<EntryReply> {
     } else {
         relayout(tx, request, &mut inode)?;
     }
-    inode.ctime_ns = tx.origin.now_ns;
+    inode.changed_at(tx.origin.now_ns);
     tx.put_inode_touched(request.fid, &mut inode);
     Ok(tx.entry_reply(request.fid, &inode))
 }

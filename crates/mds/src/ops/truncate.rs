@@ -56,9 +56,18 @@ pub enum Purpose {
         /// The copy.
         other: Fid,
     },
+    /// The file was given a modification time, and others than who gave it have it open for writing: what they write from now on
+    /// moves the time, though they have not heard of it. The truncate epoch stays.
+    SetTime,
 }
 
 impl TruncateLog {
+    /// The attribute epoch that OSTs are told. The time at which bytes that lay with the MDT are written out is no time of the
+    /// file: they are written under the epoch before.
+    pub fn attr_epoch_at_osts(&self) -> u64 {
+        self.attr_epoch.saturating_sub(u64::from(matches!(self.purpose, Purpose::Outline { .. })))
+    }
+
     /// Appends the row's value.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
@@ -86,6 +95,7 @@ impl TruncateLog {
                 out.push(4);
                 varint::put(out, *size);
             }
+            Purpose::SetTime => out.push(5),
         }
     }
 
@@ -105,6 +115,7 @@ impl TruncateLog {
             2 => Purpose::Relayout { spec: layout_row::decode_spec(&mut r)? },
             3 => Purpose::Exchange { other: varint::get_fid(&mut r)? },
             4 => Purpose::Outline { size: varint::get(&mut r)? },
+            5 => Purpose::SetTime,
             _ => return Err(DecodeError::new("truncate: a purpose this program does not know")),
         };
         Ok(Self { truncate_epoch, attr_epoch, purpose })
@@ -132,7 +143,7 @@ impl Tx<'_> {
         }
         inode.size = size;
         inode.mtime_ns = self.origin.now_ns;
-        inode.ctime_ns = self.origin.now_ns;
+        inode.changed_at(self.origin.now_ns);
         inode.mtime_set = true;
         if !caller_is_root {
             inode.mode = perm::drop_set_ids(inode.mode);
@@ -153,7 +164,14 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Logs that the OSTs of a file are to be told of its truncate epoch.
+    /// Logs that the OSTs of a file are to be told of its attribute epoch, unless they are told of a truncate with it.
+    pub fn log_set_time(&mut self, fid: Fid, inode: &Inode) {
+        if self.effects.truncate != Some(fid) {
+            self.log_truncate(fid, inode, Purpose::SetTime);
+        }
+    }
+
+    /// Logs that the OSTs of a file are to be told of its epochs.
     pub fn log_truncate(&mut self, fid: Fid, inode: &Inode, purpose: Purpose) {
         let log = TruncateLog { truncate_epoch: inode.truncate_epoch, attr_epoch: inode.attr_epoch, purpose };
         self.put_with(keys::truncate(fid), |out| log.encode(out));
@@ -183,5 +201,6 @@ mod tests {
         golden(Purpose::Relayout { spec }, &[2, 3, 4, 2, 5, 0, 0, 0, 0]);
         golden(Purpose::Exchange { other: Fid { high: 0, low: 300 } }, &[2, 3, 4, 3, 0, 0xac, 2]);
         golden(Purpose::Outline { size: 300 }, &[2, 3, 4, 4, 0xac, 2]);
+        golden(Purpose::SetTime, &[2, 3, 4, 5]);
     }
 }

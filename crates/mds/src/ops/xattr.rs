@@ -304,7 +304,7 @@ fn write(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, list: &List) {
     }
     inode.xattrs = !list.is_empty();
     inode.has_acl = list.iter().any(|(name, _)| is_acl(name));
-    inode.ctime_ns = tx.origin.now_ns;
+    inode.changed_at(tx.origin.now_ns);
     tx.put_inode_touched(fid, inode);
 }
 

@@ -45,8 +45,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, 
                 let words = format!("{fid}: room is set aside in {} places already", limits::ASIDE_RANGES);
                 return Err(ErrorReply::new(Errno::ENOSPC, words));
             }
-            row.touch(request.attr_epoch, now_ns);
-            Ok(AllocateReply { end, mtime_ns: row.mtime_ns })
+            row.touch(epoch, request.attr_epoch, now_ns);
+            Ok(AllocateReply { end, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch })
         })
         .await;
     // Kept until the row tells of it.

@@ -45,7 +45,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Ans
             let end = file_offset.checked_add(request.length.into()).filter(|end| *end <= FILE_BYTES);
             let end = end.ok_or_else(|| ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"))?;
             row.file_bytes = row.file_bytes.max(end);
-            row.touch(request.attr_epoch, now_ns);
+            row.touch(truncate_epoch, request.attr_epoch, now_ns);
             Ok(AppendReply { file_offset, before: oss.places.before(fid, truncate_epoch, is_over) })
         })
         .await?;

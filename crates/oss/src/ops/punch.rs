@@ -48,7 +48,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
                 give_back(txn, fid, row, &(request.offset..end))?;
                 txn.punch(fid, request.offset..end, version).map_err(store_error)?;
             }
-            row.touch(request.attr_epoch, now_ns);
+            row.touch(epoch, request.attr_epoch, now_ns);
             let file_bytes = oss.told_size(ctx, fid, version, 0, row.file_bytes);
             Ok(ObjectReply { file_bytes, ..describe(Some(row)) })
         })

@@ -32,7 +32,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
             if !superseded {
                 row.file_bytes = row.file_bytes.max(request.file_bytes);
             }
-            row.touch(request.attr_epoch, now_ns);
+            row.touch(epoch, request.attr_epoch, now_ns);
             let file_bytes = oss.told_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
             Ok(ObjectReply { file_bytes, ..describe(Some(row)) })
         })

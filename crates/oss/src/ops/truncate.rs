@@ -1,9 +1,10 @@
-//! TruncateObject: the MDT drives a committed truncate to its end, again and again until it is replied.
+//! TruncateObject: the MDT drives a committed truncate to its end, again and again until it is replied. Under the object's own
+//! truncate epoch nothing is cut: then it tells of a time that the file was given.
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     ErrorReply, Fid,
-    message::{Empty, NEVER, TruncateObject},
+    message::{Empty, TruncateObject},
 };
 use forebay_target::{Answer, Context, store_error};
 
@@ -13,7 +14,7 @@ use crate::{ObjectRow, Oss, server::decode};
 /// Extents that one transaction removes: keeps it far below the journal's limit.
 pub(super) const STEP_EXTENTS: usize = 16 << 10;
 
-/// Runs a truncate. At or below the object's epoch it has been done before.
+/// Runs a truncate. At or below the object's epochs it has been done before.
 pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<Answer, ErrorReply> {
     let _cutting = oss.cutting();
     let fid = request.fid;
@@ -36,6 +37,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
                 }
                 cut(row, &request);
             }
+            row.begin_attr_epoch(request.attr_epoch);
             Ok(describe(Some(row)))
         })
         .await?;
@@ -84,9 +86,5 @@ fn cut(row: &mut ObjectRow, request: &TruncateObject) {
     row.object_bytes = row.object_bytes.min(request.object_bytes);
     if request.file_bytes != u64::MAX {
         row.file_bytes = request.file_bytes;
-    }
-    // The truncate's own time is in the inode; write times of before it do not count any more.
-    if row.attr_epoch < request.attr_epoch {
-        (row.attr_epoch, row.mtime_ns) = (request.attr_epoch, NEVER);
     }
 }

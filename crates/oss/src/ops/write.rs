@@ -86,9 +86,9 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
             row.object_bytes = row.object_bytes.max(whole.end);
             row.file_bytes = row.file_bytes.max(request.file_bytes);
         }
-        row.touch(request.attr_epoch, now_ns);
+        row.touch(request.object.truncate_epoch, request.attr_epoch, now_ns);
         let file_bytes = oss.told_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
-        Ok(WriteReply { file_bytes, mtime_ns: row.mtime_ns })
+        Ok(WriteReply { file_bytes, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch })
     };
     if told_ns.is_none() {
         return change.apply(oss, ctx, ticket, apply).await;
@@ -133,10 +133,10 @@ async fn room_for(
 /// Level `memory`: what the write comes to, as far as it can be told; its time.
 fn answer_early(oss: &Oss, ctx: &Context, ticket: &Ticket, request: &WritePieces, mut row: ObjectRow) -> i64 {
     let (fid, now_ns) = (request.object.fid, oss.now_ns());
-    row.touch(request.attr_epoch, now_ns);
+    row.touch(request.object.truncate_epoch, request.attr_epoch, now_ns);
     let file_bytes = row.file_bytes.max(request.file_bytes);
     let file_bytes = oss.told_size(ctx, fid, ticket.transno(), request.file_bytes, file_bytes);
-    ticket.answer_early(fid, &WriteReply { file_bytes, mtime_ns: row.mtime_ns });
+    ticket.answer_early(fid, &WriteReply { file_bytes, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch });
     now_ns
 }
 

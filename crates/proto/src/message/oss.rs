@@ -74,6 +74,10 @@ wire_struct! {
         /// The object's modification time now.
         pub mtime_ns: i64,
     }
+    added {
+        /// Attribute epoch that time belongs to: a newer one than the request's where a time was set that the writer does not know of.
+        pub attr_epoch: u64,
+    }
 }
 
 wire_struct! {
@@ -230,7 +234,7 @@ wire_struct! {
         pub object_bytes: u64,
         /// The file's new size if this target keeps it (stripe 0); u64::MAX = it does not.
         pub file_bytes: u64,
-        /// The new attribute epoch.
+        /// The new attribute epoch: an older one of the object ends with it, also if the truncate epoch is the same.
         pub attr_epoch: u64,
     }
 }
@@ -270,6 +274,10 @@ wire_struct! {
         pub end: u64,
         /// The object's modification time now.
         pub mtime_ns: i64,
+    }
+    added {
+        /// As in [`WriteReply`].
+        pub attr_epoch: u64,
     }
 }
 

@@ -11,7 +11,7 @@ fn place(n: &mut Numbers) -> AppendPlace {
 
 pub fn add(samples: &mut Samples) {
     let n = &mut Numbers::default();
-    let written = WriteReply { file_bytes: n.u64(), mtime_ns: n.i64() };
+    let written = WriteReply { file_bytes: n.u64(), mtime_ns: n.i64(), attr_epoch: Numbers::default().u64() };
     samples.exchange(vec![write()], vec![written.clone()]);
     samples.exchange(vec![write_pieces()], vec![written]);
     samples.exchange(vec![ReadObject { object: object(n), offset: n.u64(), length: n.u32() }], vec![read_reply()]);
@@ -57,7 +57,7 @@ pub fn add(samples: &mut Samples) {
     );
     samples.exchange(
         vec![Allocate { object: object(n), offset: n.u64(), length: n.u64(), attr_epoch: n.u64() }],
-        vec![AllocateReply { end: n.u64(), mtime_ns: n.i64() }],
+        vec![AllocateReply { end: n.u64(), mtime_ns: n.i64(), attr_epoch: Numbers::default().u64() }],
     );
     samples.exchange(vec![OstPace {}], vec![OstPaceReply { commit_us: n.u64() }]);
     let n = &mut Numbers::default();

@@ -27,6 +27,7 @@ mod set_ahead;
 mod sharing;
 mod slow_disk;
 mod small;
+mod times;
 mod truncates;
 mod write_back;
 

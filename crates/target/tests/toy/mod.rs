@@ -107,7 +107,7 @@ impl Toy {
         ctx.prefetch::<[u8; 0]>(&[]).await?;
         ticket.apply(|txn| {
             txn.insert(placed).map_err(store_error)?;
-            Ok(WriteReply { file_bytes: 0, mtime_ns: 0 })
+            Ok(WriteReply { file_bytes: 0, mtime_ns: 0, attr_epoch: 0 })
         })
     }
 

@@ -122,7 +122,7 @@ impl Echo {
         if !blocks.map(sum).eq(request.sums) {
             return Err(damaged());
         }
-        Ok(WriteReply { file_bytes: 0, mtime_ns: 0 })
+        Ok(WriteReply { file_bytes: 0, mtime_ns: 0, attr_epoch: 0 })
     }
 
     fn read(&self, body: &[u8]) -> Result<(ReadReply, Bytes), ErrorReply> {

@@ -1,0 +1,169 @@
+//! Times of a file that several clients change, each without having heard of what the others did: what is done moves the times that
+//! it has to move, through crashes too, and the change time never goes back.
+
+use std::time::Duration;
+
+use forebay_client::{Allocate, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes, SetTime};
+use forebay_env::sim::Sim;
+use forebay_proto::Fid;
+use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::small::{Scene, begin, caller};
+
+const GIVEN_NS: [i64; 3] = [77, 1_000_000_000_000_000_000, 4_000_000_000_000_000_000];
+
+fn given(mtime_ns: i64) -> SetAttributes {
+    SetAttributes { mtime: Some(SetTime::At(mtime_ns)), ..SetAttributes::default() }
+}
+
+/// Modification and change time, as somebody who has not opened it sees them.
+async fn look(client: &Client, fid: Fid) -> (i64, i64) {
+    let attr = client.getattr(fid, None).await.expect("it is there");
+    (attr.mtime_ns, attr.ctime_ns)
+}
+
+async fn set(client: &Client, fid: Fid, changes: SetAttributes) {
+    client.setattr(&caller(), fid, changes, None).await.expect("it is set");
+}
+
+/// One step; true if it changes bytes or size, the time that it gives otherwise.
+async fn change(sim: &Sim, client: &Client, file: &OpenFile) -> Result<(), Option<i64>> {
+    let fid = file.fid();
+    let (offset, length) = (sim.random_below(200_000), 1 + sim.random_below(3000));
+    match sim.random_below(10) {
+        0..=2 => {
+            let mtime_ns = GIVEN_NS[sim.random_below(3) as usize];
+            set(client, fid, given(mtime_ns)).await;
+            return Err(Some(mtime_ns));
+        }
+        3 => {
+            set(client, fid, SetAttributes { mode: Some(0o640), uid: Some(3), ..SetAttributes::default() }).await;
+            return Err(None);
+        }
+        4 => set(client, fid, SetAttributes { size: Some(offset), ..SetAttributes::default() }).await,
+        5 => {
+            let what = [Allocate::Punch, Allocate::Zero { keep_size: false }, Allocate::Reserve { keep_size: true }];
+            let what = what[sim.random_below(3) as usize];
+            client.fallocate(file, offset, length, what).await.expect("it is allocated");
+        }
+        6 => drop(client.append(file, vec![5; length as usize]).await.expect("it is appended")),
+        7 => {
+            let large = vec![6; 300_000 + length as usize];
+            client.write(file, offset, large).await.expect("it is written");
+        }
+        _ => {
+            client.write(file, offset, vec![7; length as usize]).await.expect("it is written");
+        }
+    }
+    Ok(())
+}
+
+/// Three clients, of which one keeps nothing back, have it open for writing |MDT or OST dies| each in turn
+#[test]
+fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
+    for seed in 0..60 {
+        let sim = Sim::new(seed);
+        let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
+        cluster.boot_all();
+        sim.block_on(async {
+            let mut clients = Vec::new();
+            for number in 0..3 {
+                let node = sim.add_node(&format!("client {number}"));
+                let mut options = cluster.mount_options(node, CommitLevel::Data);
+                options.write_back_bytes = if number == 2 { 0 } else { options.write_back_bytes };
+                clients.push(Client::mount(&sim.env(node), options).await.expect("it mounts"));
+            }
+            let stripe_count = 1 + (seed % 3) as u32;
+            let layout = LayoutSpec { stripe_count, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let made = clients[0].create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
+            let mut files = vec![made.expect("it is made").1];
+            let fid = files[0].fid();
+            clients[0].write(&files[0], 0, vec![1; 5000]).await.expect("it is written");
+            for client in &clients[1..] {
+                files.push(client.open(&caller(), fid, OpenMode::READ_WRITE).await.expect("it opens"));
+            }
+            let mut before = look(&clients[0], fid).await;
+            // `is_replayed`: what is replayed takes the server's time anew, until the next change.
+            let (mut fixed, mut is_replayed) = (None, false);
+            for step in 0..60 {
+                let by = sim.random_below(3) as usize;
+                match sim.random_below(20) {
+                    0 => {
+                        let server = &cluster.servers[sim.random_below(4) as usize];
+                        sim.crash(server.node);
+                        cluster.boot_all();
+                        is_replayed = fixed.is_none();
+                    }
+                    1 => {
+                        let again = clients[by].open(&caller(), fid, OpenMode::READ_WRITE).await.expect("it opens");
+                        clients[by].close(std::mem::replace(&mut files[by], again)).await.expect("it closes");
+                    }
+                    2 => sim.sleep(Duration::from_millis(sim.random_below(100))).await,
+                    3 => clients[by].fsync(&files[by], false).await.expect("it is synced"),
+                    _ => {
+                        let looker = sim.random_below(3) as usize;
+                        let changed = change(&sim, &clients[by], &files[by]).await;
+                        let after = look(&clients[looker], fid).await;
+                        let words = format!("seed {seed}, step {step}: {changed:?} by {by}, {before:?}, {after:?}");
+                        assert!(after.1 > before.1, "{words}: the change time stays");
+                        match changed {
+                            Ok(()) => {
+                                assert!(after.0 != before.0 && (fixed.is_some() || after.0 > before.0), "{words}")
+                            }
+                            Err(Some(mtime_ns)) => assert_eq!(after.0, mtime_ns, "{words}"),
+                            Err(None) => assert_eq!(after.0, before.0, "{words}"),
+                        }
+                        fixed = if let Err(None) = changed { fixed } else { changed.err().flatten() };
+                        is_replayed &= changed == Err(None);
+                        before = after;
+                        continue;
+                    }
+                }
+                let after = look(&clients[by], fid).await;
+                let words = format!("seed {seed}, step {step}: nothing has changed {before:?}, and now {after:?}");
+                assert!(after.0 == before.0 || is_replayed, "{words}");
+                assert!(after.1 >= before.1, "seed {seed}, step {step}: {before:?}, {after:?}");
+                before = after;
+            }
+            for (client, file) in clients.iter().zip(files) {
+                client.close(file).await.expect("it closes");
+            }
+            let after = look(&clients[1], fid).await;
+            assert!(after.0 == before.0 || is_replayed, "seed {seed}: closing moves it: {before:?}, {after:?}");
+            assert!(after.1 >= before.1, "seed {seed}: {before:?}, {after:?}");
+        });
+    }
+}
+
+/// A has it open, B sets its times |B, the MDT and the OSTs die at any moment| A writes, closes: both have moved
+#[test]
+fn a_time_that_is_set_beside_a_writer_hides_no_later_write_whoever_dies() {
+    for seed in 0..40 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (writer, setter) = scene.mounts().await;
+            let file = begin(&writer, b"a").await;
+            writer.write(&file, 0, vec![1; 100_000]).await.expect("it is written");
+            writer.fsync(&file, false).await.expect("it is synced");
+            let (fid, client) = (file.fid(), setter.clone());
+            let setting = scene.sim.env(scene.nodes[1]).spawn(async move {
+                set(&client, fid, given(77)).await;
+            });
+            scene.sim.sleep(Duration::from_micros(seed * 100)).await;
+            let dies = &scene.cluster.servers[(seed % 4) as usize];
+            scene.sim.crash(dies.node);
+            scene.cluster.boot_all();
+            setting.await.expect("it ends");
+            let before = look(&setter, fid).await;
+            assert_eq!(before.0, 77, "seed {seed}");
+            writer.write(&file, 10, vec![2; 100]).await.expect("it is written");
+            if seed % 2 == 0 {
+                scene.sim.crash(scene.mdt());
+                scene.cluster.boot_all();
+            }
+            writer.close(file).await.expect("it closes");
+            let after = look(&setter, fid).await;
+            assert!(after.0 > 77 && after.1 > before.1, "seed {seed}: {before:?}, {after:?}");
+        });
+    }
+}
