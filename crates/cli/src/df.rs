@@ -95,7 +95,10 @@ impl Space {
     fn of(target: &Value) -> Self {
         let name = target["name"].as_str().unwrap_or("?").to_owned();
         let files = target["inodes"].as_u64().or(target["objects"].as_u64());
-        Self { name, total: space(target, "total"), available: space(target, "available"), files }
+        // What clients were granted for writes to come holds nothing.
+        let granted = target["granted_bytes"].as_u64().unwrap_or(0);
+        let available = space(target, "available").map(|available| available + granted);
+        Self { name, total: space(target, "total"), available, files }
     }
 
     fn used(&self) -> Option<u64> {

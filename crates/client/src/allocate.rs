@@ -95,9 +95,13 @@ impl Client {
                 done => break done,
             }
         };
-        drop(changing);
-        done?;
-        drop(outside);
+        if let Err(error) = done {
+            if error.errno != Errno::ENOSPC || !what.reserves() {
+                return Err(error);
+            }
+            self.reserve_elsewhere(&file, (offset, length), what, era, error).await?;
+        }
+        drop((changing, outside));
         if file.mode().sync { self.fsync(&file, true).await } else { Ok(()) }
     }
 

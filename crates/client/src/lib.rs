@@ -45,6 +45,7 @@ mod pools;
 mod read;
 mod read_cache;
 mod recalls;
+mod reserve;
 mod set_ahead;
 mod sharing;
 mod size;

@@ -24,6 +24,10 @@ pub const STALE_ATTEMPTS: u32 = 100;
 pub const EXTENSIONS: u32 = 16;
 /// Times that one fallocate waits for the room of deleted files.
 pub const ROOM_ATTEMPTS: u32 = 4;
+/// How long one waits for room that was granted to mounts.
+pub const GRANTS_RETURN: Duration = Duration::from_secs(4);
+/// How often it looks for it.
+pub const GRANTS_LOOK: Duration = Duration::from_millis(100);
 /// How long it waits at most for names that are taken away on its own mount.
 pub const ROOM_WAIT: Duration = Duration::from_secs(1);
 /// Pause while a handle that the MDT lost is opened again.

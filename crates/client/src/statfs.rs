@@ -3,7 +3,7 @@
 use forebay_env::Boxed;
 use forebay_proto::{
     Fid,
-    message::{MdtStatFs, OstStatFs},
+    message::{MdtStatFs, OstStatFs, OstStatFsReply},
 };
 use forebay_rpc::Call;
 
@@ -14,8 +14,12 @@ use crate::{Client, ClientResult, tasks::try_all};
 pub struct StatFs {
     /// Bytes that can hold file data, used or not.
     pub total_bytes: u64,
-    /// Bytes that can still be written.
+    /// Bytes that hold nothing: what clients were granted for writes to come is given back where they write nothing.
+    pub free_bytes: u64,
+    /// Bytes of them that fallocate(2) could set aside, which counts what each write takes beside its bytes.
     pub available_bytes: u64,
+    /// Bytes that a write can have now, whoever asks for it.
+    pub ungranted_bytes: u64,
     /// Inodes there are.
     pub files: u64,
     /// Inodes that can still be made.
@@ -34,10 +38,17 @@ impl Client {
             let osts = try_all(self.env(), asks).await?;
             Ok(StatFs {
                 total_bytes: osts.iter().map(|ost| ost.total_bytes).sum(),
-                available_bytes: osts.iter().map(|ost| ost.available_bytes).sum(),
+                free_bytes: osts.iter().map(|ost| ost.available_bytes + ost.granted_bytes).sum(),
+                available_bytes: osts.iter().map(promisable).sum(),
+                ungranted_bytes: osts.iter().map(|ost| ost.available_bytes).sum(),
                 files: names.files,
                 files_free: names.files_free,
             })
         })
     }
+}
+
+/// An OST of an older release does not tell.
+fn promisable(ost: &OstStatFsReply) -> u64 {
+    if ost.promisable_bytes == 0 { ost.available_bytes } else { ost.promisable_bytes }
 }

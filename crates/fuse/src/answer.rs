@@ -110,8 +110,10 @@ answers! {
     };
     ReplyStatfs(space: StatFs) => |self| {
         let block = limits::STATFS_BLOCK_BYTES;
-        let (total, free) = (space.total_bytes / u64::from(block), space.available_bytes / u64::from(block));
+        let blocks = |bytes: u64| bytes / u64::from(block);
+        let (total, free, available) =
+            (blocks(space.total_bytes), blocks(space.free_bytes), blocks(space.available_bytes));
         let files = space.files.saturating_add(space.files_free);
-        self.statfs(total, free, free, files, space.files_free, block, NAME_BYTES as u32, block)
+        self.statfs(total, free, available, files, space.files_free, block, NAME_BYTES as u32, block)
     };
 }

@@ -20,6 +20,8 @@ pub const BULK_BYTES: usize = 4 << 20;
 pub const BODY_BYTES: usize = 1 << 20;
 /// File data is checksummed in blocks cut at multiples of this object offset (4 to 64 KiB).
 pub const BLOCK_BYTES: u64 = 64 << 10;
+/// Holes are told in whole blocks of so many bytes: one that has some data is data.
+pub const HOLE_BYTES: u64 = 4096;
 /// Largest file, in bytes.
 pub const FILE_BYTES: u64 = 1 << 60;
 /// Length up to which a hole is one request's: its extents must fit one transaction. Longer ones may be, if there is little in them.

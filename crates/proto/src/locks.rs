@@ -20,9 +20,9 @@ impl<W> Default for LockList<W> {
 }
 
 impl<W: Copy + Eq> LockList<W> {
-    /// A lock that keeps `whose` from having `wanted`.
+    /// The lock that keeps `whose` from having `wanted`; of several the one that begins first, as fcntl(2) tells it.
     pub fn in_the_way(&self, whose: W, wanted: &LockSpec) -> Option<&LockSpec> {
-        self.all_in_the_way(whose, wanted).next().map(|(_, lock)| lock)
+        self.all_in_the_way(whose, wanted).map(|(_, lock)| lock).min_by_key(|lock| lock.start)
     }
 
     /// All of them, and whose they are.
@@ -158,6 +158,16 @@ mod tests {
         assert_eq!(list.in_the_way(2, &lock(1, EXCLUSIVE, 20, 30)), None);
         assert_eq!(list.in_the_way(1, &lock(1, EXCLUSIVE, 0, 100)), None, "nobody is in his own way");
         assert!(list.in_the_way(1, &lock(2, EXCLUSIVE, 0, 100)).is_some());
+    }
+
+    #[test]
+    fn of_several_locks_in_the_way_the_one_that_begins_first_is_told() {
+        let mut list = LockList::default();
+        list.set(1, &lock(1, EXCLUSIVE, 20, 29));
+        list.set(1, &lock(1, SHARED, 5, 9));
+        list.set(2, &lock(1, SHARED, 12, 14));
+        let first = |mode, start| list.in_the_way(3, &lock(1, mode, start, 100)).map(|found| found.start);
+        assert_eq!([first(EXCLUSIVE, 0), first(EXCLUSIVE, 10), first(SHARED, 0)], [Some(5), Some(12), Some(20)]);
     }
 
     #[test]

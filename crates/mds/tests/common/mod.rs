@@ -114,7 +114,13 @@ impl Service for FakeOst {
                 Ok(Answer::read(&ListObjectsReply { fids, end }))
             }
             Op::OstStatFs => {
-                let reply = OstStatFsReply { total_bytes: 1 << 40, available_bytes: 1 << 40, objects: 0 };
+                let reply = OstStatFsReply {
+                    total_bytes: 1 << 40,
+                    available_bytes: 1 << 40,
+                    objects: 0,
+                    granted_bytes: 0,
+                    promisable_bytes: 1 << 40,
+                };
                 Ok(Answer::read(&reply))
             }
             _ => Err(Errno::EOPNOTSUPP.into()),

@@ -1,9 +1,13 @@
 //! MapObject: where the next bytes are, the next hole, or how many bytes there are, with those that room is set aside for.
+//!
+//! Holes are told in whole blocks of [`HOLE_BYTES`], as local file systems do: programs find the size of blocks by looking for holes,
+//! and take what is behind the data in a block for data.
 
-use std::slice;
+use std::{ops::Range, slice};
 
 use forebay_proto::{
     Errno, ErrorReply,
+    limits::HOLE_BYTES,
     message::{MapObject, MapReply, map_what},
 };
 use forebay_target::{Answer, Context, store_error};
@@ -13,54 +17,79 @@ use crate::{Oss, limits};
 /// Looks through the object's index, a stretch after another.
 pub async fn run(oss: &Oss, ctx: &Context, request: MapObject) -> Result<Answer, ErrorReply> {
     let row = oss.admissible(ctx, &request.object).await?;
-    let (mut from, mut used) = (request.offset, row.map_or(0, |row| row.aside.bytes()));
+    let (fid, mut used) = (request.object.fid, row.map_or(0, |row| row.aside.bytes()));
+    let mut hole = block_of(request.offset);
+    let mut from = if request.what == map_what::USED { request.offset } else { hole };
     loop {
-        let ranges = oss.store().data_ranges(request.object.fid, from, limits::MAP_EXTENTS).await;
+        let ranges = oss.store().data_ranges(fid, from, limits::MAP_EXTENTS).await;
         let (ranges, next) = ranges.map_err(store_error)?;
+        let next = next.filter(|next| *next > from);
         let found = match request.what {
-            map_what::DATA => ranges.first().map(|range| range.start),
-            // What follows the last range is a hole, unless the next stretch begins where it ends.
-            map_what::HOLE => first_hole(&ranges, from).filter(|hole| next != Some(*hole)),
+            map_what::DATA => first_data(&ranges).or(next.is_none().then_some(u64::MAX)),
+            map_what::HOLE => first_hole(&ranges, &mut hole).or(next.is_none().then_some(hole)),
             map_what::USED => {
                 used += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
-                None
+                next.is_none().then_some(used)
             }
             _ => return Err(Errno::EINVAL.into()),
         };
-        let bytes = match (found, next) {
-            (Some(bytes), _) => Some(bytes),
-            (None, Some(next)) if next > from => {
-                from = next;
-                None
+        match (found, next) {
+            (None, Some(next)) => from = next,
+            (found, _) => {
+                oss.all_told(ctx, fid, slice::from_ref(&(request.offset..u64::MAX))).await?;
+                let found = found.unwrap_or(u64::MAX);
+                let bytes = if request.what == map_what::USED { found } else { found.max(request.offset) };
+                return Ok(Answer::read(&MapReply { bytes }));
             }
-            _ if request.what == map_what::USED => Some(used),
-            _ => Some(u64::MAX),
-        };
-        if let Some(bytes) = bytes {
-            oss.all_told(ctx, request.object.fid, slice::from_ref(&(request.offset..u64::MAX))).await?;
-            return Ok(Answer::read(&MapReply { bytes }));
         }
         oss.env().yield_now().await;
     }
 }
 
-/// The first byte at or after `from` that no range holds.
-fn first_hole(ranges: &[std::ops::Range<u64>], from: u64) -> Option<u64> {
-    match ranges.first() {
-        Some(first) if first.start == from => Some(first.end),
-        _ => Some(from),
+/// The first byte of the block that has the byte at `offset`.
+fn block_of(offset: u64) -> u64 {
+    offset - offset % HOLE_BYTES
+}
+
+/// The first byte of the first block that has some data.
+fn first_data(ranges: &[Range<u64>]) -> Option<u64> {
+    ranges.first().map(|range| block_of(range.start))
+}
+
+/// The first byte of the first block from `hole` on of which no range holds anything, if a range follows it. `hole`: where to go on, after
+/// these ranges.
+fn first_hole(ranges: &[Range<u64>], hole: &mut u64) -> Option<u64> {
+    for range in ranges {
+        if block_of(range.start) > *hole {
+            return Some(*hole);
+        }
+        *hole = (*hole).max(range.end.next_multiple_of(HOLE_BYTES));
     }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const B: u64 = HOLE_BYTES;
+
     #[test]
-    fn a_hole_begins_where_the_bytes_end_or_at_once() {
-        let ranges = [10..20, 30..40];
-        assert_eq!(first_hole(&ranges, 10), Some(20));
-        assert_eq!(first_hole(&ranges, 5), Some(5));
-        assert_eq!(first_hole(&[], 7), Some(7));
+    fn a_hole_begins_with_the_first_block_that_has_no_bytes() {
+        let look = |ranges: &[Range<u64>], from: u64| {
+            let mut hole = from;
+            (first_hole(ranges, &mut hole), hole)
+        };
+        assert_eq!(look(&[10..20, 3 * B..3 * B + 1], 0), (Some(B), B));
+        assert_eq!(look(&[10..20, B + 5..B + 6, 3 * B..3 * B + 1], 0), (Some(2 * B), 2 * B));
+        assert_eq!(look(&[2 * B..4 * B], 0), (Some(0), 0));
+        assert_eq!(look(&[10..B, B..B + 1], 0), (None, 2 * B));
+        assert_eq!(look(&[], 7 * B), (None, 7 * B));
+    }
+
+    #[test]
+    fn a_block_with_a_byte_is_data() {
+        assert_eq!(first_data(&[3 * B + 7..3 * B + 8, 9 * B..10 * B]), Some(3 * B));
+        assert_eq!(first_data(&[]), None);
     }
 }

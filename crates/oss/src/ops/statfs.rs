@@ -7,10 +7,12 @@ use crate::Oss;
 
 /// Space as admission sees it: what is available can be written.
 pub fn run(oss: &Oss) -> Answer {
-    let space = oss.store().space();
+    let (space, granted_bytes) = (oss.store().space(), oss.granted.bytes());
     Answer::read(&OstStatFsReply {
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,
         objects: oss.objects.get(),
+        granted_bytes,
+        promisable_bytes: oss.store().promisable_bytes() + granted_bytes,
     })
 }

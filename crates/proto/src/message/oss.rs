@@ -312,6 +312,12 @@ wire_struct! {
         /// Objects there are.
         pub objects: u64,
     }
+    added {
+        /// Bytes that are granted to clients for writes to come, and given back by those that write nothing.
+        pub granted_bytes: u64,
+        /// Bytes that room could be set aside for, were what is granted given back.
+        pub promisable_bytes: u64,
+    }
 }
 
 wire_struct! {
@@ -353,9 +359,9 @@ wire_struct! {
 
 /// Values of [`MapObject::what`].
 pub mod map_what {
-    /// The next byte that is there.
+    /// The next byte of a block (`limits::HOLE_BYTES`) that has some data.
     pub const DATA: u32 = 0;
-    /// The next byte that is not.
+    /// The next byte of a block that has none.
     pub const HOLE: u32 = 1;
     /// How many bytes there are.
     pub const USED: u32 = 2;

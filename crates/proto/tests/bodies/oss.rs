@@ -19,6 +19,7 @@ pub fn add(samples: &mut Samples) {
     let n = &mut Numbers::default();
     // Of their own, so that those of other bodies stay as they are.
     let p = &mut Numbers::default();
+    let added = &mut Numbers::default();
     let replies = || vec![object_reply(true), object_reply(false)];
     samples.exchange(
         vec![RaiseSize {
@@ -42,7 +43,13 @@ pub fn add(samples: &mut Samples) {
     samples.exchange(vec![GetObject { object: object(n) }], replies());
     samples.exchange(
         vec![OstStatFs {}],
-        vec![OstStatFsReply { total_bytes: n.u64(), available_bytes: n.u64(), objects: n.u64() }],
+        vec![OstStatFsReply {
+            total_bytes: n.u64(),
+            available_bytes: n.u64(),
+            objects: n.u64(),
+            granted_bytes: added.u64(),
+            promisable_bytes: added.u64(),
+        }],
     );
     samples.exchange(
         vec![ListObjects { from: FidSequence(n.u64()), to: FidSequence(n.u64()), after: n.fid(), limit: n.u32() }],

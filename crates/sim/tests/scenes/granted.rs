@@ -41,7 +41,7 @@ async fn open(client: &Client, name: &str) -> OpenFile {
 }
 
 async fn available(client: &Client) -> u64 {
-    client.statfs().await.expect("told").available_bytes
+    client.statfs().await.expect("told").ungranted_bytes
 }
 
 /// Writes large requests until `left` bytes are available, or it is refused.
