@@ -1,8 +1,11 @@
 //! Chores of the project; `cargo run --release -p xtask -- --help` names them.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+#[path = "../../crates/cli/src/command_tree.rs"]
+mod command_tree;
 mod crashes;
 mod differential;
+mod every_command;
 mod figures;
 mod histories;
 mod pairs;
@@ -12,7 +15,7 @@ mod suites;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser};
+use clap::{Args, CommandFactory, Parser};
 
 /// Chores of the project: figures, long suites, crashes
 #[derive(Parser)]
@@ -26,12 +29,15 @@ enum Task {
     Differential(differential::Plan),
     Planted(planted::Plan),
     Sensitivity(sensitivity::Plan),
+    EveryCommand(every_command::Plan),
     #[command(hide = true)]
     HistoriesWorker(Words),
     #[command(hide = true)]
     CrashesWorker(Words),
     #[command(hide = true)]
     CrashesProbe(Words),
+    #[command(hide = true, name = command_tree::COMMAND)]
+    CommandTree,
 }
 
 /// What one of our processes is told by another.
@@ -50,9 +56,14 @@ fn main() -> ExitCode {
         Task::Differential(plan) => differential::run(&plan),
         Task::Planted(plan) => planted::run(&plan),
         Task::Sensitivity(plan) => sensitivity::run(&plan),
+        Task::EveryCommand(plan) => every_command::run(&plan),
         Task::HistoriesWorker(told) => histories::run_worker(&told.words),
         Task::CrashesWorker(told) => crashes::run_worker(&told.words),
         Task::CrashesProbe(told) => crashes::run_probe(&told.words),
+        Task::CommandTree => {
+            println!("{}", command_tree::of(Task::command()));
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -32,11 +33,28 @@ pub struct Plan {
     /// Print the table, and leave docs/laboratory.md as it is
     #[arg(long)]
     print: bool,
+    /// A machine of two OSTs, for a moment: to see that it works; with --print only
+    #[arg(long, requires = "print")]
+    quick: bool,
+    /// A forebay that is built already
+    #[arg(long, value_name = "FOREBAY")]
+    program: Option<PathBuf>,
 }
 
 const MACHINE: &str = "machines/spider.toml";
 /// Enough threads for every mode to be near its best, few enough that a point takes seconds.
 const FLAGS: [&str; 5] = ["sim", "spider", "--threads=128", "--gtc-steps=0", "--window=3s"];
+/// Those of --quick.
+const QUICK: &[&str] = &[
+    "sim",
+    "spider",
+    "--threads=2",
+    "--gtc-steps=0",
+    "--window=100ms",
+    "--set=servers.nodes=1",
+    "--set=servers.osts_per_node=2",
+    "--set=clients.nodes=2",
+];
 const MODES: &str = "sync-internal,external-sas,external-ssd,async-internal,default";
 /// The mode that uses what a section describes; that of others does not.
 const MODE_OF: [(&str, &str); 2] = [("sas.", "external-sas"), ("ssd.", "external-ssd")];
@@ -78,7 +96,7 @@ type Moved<'a> = Option<(&'a Assumption, f64)>;
 
 /// Runs all of them, two at a time.
 pub fn run(plan: &Plan) -> Outcome {
-    let forebay = forebay::build()?;
+    let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(Forebay::at(path)))?;
     let text = std::fs::read_to_string(root().join(MACHINE)).map_err(|error| format!("{MACHINE}: {error}"))?;
     let mut assumptions = assumptions(&text)?;
     if let Some(unknown) = plan.only.iter().find(|only| assumptions.iter().all(|one| one.name != **only)) {
@@ -87,7 +105,8 @@ pub fn run(plan: &Plan) -> Outcome {
     assumptions.retain(|one| plan.only.is_empty() || plan.only.contains(&one.name));
     let mut all: Vec<Moved<'_>> = vec![None];
     all.extend(assumptions.iter().flat_map(|one| tried(one).into_iter().map(move |to| Some((one, to)))));
-    let results = run_all(&forebay, &all)?;
+    let flags = if plan.quick { QUICK } else { &FLAGS };
+    let results = run_all(&forebay, flags, &all)?;
     let rows: Vec<Vec<String>> =
         all.iter().zip(&results).map(|(moved, cells)| row(moved, cells, &results[0])).collect();
     let heads: Vec<&str> = ["changed"].into_iter().chain(SHOWN.map(|(head, ..)| head)).collect();
@@ -138,14 +157,14 @@ fn tried(one: &Assumption) -> Vec<f64> {
     }
 }
 
-fn run_all(forebay: &Forebay, all: &[Moved<'_>]) -> Outcome<Vec<Vec<Option<f64>>>> {
+fn run_all(forebay: &Forebay, flags: &[&str], all: &[Moved<'_>]) -> Outcome<Vec<Vec<Option<f64>>>> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || -> Outcome {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(moved) = all.get(number) else { return Ok(()) };
             eprintln!("   {} of {}: {}", number + 1, all.len(), name(moved));
-            let cells = run_one(forebay, moved)?;
+            let cells = run_one(forebay, flags, moved)?;
             done.lock().expect("nobody panics with it").insert(number, cells);
         }
     };
@@ -156,8 +175,8 @@ fn run_all(forebay: &Forebay, all: &[Moved<'_>]) -> Outcome<Vec<Vec<Option<f64>>
     Ok(done.into_inner().expect("nobody panics with it").into_values().collect())
 }
 
-fn run_one(forebay: &Forebay, moved: &Moved<'_>) -> Outcome<Vec<Option<f64>>> {
-    let mut command = forebay.command(&FLAGS);
+fn run_one(forebay: &Forebay, flags: &[&str], moved: &Moved<'_>) -> Outcome<Vec<Option<f64>>> {
+    let mut command = forebay.command(flags);
     let name = moved.map_or("", |(one, _)| &one.name);
     let modes = MODE_OF.iter().find(|(section, _)| name.starts_with(section)).map_or(MODES, |(_, mode)| mode);
     command.arg("--json").arg(format!("--modes={modes}")).current_dir(root());

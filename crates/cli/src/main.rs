@@ -6,6 +6,7 @@
 mod ask;
 mod bench;
 mod cluster;
+mod command_tree;
 mod demo;
 mod df;
 mod down;
@@ -47,7 +48,7 @@ mod up;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{CliResult, complain};
 
@@ -127,6 +128,8 @@ enum Command {
     BenchNamesTask,
     #[command(hide = true, name = demo::copier::COMMAND)]
     DemoCopier(demo::copier::CopierArgs),
+    #[command(hide = true, name = command_tree::COMMAND)]
+    CommandTree,
 }
 
 fn main() -> ExitCode {
@@ -172,6 +175,7 @@ fn run(command: &Command) -> CliResult {
             | Command::PoolList(_)
             | Command::Pool(pool::PoolCommand::List(_))
             | Command::Journal(journal::JournalCommand::List(_))
+            | Command::CommandTree
     ) {
         posix::end_with_closed_pipes();
     }
@@ -205,6 +209,10 @@ fn run(command: &Command) -> CliResult {
         Command::BenchIorTask => bench::serve::<bench::ior::Task>(),
         Command::BenchNamesTask => bench::serve::<bench::names::Task>(),
         Command::DemoCopier(args) => demo::copier::run(args),
+        Command::CommandTree => {
+            println!("{}", command_tree::of(CommandLine::command()));
+            Ok(())
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command};
 
 use super::{
-    Outcome, Plan, ROUNDS,
+    Outcome, Plan,
     cluster::Cluster,
     forebay::{Forebay, root},
     machine::built_of,
@@ -47,15 +47,15 @@ fn measure_against(forebay: &Forebay, plan: &Plan, commit: &str) -> Outcome<Stri
     let mut rates: Vec<[Rates; 2]> = SHAPES.iter().map(|_| Default::default()).collect();
     let mut names: Vec<Vec<[OfNames; 2]>> =
         WORKLOADS.iter().map(|w| vec![Default::default(); w.phases.len()]).collect();
-    let items = plan.size("2000", "200");
-    for number in 0..plan.size(2 * ROUNDS, 1) {
+    let items = plan.size("2000", "200", "20");
+    for number in 0..plan.size(2 * plan.rounds(), 1, 1) {
         for (rates, (_, shape)) in rates.iter_mut().zip(SHAPES) {
             // Who is first changes.
             for which in [number % 2, 1 - number % 2] {
                 let cluster = &clusters[which];
                 let mounts = std::slice::from_ref(&cluster.mnt);
                 // The programs are those of the later one, so that what is measured is alike.
-                round(forebay, plan.size(shape[0], shape[1]), mounts, Some(cluster), &mut rates[which])?;
+                round(forebay, plan.size(shape[0], shape[1], shape[1]), mounts, Some(cluster), &mut rates[which])?;
             }
         }
         for (workload, of_names) in WORKLOADS.iter().zip(&mut names) {
@@ -84,7 +84,7 @@ fn measure_against(forebay: &Forebay, plan: &Plan, commit: &str) -> Outcome<Stri
         .flat_map(|(both, (shape, _))| [1, 0].map(|which| cpu_row(&format!("{shape}, {}", names[which]), &both[which])))
         .collect();
     let typed = SHAPES.map(|(_, shape)| {
-        format!("forebay bench ior {} -N 4 -e -w -k MNT; ... -r MNT", plan.size(shape[0], shape[1]).join(" "))
+        format!("forebay bench ior {} -N 4 -e -w -k MNT; ... -r MNT", plan.size(shape[0], shape[1], shape[1]).join(" "))
     });
     let mdtest = format!("forebay bench mdtest -N 4 -n {items} -F -u MNT   # -D: directories; without -u: shared");
     let typed: Vec<String> = typed.into_iter().chain([mdtest]).collect();

@@ -38,8 +38,9 @@ impl<'a> Cluster<'a> {
         std::fs::create_dir_all(&mnt).map_err(|error| format!("cannot make {}: {error}", mnt.display()))?;
         let mut cluster = Self { forebay, dir, mnt, servers: Pids::default(), mount: Pids::default() };
         let dir = cluster.dir.to_string_lossy().into_owned();
-        let (osts, ost_size) = (OSTS.to_string(), plan.size("4GiB", "1GiB"));
-        let up = ["up", &dir, "--osts", &osts, "--ost-size", ost_size, "--mdt-size", "1GiB", "--no-mount"];
+        let (osts, ost_size) = (OSTS.to_string(), plan.size("4GiB", "1GiB", "256MiB"));
+        let mdt_size = plan.size("1GiB", "1GiB", "256MiB");
+        let up = ["up", &dir, "--osts", &osts, "--ost-size", ost_size, "--mdt-size", mdt_size, "--no-mount"];
         output(&mut forebay.command(&up))?;
         output(&mut forebay.command(&["down", &dir]))?;
         (0..OSTS).try_for_each(|ost| write_once(&cluster.dir.join(format!("OST{ost:04x}/data"))))?;

@@ -16,7 +16,7 @@ impl Ext4 {
     pub fn make(plan: &Plan) -> Outcome<Self> {
         let dir = plan.dir.join("ext4");
         let ext4 = Self { mnt: dir.join("mnt"), dir };
-        let size_gib = plan.size("8", "3");
+        let size_gib = plan.size("8", "3", "1");
         output(ext4.script("up").arg(size_gib))?;
         Ok(ext4)
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Outcome, Plan, ROUNDS,
+    Outcome, Plan,
     cluster::write_once,
     forebay::{Forebay, root},
     process::output,
@@ -32,7 +32,7 @@ pub fn is_possible() -> bool {
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let devices = alone(forebay, plan)?;
     let cluster = Slow::make(forebay, plan)?;
-    let rounds = plan.size(ROUNDS, 1);
+    let rounds = plan.size(plan.rounds(), 1, 1);
     let mut rates = vec![[(); LEVELS.len()].map(|()| Values::default()); WRITERS.len()];
     for _ in 0..rounds {
         for (level, name) in LEVELS.into_iter().enumerate() {
@@ -68,7 +68,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
 
 /// Bytes of each of so many writers: enough to see a rate, and little enough to end.
 fn size(writers: u64, plan: &Plan) -> u64 {
-    plan.size((3u64 << 30) / writers, (512 << 20) / writers).clamp(32 << 20, 256 << 20)
+    plan.size((3u64 << 30) / writers, (512 << 20) / writers, 0).clamp(32 << 20, 256 << 20)
 }
 
 /// Loop devices of a limited rate. Dropping them detaches them.
@@ -158,7 +158,7 @@ impl<'a> Slow<'a> {
         std::fs::create_dir_all(&mnt).map_err(|error| format!("cannot make {}: {error}", mnt.display()))?;
         let mut cluster = Self { forebay, dir, mnt, loops: None };
         let shown = cluster.dir.to_string_lossy().into_owned();
-        let (osts, ost_size) = (OSTS.to_string(), plan.size("1GiB", "512MiB"));
+        let (osts, ost_size) = (OSTS.to_string(), plan.size("1GiB", "512MiB", "512MiB"));
         let up = ["up", &shown, "--osts", &osts, "--ost-size", ost_size, "--mdt-size", "1GiB", "--no-mount"];
         output(&mut forebay.command(&up))?;
         output(&mut forebay.command(&["down", &shown]))?;

@@ -13,7 +13,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     cluster.restart()?;
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let idle = [cluster.servers.peak_bytes(), cluster.mount.peak_bytes()];
-    let block = plan.size("2560MiB", "256MiB");
+    let block = plan.size("2560MiB", "256MiB", "8MiB");
     let mnt = cluster.mnt.to_string_lossy();
     let args = ["ior", "-F", "-t", "1MiB", "-b", block, "-N", "4", "-e", "-w", &mnt];
     let measured = forebay.bench(&args)?;

@@ -29,8 +29,8 @@ use clap::Args;
 /// Why it did not work, in words.
 pub type Outcome<T = ()> = Result<T, String>;
 
-/// Rounds of everything that is repeated.
-pub const ROUNDS: usize = 3;
+/// Rounds of everything that is repeated, but with --least.
+const ROUNDS: usize = 3;
 
 /// Measure everything docs/benchmarks.md shows, and write its tables
 #[derive(Args)]
@@ -38,6 +38,12 @@ pub struct Plan {
     /// Measure everything small
     #[arg(long)]
     quick: bool,
+    /// Measure everything as small as it goes, once: to see that it works, not how fast; with --print only
+    #[arg(long, conflicts_with = "quick", requires = "print")]
+    least: bool,
+    /// Print the tables, and leave docs/benchmarks.md as it is
+    #[arg(long)]
+    print: bool,
     /// Where: about 40 GB (with --quick 12 GB) on the disk to be measured
     #[arg(long, default_value_os_t = std::env::temp_dir().join("forebay-figures"))]
     dir: PathBuf,
@@ -48,6 +54,9 @@ pub struct Plan {
     /// external journals and the laboratory
     #[arg(long, default_value = "020b7db", value_name = "COMMIT")]
     against: String,
+    /// A forebay that is built already
+    #[arg(long, value_name = "FOREBAY")]
+    program: Option<PathBuf>,
 }
 
 type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
@@ -72,15 +81,24 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
 
-    /// `full`, or `quick` with --quick.
-    fn size<T>(&self, full: T, quick: T) -> T {
-        if self.quick { quick } else { full }
+    /// `full`, or `quick` with --quick, or `least` with --least.
+    fn size<T>(&self, full: T, quick: T, least: T) -> T {
+        match (self.quick, self.least) {
+            (true, _) => quick,
+            (_, true) => least,
+            _ => full,
+        }
+    }
+
+    /// Rounds of everything that is repeated.
+    fn rounds(&self) -> usize {
+        if self.least { 1 } else { ROUNDS }
     }
 }
 
 /// Measures and writes.
 pub fn run(plan: &Plan) -> Outcome {
-    let forebay = forebay::build()?;
+    let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(forebay::Forebay::at(path)))?;
     std::fs::create_dir_all(&plan.dir).map_err(|error| format!("cannot make {}: {error}", plan.dir.display()))?;
     let mut document = document::Document::load("docs/benchmarks.md")?;
     document.set("machine", &machine::describe(plan)?)?;
@@ -93,6 +111,10 @@ pub fn run(plan: &Plan) -> Outcome {
         let stamp = machine::stamp(plan)?;
         let text = measure(&forebay, plan).map_err(|error| format!("{name}: {error}"))?;
         document.set(name, &format!("{stamp}\n\n{text}"))?;
+        if plan.print {
+            println!("{text}");
+            continue;
+        }
         // Written after each section: a later failure loses nothing.
         document.save()?;
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{
-    Outcome, Plan, ROUNDS,
+    Outcome, Plan,
     cluster::Cluster,
     ext4::Ext4,
     forebay::{Forebay, Measured},
@@ -43,15 +43,15 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let mut cluster = Cluster::make(forebay, plan)?;
     let mounts = cluster.mount_more(3)?;
     // As many bytes in both shapes: what a process writes first goes to memory that it has to get.
-    let block = plan.size("512MiB", "128MiB");
-    let segments = plan.size("11422", "2855");
+    let block = plan.size("512MiB", "128MiB", "4MiB");
+    let segments = plan.size("11422", "2855", "89");
     let own: Vec<&str> = vec!["-F", "-t", "1MiB", "-b", block];
     let shared: Vec<&str> = vec!["-t", ODD_BYTES, "-b", ODD_BYTES, "-s", segments];
     let mut raw = Rates::default();
     let [mut own_ext4, mut own_ours, mut shared_ext4, mut shared_ours, mut shared_four]: [Rates; 5] =
         Default::default();
     let (one, ext4_mount) = (&mounts[..1], std::slice::from_ref(&ext4.mnt));
-    for _ in 0..ROUNDS {
+    for _ in 0..plan.rounds() {
         raw_file.round(forebay, plan, &mut raw)?;
         round(forebay, &own, ext4_mount, None, &mut own_ext4)?;
         round(forebay, &own, one, Some(&cluster), &mut own_ours)?;
@@ -158,8 +158,8 @@ struct Raw {
 
 impl Raw {
     fn make(plan: &Plan) -> Outcome<Self> {
-        let raw = Self { path: plan.dir.join("raw"), bytes: plan.size("4GiB", "512MiB") };
-        let length = plan.size(4u64 << 30, 512 << 20);
+        let raw = Self { path: plan.dir.join("raw"), bytes: plan.size("4GiB", "512MiB", "64MiB") };
+        let length = plan.size(4u64 << 30, 512 << 20, 64 << 20);
         let file = std::fs::File::create(&raw.path).and_then(|file| file.set_len(length));
         file.map_err(|error| format!("cannot make {}: {error}", raw.path.display()))?;
         super::cluster::write_once(&raw.path)?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{
-    Outcome, Plan, ROUNDS,
+    Outcome, Plan,
     cluster::Cluster,
     ext4::Ext4,
     floor::Floor,
@@ -69,12 +69,12 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let ext4 = Ext4::make(plan)?;
     let floor = Floor::mount(forebay, plan)?;
     let cluster = Cluster::make(forebay, plan)?;
-    let items = plan.size("1000", "200");
+    let items = plan.size("1000", "200", "10");
     let mut rates: Vec<Vec<Rates>> = WORKLOADS.iter().map(|w| vec![Rates::default(); w.phases.len()]).collect();
     let mut series: Vec<[Values; 3]> = vec![Default::default(); SERIES.len()];
     let mut crews = vec![Crew::default(); 2 * CREWS.len()];
-    let crew_files = plan.size(16384, 1024);
-    for _ in 0..ROUNDS {
+    let crew_files = plan.size(16384, 1024, 64);
+    for _ in 0..plan.rounds() {
         for (workload, rates) in WORKLOADS.iter().zip(&mut rates) {
             round(forebay, workload, items, &floor, &cluster, &ext4, rates)?;
         }
@@ -199,11 +199,12 @@ fn round(
 fn series_round(
     forebay: &Forebay,
     plan: &Plan,
-    flags: &[&str],
+    flags: &[&'static str],
     cluster: &Cluster<'_>,
     values: &mut [Values; 3],
 ) -> Outcome {
-    let processes = plan.size(PROCESSES, "1");
+    let processes = plan.size(PROCESSES, "1", "1");
+    let flags = plan.size(flags, flags, &["-b", "2", "-I", "5"]);
     let measured = forebay.bench(
         &[&["mdtest", "-N", processes, "-F", "-u", "-z", "1", "-L"], flags, &[&cluster.mnt.to_string_lossy()]].concat(),
     )?;

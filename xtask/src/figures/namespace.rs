@@ -9,8 +9,9 @@ use super::{
 /// `bench namespace`, once.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let dir = plan.dir.to_string_lossy();
-    let files = plan.size("10M", "200k");
-    let measured = forebay.bench(&["namespace", &dir, "--files", files])?;
+    let files = plan.size("10M", "200k", "2k");
+    let measured =
+        forebay.bench(&["namespace", &dir, "--files", files, "--before-crash", plan.size("100k", "100k", "1k")])?;
     let value = |phase: &str| measured.value(phase);
     let detail = |phase: &str, name: &str| measured.details(phase, name).map(|values| values.0[0]);
     let mut rows = vec![

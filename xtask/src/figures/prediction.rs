@@ -1,7 +1,7 @@
 //! The laboratory against this machine: what it predicts from measurements of the parts, beside what `bench ior` shows.
 
 use super::{
-    Outcome, Plan, ROUNDS,
+    Outcome, Plan,
     cluster::{Cluster, OSTS},
     forebay::Forebay,
     process::output,
@@ -13,6 +13,8 @@ const PATTERNS: [(&str, &[&str]); 2] = [
     ("file-per-process", &["-F", "-t", "1MiB", "-b", "512MiB"]),
     ("shared-file", &["-t", "47008", "-b", "47008", "-s", "11422"]),
 ];
+/// Their flags with --least.
+const LEAST: [&[&str]; 2] = [&["-F", "-t", "1MiB", "-b", "4MiB"], &["-t", "47008", "-b", "47008", "-s", "89"]];
 const PHASES: [&str; 2] = ["write", "read"];
 
 /// In each round the machine is measured and described anew, its rates are predicted, then measured.
@@ -22,14 +24,15 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
         .iter()
         .flat_map(|(name, _)| PHASES.map(|phase| (format!("{name}-{phase}"), Values::default(), Values::default())))
         .collect();
-    for _ in 0..plan.size(ROUNDS, 1) {
+    for _ in 0..plan.size(plan.rounds(), 1, 1) {
         let predicted = predict(forebay, plan)?;
         for (name, values, _) in &mut rows {
             let row = predicted["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["name"] == **name));
             let mb_s = row.and_then(|row| row["default"].as_f64()).ok_or(format!("forebay sim tells no {name}"))?;
             values.0.push(mb_s * 1e6 / f64::from(1 << 20));
         }
-        for (name, flags) in PATTERNS {
+        for ((name, flags), least) in PATTERNS.into_iter().zip(LEAST) {
+            let flags = plan.size(flags, flags, least);
             for (phase, more) in PHASES.into_iter().zip([&["-w", "-k"][..], &["-r"]]) {
                 let mnt = cluster.mnt.to_string_lossy();
                 let args: Vec<&str> = [&["ior"], flags, &["-N", "4", "-e"], more, &[&mnt]].concat();
@@ -59,7 +62,7 @@ fn predict(forebay: &Forebay, plan: &Plan) -> Outcome<serde_json::Value> {
     let osts = OSTS.to_string();
     eprintln!("   forebay bench machine");
     let mut machine = forebay.command(&["bench", "machine", "--osts", &osts]);
-    output(machine.arg(&dir).args(["--bytes", plan.size("1GiB", "128MiB"), "--toml"]).arg(&toml))?;
+    output(machine.arg(&dir).args(["--bytes", plan.size("1GiB", "128MiB", "64MiB"), "--toml"]).arg(&toml))?;
     eprintln!("   forebay sim {}", toml.display());
     let said = output(forebay.command(&["sim", "--json"]).arg(&toml))?;
     serde_json::from_str(&said).map_err(|error| format!("forebay sim: {error}"))

@@ -1,7 +1,7 @@
 //! The store alone, fresh and aged.
 
 use super::{
-    Outcome, Plan, ROUNDS,
+    Outcome, Plan,
     forebay::{Forebay, Measured},
     summary::{Values, commands, table},
 };
@@ -9,8 +9,11 @@ use super::{
 /// `bench store --age`.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let dir = plan.dir.to_string_lossy();
-    let (size, rounds) = (plan.size("4GiB", "1GiB"), ROUNDS.to_string());
-    let measured = forebay.bench(&["store", &dir, "--size", size, "--age", "-i", &rounds])?;
+    let (size, rounds) = (plan.size("4GiB", "1GiB", "256MiB"), plan.rounds().to_string());
+    // Ages that no rest is too short for.
+    let little: &[&str] = if plan.least { &["--overwrites=0.02", "--rest=1"] } else { &[] };
+    let flags = ["store", &dir, "--size", size, "--age", "-i", &rounds];
+    let measured = forebay.bench(&[&flags, little].concat())?;
     let rows = [
         rates(&measured, "fresh", "fresh")?,
         rates(&measured, "aged-at-once", "aged, at once")?,

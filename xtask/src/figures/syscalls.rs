@@ -25,7 +25,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
         return Ok("strace is not installed here: not counted.".into());
     }
     let cluster = Cluster::make(forebay, plan)?;
-    let block = plan.size("256MiB", "64MiB");
+    let block = plan.size("256MiB", "64MiB", "4MiB");
     let mnt = cluster.mnt.to_string_lossy();
     let mut rows: BTreeMap<String, [f64; 4]> = BTreeMap::new();
     for (column, flags) in [(0, &["-w", "-k"][..]), (2, &["-r"][..])] {

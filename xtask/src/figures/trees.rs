@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Outcome, Plan, ROUNDS,
+    Outcome, Plan,
     cluster::Cluster,
     ext4::Ext4,
     floor::Floor,
@@ -44,7 +44,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let mut cluster = Cluster::make(forebay, plan)?;
     let mut work = vec![Seconds::default(); WORK.len()];
     let mut looks = vec![[Seconds::default(), Seconds::default()]; LOOKS.len()];
-    for _ in 0..ROUNDS {
+    for _ in 0..plan.rounds() {
         for mnt in [&floor.mnt, &cluster.mnt, &ext4.mnt] {
             let tree = new_tree(mnt)?;
             for ((name, words), seconds) in WORK.iter().zip(&mut work) {
@@ -66,7 +66,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
         let init = format!("git init -q --separate-git-dir {} . && git add -A", git.display());
         output(Command::new("sh").args(["-c", &init]).current_dir(tree))?;
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..plan.rounds() {
         for ((name, words), seconds) in LOOKS.iter().zip(&mut looks) {
             cluster.restart()?;
             forget()?;
@@ -107,7 +107,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
 fn archive(plan: &Plan) -> Outcome<PathBuf> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let archive = Path::new("/dev/shm").join(format!("forebay-figures-{}.tar", std::process::id()));
-    let part = plan.size("doc", "doc/rust/html/std");
+    let part = plan.size("doc", "doc/rust/html/std", "doc/rust/html/std/collections");
     let mut tar = Command::new("tar");
     tar.arg("cf").arg(&archive).arg("-C").arg(Path::new(sysroot.trim()).join("share")).arg(part);
     output(&mut tar).map_err(|error| format!("{error}; rustup component add rust-docs brings it"))?;

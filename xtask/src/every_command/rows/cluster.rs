@@ -1,0 +1,171 @@
+//! Clusters and mounts: from `up` to `down`, and the demo.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use super::{Row, ok, prepare};
+use crate::{every_command::site::Site, figures::Outcome};
+
+/// One cluster for most of them, another over TCP.
+pub const ROWS: &[Row] = &[
+    ok(
+        "up {d}/c --osts 2 --mdts 1 --ost-size 256MiB --mdt-size 256MiB --mount {d}/m --commit data --metrics 127.0.0.1:{port} \
+         --metrics-public --recovery-window 2s",
+        "in {d}/c",
+    ),
+    prepare(ask_for_metrics),
+    ok("status {d}/c", "OST0001  serving"),
+    ok("status {d}/c --devices", "OST0001  serving"),
+    ok("status {d}/c --json", "\"state\":\"serving\""),
+    ok("df {d}/c", "OST0001"),
+    ok("df -h {d}/m", "MiB"),
+    ok("df -i {d}/c", "objects"),
+    ok("df --json {d}/c", "\"available_bytes\""),
+    ok("sync {d}/c", ""),
+    // Pools.
+    ok("pool new {d}/c fast 0", ""),
+    ok("pool add {d}/c fast OST0001", ""),
+    ok("pool list {d}/c", "fast  OST0000 OST0001"),
+    ok("pool list {d}/c fast --json", "\"osts\":[0,1]"),
+    ok("df -p fast {d}/c", "OST0001"),
+    ok("pool remove {d}/c fast 0-1", ""),
+    ok("pool destroy {d}/c fast 0", "destroy takes no OSTs").is_refused(),
+    ok("pool destroy {d}/c fast", ""),
+    ok("pool_new {d}/c slow 0", ""),
+    ok("pool_add {d}/c slow 1", ""),
+    ok("pool_list {d}/c slow", "OST0001"),
+    ok("pool_list {d}/c --json", "\"name\":\"slow\""),
+    ok("pool_remove {d}/c slow 0-1", ""),
+    ok("pool_destroy {d}/c slow 0", "destroy takes no OSTs").is_refused(),
+    ok("pool_destroy {d}/c slow", ""),
+    ok("pool new {d}/c fast 0-1", ""),
+    // Layouts.
+    prepare(|site| make_dir(site, "m/dir")),
+    ok("setstripe -c 2 -S 64KiB -i 0 {d}/m/two", ""),
+    ok("setstripe --stripe-count 1 --pool fast {d}/m/dir", ""),
+    ok("setstripe --count 1 --size 128KiB --index 0 {d}/m/a1", ""),
+    ok("setstripe --offset 1 {d}/m/a2", ""),
+    ok("setstripe -o 1 {d}/m/a3", ""),
+    ok("setstripe --ost-list 1 {d}/m/a4", ""),
+    ok("setstripe --ost-index 1 {d}/m/a5", ""),
+    ok("setstripe -E 1MiB -c 1 -E -1 -c 2 {d}/m/comp", ""),
+    ok("setstripe --copy {d}/m/comp {d}/m/like", ""),
+    ok("getstripe --component-count {d}/m/like", "2"),
+    ok("getstripe -i {d}/m/a4", "1"),
+    ok("getstripe --stripe-offset {d}/m/a5", "1"),
+    ok("getstripe -c {d}/m/two", "2"),
+    ok("getstripe -S {d}/m/two", "65536"),
+    ok("getstripe -p -d {d}/m/dir", "fast"),
+    ok("setstripe -d {d}/m/dir", ""),
+    prepare(|site| write(site, "m/comp", 3_000_000)),
+    ok("getstripe -L {d}/m/comp", "raid0"),
+    ok("getstripe -g {d}/m/comp", ""),
+    ok("getstripe -m {d}/m/comp", "0"),
+    ok("getstripe --mdt {d}/m/comp", "0"),
+    ok("getstripe -F {d}/m/comp", "[0x"),
+    ok("getstripe -I {d}/m/comp", "1 2"),
+    ok("getstripe --component-id=2 {d}/m/comp", "lmm_stripe_count:  2"),
+    ok("getstripe --component-start 1MiB {d}/m/comp", "lmm_stripe_count:  2"),
+    ok("getstripe -E 1MiB {d}/m/comp", "lmm_stripe_count:  1"),
+    ok("getstripe -O 1 {d}/m/comp", "l_ost_idx: 1"),
+    ok("getstripe --obd 1 {d}/m/comp", "l_ost_idx: 1"),
+    ok("getstripe -r {d}/m", "{d}/m/comp"),
+    ok("getstripe -q {d}/m/comp", "lcm_entry_count:   2"),
+    ok("getstripe -v {d}/m/comp", "lcm_entry_count:   2"),
+    ok("getstripe -y {d}/m/comp", "- {"),
+    ok("getstripe --json {d}/m/comp", "\"generation\""),
+    ok("migrate -v -c 1 -S 128KiB -i 0 {d}/m/comp", "{d}/m/comp"),
+    ok("migrate -n --retries 2 -o 1 {d}/m/comp", ""),
+    ok("migrate --non-direct --count 1 --size 64KiB --index 0 {d}/m/comp", ""),
+    ok("migrate --offset 1 {d}/m/comp", ""),
+    ok("migrate --ost-list 0 {d}/m/comp", ""),
+    ok("migrate --ost-index 1 {d}/m/comp", ""),
+    ok("migrate --copy {d}/m/two {d}/m/comp", ""),
+    ok("getstripe -c {d}/m/comp", "2"),
+    ok("migrate -E 1MiB -c 1 -E -1 -c 2 -p fast {d}/m/comp", ""),
+    ok("getstripe --component-count {d}/m/comp", "2"),
+    ok("setattr --commit commit {d}/m/comp", ""),
+    ok("setattr --inline 4KiB {d}/m/dir", ""),
+    // Files by all that find(1) and lfs know.
+    ok(
+        "find {d}/m -name comp -iname COMP -type f -size +1M -blocks +1k -links 1 -mtime -1 -atime -1 -ctime -1 -newer \
+         {d}/c/cluster.toml -newermt @0 -user root -uid 0 -group root -gid 0 -perm -400 -mindepth 1 -maxdepth 1 -print",
+        "{d}/m/comp",
+    ),
+    ok("find {d}/m ! -type d -empty -name two -print0", "{d}/m/two"),
+    ok(
+        "find {d}/m -stripe-count 2 -c 2 -stripe-size 64K -S 64K -stripe-index 0 -i 0 -ost 0 -O 1 -layout raid0 -L raid0 -0",
+        "{d}/m/two",
+    ),
+    ok("find {d}/m -pool fast -component-count 2 -component-start 1M -component-end 1M", "{d}/m/comp"),
+    ok("getstripe -c {d}/m/two", "2").called("lfs"),
+    // More mounts.
+    prepare(|site| make_dir(site, "m2")),
+    ok(
+        "mount {d}/c {d}/m2 -o ro,commit=commit,pin=64MiB,rpc=1MiB,rpcs_in_flight=4,writeback=0,readcache=0,inline=0,suid,dev,noexec,\
+         allow_other,transport=dev",
+        "",
+    ),
+    ok("mount {d}/c {d}/m2 -o remount,rw", ""),
+    ok("umount {d}/m2", ""),
+    ok("mount --sloppy {d}/c {d}/m2 -o nosuchoption", ""),
+    ok("umount -l {d}/m2", ""),
+    ok("{d}/c {d}/m2 -o rw", "").called("mount.forebay"),
+    ok("umount -f {d}/m2", ""),
+    ok("mount -f {d}/c {d}/m2", "unmounted").beside("is mounted at {d}/m2", &[ok("df {d}/m2", "OST0001")]),
+    ok("mount -f --background {d}/c {d}/m2", "unmounted").beside("is mounted at {d}/m2", &[]),
+    ok("down {d}/c", "is down"),
+    ok("up {d}/c --commit memory", "mounted at {d}/m"),
+    ok("down {d}/c", "is down"),
+    ok("up {d}/c --commit commit", "mounted at {d}/m"),
+    ok("down {d}/c", "is down"),
+    ok("fsck -v --verify-data {d}/c", "cluster: clean"),
+    ok("fsck --json {d}/c", "\"exit\":0"),
+    ok("fsck --repair --remove-leaks {d}/c", "cluster: clean"),
+    // Over TCP, a process for each target, on disks that forget.
+    ok(
+        "up {d}/far --osts 1 --ost-size 256MiB --mdt-size 256MiB --no-mount --listen 127.0.0.1:{port+8} --separate \
+         --forgetful-disks",
+        "in {d}/far",
+    ),
+    ok("mount 127.0.0.1:{port+8} {d}/m2", ""),
+    ok("df {d}/m2", "OST0000"),
+    // Of a mount by addresses `down` knows nothing.
+    ok("umount {d}/m2", ""),
+    ok("down --force {d}/far", "is down"),
+    // The demo, with a mount and without.
+    ok("demo {d}/demo --quick --tree {root}/docs/decisions --checkpoint-size 1MiB --keep", "Kept in {d}/demo"),
+    ok(
+        "demo {d}/demo2 --quick --tree {root}/docs/decisions --checkpoint-size 1MiB --library",
+        "client library instead",
+    ),
+    // What programs of ours start: they end with their input.
+    ok("demo-copier", "not a task of a copier").ends_with(1),
+    ok("command-tree", "\"bench\""),
+];
+
+fn make_dir(site: &Site, name: &str) -> Outcome {
+    let path = site.dir().join(name);
+    fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn write(site: &Site, name: &str, bytes: usize) -> Outcome {
+    let path = site.dir().join(name);
+    fs::write(&path, vec![7; bytes]).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The page that `up --metrics` promises.
+fn ask_for_metrics(site: &Site) -> Outcome {
+    let page = || -> std::io::Result<String> {
+        let mut connection = TcpStream::connect(site.fill("127.0.0.1:{port}"))?;
+        connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        connection.read_to_string(&mut page)?;
+        Ok(page)
+    };
+    let page = page().map_err(|error| format!("the page of metrics: {error}"))?;
+    if page.contains("forebay_") { Ok(()) } else { Err(format!("the page of metrics has none: {page}")) }
+}

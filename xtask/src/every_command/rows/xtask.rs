@@ -1,0 +1,51 @@
+//! `xtask`, on the page and the clusters of its own.
+
+use super::{Row, xtask};
+
+/// At their smallest.
+pub const ROWS: &[Row] = &[
+    xtask("histories --seconds 1 --mounts 2 --workers 1 --seed 2 --dir {d}/h --program {forebay}", "histories:"),
+    xtask("histories --rounds 1 --dir {d}/h2 --program {forebay}", "histories: 1 rounds"),
+    xtask("histories --minutes 0 --dir {d}/h3 --program {forebay}", "histories: 0 rounds"),
+    xtask(
+        "crashes --kills 1 --power-cuts 1 --pauses 0 --mounts 1 --workers 1 --seed 2 --dir {d}/c --program {forebay}",
+        "crashes: seed 2",
+    ),
+    xtask("crashes --recovery 1 --dir {d}/c2 --program {forebay}", "recovery:").long("replays 256 MiB of 8 mounts"),
+    xtask(
+        "suites --quick --only fsx,fsx-two,fsx-mmap,fsx-two-mmap --operations 100 --seeds 1 --dir {d}/s --program {forebay}",
+        "fsx-two-mmap: passed",
+    )
+    .long("installs fsx; xtask/tests/suites.rs runs it"),
+    xtask("suites --quick --only pjdfstest,programs --dir {d}/s2 --program {forebay}", "pjdfstest: passed")
+        .long("installs pjdfstest and runs whole programs; xtask/tests/suites.rs runs pjdfstest"),
+    xtask("pairs --seconds 1 --threads 2 --seed 2 --dir {d}/p --program {forebay}", "no difference"),
+    xtask("pairs --seconds 1 --threads 2 --dir {d}/p2 --local {d}", "no difference"),
+    xtask(
+        "differential --seeds 3 --steps 40 --mounts 2 --options rpcs_in_flight=4 --striped --restarts --without flock --until 30 --trace --shrink \
+         --dir {d}/d --program {forebay}",
+        "differential:",
+    ),
+    xtask("planted --list", "read-sum-skipped"),
+    xtask("planted --only read-sum-skipped --skip-sound", "1 of 1 planted bugs").long("builds all tests anew, with the bugs"),
+    xtask("sensitivity --only tier.elevator --quick --print --program {forebay}", "`tier.elevator` 0 to 1"),
+    xtask("figures --only store,namespace --least --print --dir {d}/f --program {forebay}", "% of raw"),
+    xtask("figures --only memory,syscalls --least --print --dir {d}/f2 --program {forebay}", "peak memory"),
+    xtask("figures --only mount --least --print --dir {d}/f3 --program {forebay}", "file per process, Forebay"),
+    xtask("figures --only names-mount,trees --least --print --dir {d}/f4 --program {forebay}", "% of fuse-floor")
+        .long("starts hundreds of programs, and servers again and again"),
+    xtask("figures --only prediction,levels --least --print --dir {d}/f5 --program {forebay}", "predicted")
+        .long("measures a quiet machine, and twelve devices that are made slow"),
+    xtask(
+        "figures --only against,before-leases --quick --against HEAD~1 --print --dir {d}/f6 --program {forebay}",
+        "earlier",
+    )
+    .long("builds two earlier commits"),
+    xtask("every-command --list --only cluster,targets,bench,sim,xtask --dir {d}/e --program {forebay}", "forebay sim wall"),
+    xtask("every-command --long --list --dir {d}/e2 --program {forebay}", "with --long"),
+    // What histories and crashes start.
+    xtask("histories-worker no words", "five numbers are missing").ends_with(1),
+    xtask("crashes-worker no words at all", "four numbers are missing").ends_with(1),
+    xtask("crashes-probe no", "crashes starts its probes itself").ends_with(1),
+    xtask("command-tree", "\"every-command\""),
+];

@@ -1,0 +1,188 @@
+//! Where the rows run: a directory, ports, names that rows mention, and how one is run.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    ffi::CString,
+    fs::{self, File},
+    net::TcpListener,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use super::surface::Program;
+use crate::figures::{Outcome, forebay::root};
+
+/// A row that has not ended after this hangs.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Ports of a section, one behind the other.
+const PORTS: u16 = 40;
+
+/// A directory of its own, and the programs.
+pub struct Site {
+    dir: PathBuf,
+    forebay: PathBuf,
+    xtask: PathBuf,
+    port: u16,
+    remembered: RefCell<BTreeMap<String, String>>,
+    /// Rows so far.
+    started: Cell<u32>,
+}
+
+/// How a row ended, and what it said on both ways.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub said: String,
+}
+
+impl Site {
+    /// Makes `dir`, which must not be there.
+    pub fn make(dir: &Path, forebay: &Path) -> Outcome<Self> {
+        fs::create_dir(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        let dir = dir.canonicalize().map_err(|error| error.to_string())?;
+        let xtask = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
+        let forebay = forebay.canonicalize().map_err(|error| format!("{}: {error}", forebay.display()))?;
+        Ok(Self { dir, forebay, xtask, port: free_ports()?, remembered: RefCell::default(), started: Cell::new(0) })
+    }
+
+    /// Where it lies.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The program's file.
+    pub fn path(&self, program: Program) -> &Path {
+        match program {
+            Program::Forebay => &self.forebay,
+            Program::Xtask => &self.xtask,
+        }
+    }
+
+    /// A row's text with the site's names in the place of `{d}` (its directory), `{root}` (the project), `{forebay}`, `{pid}` and
+    /// `{port}` to `{port+39}`.
+    pub fn fill(&self, text: &str) -> String {
+        let mut filled = text
+            .replace("{d}", &self.dir.to_string_lossy())
+            .replace("{root}", &root().to_string_lossy())
+            .replace("{forebay}", &self.forebay.to_string_lossy())
+            .replace("{pid}", &std::process::id().to_string())
+            .replace("{port}", &self.port.to_string());
+        for number in 1..PORTS {
+            filled = filled.replace(&format!("{{port+{number}}}"), &(self.port + number).to_string());
+        }
+        for (name, text) in self.remembered.borrow().iter() {
+            filled = filled.replace(name, text);
+        }
+        filled
+    }
+
+    /// From now on `name` stands for `text` in rows.
+    pub fn remember(&self, name: &str, text: &str) {
+        self.remembered.borrow_mut().insert(name.to_owned(), text.to_owned());
+    }
+
+    /// Starts `program WORDS`, perhaps `called` otherwise; what it says goes into a file, as processes that it leaves behind must not hold a pipe.
+    pub fn start(&self, program: Program, called: &str, words: &[String]) -> Outcome<Running> {
+        let number = self.started.replace(self.started.get() + 1);
+        let path = self.dir.join(format!("said.{number}"));
+        let said = File::create(&path).and_then(|file| Ok((file.try_clone()?, file)));
+        let (out, err) = said.map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut command = Command::new(self.path(program));
+        command.args(words).current_dir(&self.dir).stdin(Stdio::null()).stdout(out).stderr(err);
+        if !called.is_empty() {
+            command.arg0(called);
+        }
+        // A signal to it reaches what it started.
+        let child = command.process_group(0).spawn().map_err(|error| format!("{command:?}: {error}"))?;
+        Ok(Running { child, said: path })
+    }
+
+    /// Ends what a row that failed has left behind, so that the directory can be looked at, and removed.
+    pub fn clear(&self) {
+        let dir = self.dir.to_string_lossy();
+        for mount in fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines() {
+            let Some(point) = mount.split(' ').nth(1).filter(|point| point.starts_with(&*dir)) else { continue };
+            if let Ok(point) = CString::new(point) {
+                // SAFETY: a string that ends with a NUL.
+                unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH | libc::MNT_FORCE) };
+            }
+        }
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let names = line.split(|byte| *byte == 0).skip(1).any(|arg| arg.starts_with(format!("{dir}/").as_bytes()));
+            if names && pid != std::process::id() as i32 {
+                // SAFETY: no memory is touched.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+        }
+    }
+
+    /// Removes it.
+    pub fn remove(self) -> Outcome {
+        fs::remove_dir_all(&self.dir).map_err(|error| format!("cannot remove {}: {error}", self.dir.display()))
+    }
+}
+
+/// A row that has been started.
+pub struct Running {
+    child: Child,
+    said: PathBuf,
+}
+
+impl Running {
+    /// What it has said so far.
+    pub fn said(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.said).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until it ends.
+    pub fn end(mut self) -> Outcome<Ended> {
+        let status = self.wait_for(|running| running.child.try_wait().map_err(|error| error.to_string()))?;
+        Ok(Ended { status, said: self.said() })
+    }
+
+    /// Waits until it has said `word`.
+    pub fn wait_until_it_says(&mut self, word: &str) -> Outcome {
+        self.wait_for(|running| {
+            if running.said().contains(word) {
+                return Ok(Some(()));
+            }
+            match running.child.try_wait() {
+                Ok(None) => Ok(None),
+                _ => Err(format!("it ended without {word:?}; it said {:?}", running.said())),
+            }
+        })
+    }
+
+    /// Asks it to end, and waits.
+    pub fn stop(self) -> Outcome<Ended> {
+        // SAFETY: our own child, which has not been waited for.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        self.end()
+    }
+
+    fn wait_for<T>(&mut self, mut look: impl FnMut(&mut Self) -> Outcome<Option<T>>) -> Outcome<T> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            match look(self)? {
+                Some(found) => return Ok(found),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+        // SAFETY: the group of our own child, which has not been waited for.
+        unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
+        let _ = self.child.wait();
+        Err(format!("it hangs for {PATIENCE:?}; it said {:?}", self.said()))
+    }
+}
+
+/// The first of so many ports that are free now, below those that the kernel gives away.
+fn free_ports() -> Outcome<u16> {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let begin = 12_000 + (std::process::id() % 400) as u16 * PORTS;
+    let mut bases = (begin..28_000).step_by(PORTS.into()).chain((12_000..begin).step_by(PORTS.into()));
+    bases.find(|base| (*base..base + PORTS).all(is_free)).ok_or_else(|| "no free ports".to_owned())
+}
