@@ -8,6 +8,7 @@ mod differential;
 mod every_command;
 mod figures;
 mod histories;
+mod laboratory;
 mod pairs;
 mod planted;
 mod sensitivity;
@@ -29,6 +30,7 @@ enum Task {
     Differential(differential::Plan),
     Planted(planted::Plan),
     Sensitivity(sensitivity::Plan),
+    Laboratory(laboratory::Plan),
     EveryCommand(every_command::Plan),
     #[command(hide = true)]
     HistoriesWorker(Words),
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Task::Differential(plan) => differential::run(&plan),
         Task::Planted(plan) => planted::run(&plan),
         Task::Sensitivity(plan) => sensitivity::run(&plan),
+        Task::Laboratory(plan) => laboratory::run(&plan),
         Task::EveryCommand(plan) => every_command::run(&plan),
         Task::HistoriesWorker(told) => histories::run_worker(&told.words),
         Task::CrashesWorker(told) => crashes::run_worker(&told.words),

@@ -52,7 +52,7 @@ pub struct SimArgs {
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     pub tasks: Vec<u32>,
     /// Files of all tasks together in sim wall, and as many directories
-    #[arg(long, default_value_t = 65_536, value_name = "N")]
+    #[arg(long, default_value_t = lab::WALL_FILES, value_name = "N")]
     pub files: u32,
     /// Another value of a parameter of the machine (tier.stripe_kib=4), to see how far results move with it
     #[arg(long, value_parser = parse_set, value_name = "NAME=VALUE")]

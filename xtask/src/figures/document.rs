@@ -24,6 +24,12 @@ impl Document {
         Ok(())
     }
 
+    /// All of it.
+    #[cfg(test)]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Writes it.
     pub fn save(&self) -> Outcome {
         std::fs::write(&self.path, &self.text).map_err(|error| format!("{}: {error}", self.path.display()))

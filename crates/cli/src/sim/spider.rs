@@ -123,7 +123,8 @@ fn to_json(result: &Spider, seed: u64) -> Value {
     };
     let rows: Vec<Value> = result.rows.iter().map(row).collect();
     let curves: Vec<Value> = result.curves.iter().map(curve).collect();
-    json!({ "experiment": "spider", "seed": seed, "rows": rows, "curves": curves })
+    let gtc = result.gtc.as_ref().map(gtc);
+    json!({ "experiment": "spider", "seed": seed, "rows": rows, "curves": curves, "gtc": gtc, "mechanisms": mechanisms(result) })
 }
 
 fn text(machine: &Machine, result: &Spider, args: &SimArgs) -> Vec<String> {

@@ -37,8 +37,8 @@ pub use site::{Outcome, Window};
 pub use spider::{Curve, Row, Spider, SpiderOptions, spider};
 pub use survey::survey;
 pub use wall::{
-    COMPARED_AT as WALL_COMPARED_AT, DEVICES as WALL_DEVICES, OPERATIONS as WALL_OPERATIONS, TASKS as WALL_TASKS, Wall,
-    WallOptions, WallRun, wall,
+    COMPARED_AT as WALL_COMPARED_AT, DEVICES as WALL_DEVICES, FILES as WALL_FILES, OPERATIONS as WALL_OPERATIONS,
+    TASKS as WALL_TASKS, Wall, WallOptions, WallRun, wall,
 };
 pub use xdd::{Baseline, xdd};
 

@@ -32,6 +32,8 @@ use super::{
 
 /// Tasks of the rows.
 pub const TASKS: [u32; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16_384];
+/// Files of all tasks together, as many directories: [Wall] 3.1.
+pub const FILES: u32 = 300_000;
 /// Where the paper compares devices.
 pub const COMPARED_AT: u32 = 64;
 /// Devices of the rows; others are compared with them at [`COMPARED_AT`].

@@ -41,6 +41,9 @@ pub const ROWS: &[Row] = &[
         "earlier",
     )
     .long("builds two earlier commits"),
+    xtask("laboratory --quick --only wall --tasks 64 --files 100 --program {forebay}", "stat, 64 tasks: SSD / SATA"),
+    xtask("laboratory --quick --only spider --program {forebay}", "gtc-bandwidth").long("simulates a program on 1,344 cores"),
+    xtask("laboratory --page", "").long("writes docs/laboratory.md; a test compares that page with the results"),
     xtask("every-command --list --only cluster,targets,bench,sim,xtask --dir {d}/e --program {forebay}", "forebay sim wall"),
     xtask("every-command --long --list --dir {d}/e2 --program {forebay}", "with --long"),
     // What histories and crashes start.
