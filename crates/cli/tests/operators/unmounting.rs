@@ -92,3 +92,18 @@ fn a_mount_namespace_that_keeps_a_mount_is_named_and_holds_nobody_up() {
     run(forebay().args(["up", &mounts.cluster()]));
     assert_eq!(fs::read(mnt.join("f")).expect("read"), b"of the container");
 }
+
+/// servers die, and a program waits in a call, which is seen in nothing of it | umount tells of it, and what it waits for
+#[test]
+fn a_program_that_waits_in_a_call_is_told_of_with_what_it_waits_for() {
+    let Some(mounts) = Mounts::new("in-a-call") else { return };
+    mounts.kill_servers();
+    let mut waiting = Command::new("sh");
+    waiting.args(["-c", "echo late > m1/f"]).current_dir(mounts.scratch.path());
+    let mut waiting = Program(waiting.spawn().expect("it starts"));
+    let refused = || words(&at_once(forebay().arg("umount").arg(&mounts.first)));
+    assert!(soon(|| refused().contains("a program that waits in a call there (for MDT0000, which")), "{}", refused());
+    mounts.bring_back();
+    assert!(waiting.0.wait().expect("it ends").success());
+    run(forebay().arg("umount").arg(&mounts.first));
+}
