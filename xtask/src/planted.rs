@@ -108,6 +108,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["forebay_mds", "scenes:sharing", "histories"]
         }
         StalePagesKept | StalePageWritten => &["forebay_fuse"],
+        SizesNotWatched => &["scenes:watches"],
         EraSurvived => &["scenes:rejoining"],
         DeletedServed => &["stores:deleted"],
         RootOwnedByRoot => &["forebay_mds"],

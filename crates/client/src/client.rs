@@ -27,6 +27,7 @@ use crate::{
     read_cache::ReadCache,
     set_ahead::SetAhead,
     stats::Counters,
+    watches::Watches,
     write_back::WriteBack,
 };
 
@@ -65,6 +66,8 @@ pub(crate) struct Inner {
     pub write_back: WriteBack,
     /// What was read of files, or will be.
     pub read_cache: ReadCache,
+    /// Files whose size is watched.
+    pub watches: Watches,
     /// What it may hold at most, where the machine is short of memory.
     pub cache_bound: Cell<u64>,
     /// What was asked before was asked in an earlier era.

@@ -74,6 +74,8 @@ pub(crate) struct FileState {
     pub inline: RefCell<Option<Inline>>,
     /// This client has made it, or cut it to nothing, and no OST was asked anything of it since.
     pub untouched: Cell<bool>,
+    /// How often somebody acted by the size that it knew.
+    pub size_used: Cell<u64>,
     /// Handles that this client has of it.
     pub handles: Cell<usize>,
     /// Handles that the MDT has lost, and that are being opened again.
@@ -172,6 +174,7 @@ impl FileState {
             inline: RefCell::default(),
             inline_bound: Cell::default(),
             untouched: Cell::new(false),
+            size_used: Cell::new(0),
             handles: Cell::new(0),
             reopening: Cell::new(0),
             reopened: Notify::new(),

@@ -56,6 +56,7 @@ mod tasks;
 mod testing;
 mod unanswered;
 mod waits;
+mod watches;
 mod write;
 mod write_back;
 

@@ -165,3 +165,16 @@ pub const HEARING_PAUSE: Duration = Duration::from_millis(1);
 /// The kernel counts how long it may believe an answer from when a thread takes it; it is told of a recall this much longer:
 /// as much as the MDT waits for beyond a client's own term.
 pub const TAKEN_LATE: Duration = LEASE_TERM.saturating_sub(LEASE_CLIENT_TERM);
+/// Files whose size is watched at once; beyond it a kernel learns of a larger size when it asks.
+pub const WATCHES: usize = 1024;
+/// How long a recall, or an open, waits until an OST knows that a size is watched.
+pub const WATCH_BEGIN: Duration = Duration::from_millis(500);
+/// Pause before an OST that is away, or recovers, is asked again.
+pub const WATCH_AGAIN: Duration = Duration::from_millis(50);
+/// The same while a recall, or an open, waits.
+pub const WATCH_RETRY: Duration = Duration::from_millis(5);
+/// Larger sizes in a row that nobody made use of, before who makes the file larger is not made to wait any more, for a
+/// [`WATCH_PAUSE`].
+pub const WATCH_UNUSED: u32 = 16;
+/// See [`WATCH_UNUSED`].
+pub const WATCH_PAUSE: Duration = Duration::from_secs(1);

@@ -49,6 +49,7 @@ impl Client {
                 set_ahead: Default::default(),
                 write_back: WriteBack::default(),
                 read_cache: Default::default(),
+                watches: Default::default(),
                 cache_bound: Cell::new(u64::MAX),
                 era_begun: Cell::default(),
                 lost_requests: Cell::new(0),

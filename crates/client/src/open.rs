@@ -155,6 +155,12 @@ impl OpenFile {
         self.inner.state.writers.get()
     }
 
+    /// Somebody acts by the size that it knows of the file, without asking.
+    pub fn size_is_used(&self) {
+        let used = &self.state().size_used;
+        used.set(used.get() + 1);
+    }
+
     /// Whether a write at `offset` may leave a gap behind the file's end, as far as this client knows where that is.
     pub fn leaves_a_gap(&self, offset: u64) -> bool {
         let state = self.state();
@@ -306,7 +312,9 @@ impl Client {
                 }
                 drop(changing);
                 let called = called?;
-                client.opened(caller, asked, (called.reply, called.bulk), handle, mode)
+                let file = client.opened(caller, asked, (called.reply, called.bulk), handle, mode)?;
+                client.watch_size(file.state()).await;
+                Ok(file)
             })
             .await
         })

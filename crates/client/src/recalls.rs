@@ -58,6 +58,8 @@ impl Inner {
         self.open_files().iter().for_each(|file| file.sharing.forget());
         let unheard = self.leases.lost();
         self.tell_again(unheard);
+        let client = Client { inner: self.clone() };
+        drop(self.env.spawn(async move { client.watch_sizes().await }));
     }
 
     fn tell_again(self: &Rc<Self>, unheard: Vec<Dropped>) {
@@ -128,7 +130,9 @@ async fn ask(owner: Weak<Inner>, session: ClientSession) {
         let ended = matches!(session.state(), SessionState::Closed | SessionState::Refused);
         // Before it is settled what is returned: what is leased again until that is sent would be returned with it.
         loop {
-            inner.leases.give_up_idle();
+            if inner.leases.give_up_idle() {
+                Client { inner: inner.clone() }.watch_sizes().await;
+            }
             let unheard = inner.leases.take_unheard();
             if unheard.is_empty() {
                 break;
@@ -177,6 +181,11 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
     };
     inner.leases.heard(begun);
     inner.leases.answered(&question);
+    let client = Client { inner: inner.clone() };
+    for fid in recalls.fids.iter().copied().chain(recalls.data.iter().map(|recall| recall.fid)) {
+        // Who writes from now on is to be heard of.
+        client.watch_after_recall(fid).await;
+    }
     recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));
     let unheard = inner.leases.drop_recalled(&recalls.fids);
     inner.say_again(unheard).await;

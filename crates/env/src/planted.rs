@@ -68,6 +68,8 @@ bugs! {
     RotTakenForTorn = "rot-taken-for-torn",
     /// What a client keeps of a file's bytes is not forgotten when it writes them.
     OwnWriteNotForgotten = "own-write-not-forgotten",
+    /// Nobody watches the sizes that a kernel acts by.
+    SizesNotWatched = "sizes-not-watched",
     /// The kernel keeps pages from before a write.
     StalePagesKept = "stale-pages-kept",
     /// Pages are written back whole, also where a write came after they were read.

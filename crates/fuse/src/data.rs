@@ -146,6 +146,7 @@ impl Server {
                 return Err(Errno::EXDEV.into());
             }
             let (from, to) = (self.file(from)?.file().await?, self.file(to)?.file().await?);
+            from.size_is_used();
             let copied = self.client.copy_range((&from, offset_in), (&to, offset_out), bytes, enough).await?;
             Ok((copied, offset_out..offset_out + copied))
         })

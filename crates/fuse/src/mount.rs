@@ -49,6 +49,15 @@ pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOption
         let server = Rc::new(Server::new(env, client, notifier, below));
         let told = Rc::downgrade(&server);
         client.set_dropped(move |dropped| told.upgrade().is_none_or(|server| server.forget(dropped)));
+        let told = Rc::downgrade(&server);
+        client.set_grown(move |fid, before, bytes| {
+            let server = told.upgrade();
+            Box::pin(async move {
+                if let Some(server) = server {
+                    server.grown(fid.low, before, bytes).await;
+                }
+            })
+        });
         Transport { server }
     };
     mount_with(env, serve, point, options).await

@@ -17,6 +17,7 @@ mod readahead;
 mod recent;
 mod server;
 mod unheard;
+mod watches;
 
 pub use aside::Aside;
 pub use object::{ObjectRow, fid_of, key};

@@ -48,3 +48,9 @@ pub const GRANTED_SHARE: u64 = 4;
 pub const ASIDE_RANGES: usize = 32;
 /// Bytes of an object that one request sets room aside for, where there may be extents in it: they are read together.
 pub const ALLOCATE_BYTES: u64 = 256 << 20;
+/// Files whose size sessions watch, counted for each session.
+pub const WATCHES: usize = 1 << 14;
+/// How long a client's question for a larger size waits for one.
+pub const WATCH_WAIT: Duration = Duration::from_millis(600);
+/// How long who makes a file larger waits for those who watch its size.
+pub const WATCH_TERM: Duration = Duration::from_millis(500);

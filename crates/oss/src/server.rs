@@ -7,14 +7,21 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{Boxed, Env, sync::Notify};
-use forebay_proto::{ClientId, Errno, ErrorReply, Fid, SessionId, Transno, limits::BLOCK_BYTES, message::Op};
+use forebay_proto::{
+    ClientId, Decode, Errno, ErrorReply, Fid, Reader, SessionId, Transno,
+    limits::BLOCK_BYTES,
+    message::{ObjectRef, Op},
+};
 use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
     ObjectRow, destroyed::Destroyed, granted::Granted, object, ops, places::Places, readahead::ReadAhead,
-    unheard::Unheard,
+    unheard::Unheard, watches::Watches,
 };
+
+/// What a message begins with.
+const LENGTH_BYTES: usize = 4;
 
 /// The object storage server of one OST.
 pub struct Oss {
@@ -25,6 +32,7 @@ pub struct Oss {
     pub(crate) places: Places,
     pub(crate) unheard: Unheard,
     pub(crate) granted: Granted,
+    pub(crate) watches: Watches,
     /// Woken when a truncate was applied.
     pub(crate) truncated: Notify,
     /// A replay found no room beside others: they run one by one.
@@ -48,6 +56,7 @@ impl Oss {
                 places: Places::default(),
                 unheard: Unheard::default(),
                 granted: Granted::default(),
+                watches: Watches::default(),
                 truncated: Notify::new(),
                 replays_in_turn: Cell::new(false),
                 cutting: Rc::default(),
@@ -122,6 +131,20 @@ impl Oss {
         }
     }
 
+    /// Whoever acts by the size of a file knows it before the reply that says it is larger leaves.
+    async fn tell_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
+        let never_grow = matches!(op, Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate);
+        let may_grow = self.admits(op) && !never_grow;
+        // Each of them begins with its object, behind its own length.
+        let object = |body: &[u8]| ObjectRef::decode(&mut Reader::new(body.get(LENGTH_BYTES..)?)).ok();
+        let Some(fid) = may_grow.then(|| object(body)).flatten().map(|object| object.fid) else { return };
+        if self.watches.has(fid)
+            && let Ok(Some(row)) = self.load_applied(fid).await
+        {
+            self.watches.grew(&self.env, by, fid, row.file_bytes).await;
+        }
+    }
+
     /// Counts the objects at start, and what is set aside in them; a scan of rows, page by page.
     async fn count_objects(&self) -> Result<u64, ErrorReply> {
         const PAGE: usize = 4096;
@@ -158,7 +181,11 @@ impl Service for Oss {
     }
 
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply> {
-        ops::dispatch(&self, &ctx, op, &body, bulk).await
+        let answer = ops::dispatch(&self, &ctx, op, &body, bulk).await?;
+        if !ctx.is_replay() {
+            self.tell_watchers(ctx.session(), op, &body).await;
+        }
+        Ok(answer)
     }
 
     fn admits(&self, op: Op) -> bool {
@@ -185,6 +212,7 @@ impl Service for Oss {
     }
 
     async fn session_ended(self: Rc<Self>, session: SessionId, _: ClientId, _: bool) {
+        self.watches.end_session(session);
         self.granted.end(session);
     }
 

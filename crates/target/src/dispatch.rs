@@ -94,7 +94,7 @@ impl Core {
                 self.refuse(connection, header, &ErrorReply::new(Errno::RECOVERING, words));
             }
             // Outside of the slots: it waits for news, and must not wait behind those who wait for what it brings.
-            Op::AwaitRecalls => self.execute(session, op, request),
+            Op::AwaitRecalls | Op::WatchSize => self.execute(session, op, request),
             _ => match session.begin(header.slot, header.sequence) {
                 Begin::Execute => self.execute(session, op, request),
                 Begin::Again { transno, op: kept, body } => {

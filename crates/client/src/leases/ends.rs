@@ -11,12 +11,15 @@ use super::{Dropped, Leases, State};
 use crate::limits;
 
 impl Leases {
-    /// What nobody has wanted any of for a while is given up: see [`Leases::take_unheard`], [`Leases::question`].
-    pub fn give_up_idle(&self) {
+    /// What nobody has wanted any of for a while is given up: see [`Leases::take_unheard`], [`Leases::question`]. True if it is.
+    pub fn give_up_idle(&self) -> bool {
         self.alive();
-        if self.env.now().since(self.state.borrow().used) >= limits::KEPT_IDLE {
+        let is_idle = self.env.now().since(self.state.borrow().used) >= limits::KEPT_IDLE;
+        let had = is_idle && self.state.borrow().nodes.values().any(|node| node.leased);
+        if is_idle {
             self.give_up_all();
         }
+        had
     }
 
     /// What to ask the MDT with next. `None`: nothing is kept, and it knows that.

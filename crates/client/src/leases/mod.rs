@@ -196,6 +196,11 @@ impl Leases {
         state.nodes.get(&fid)?.entry()
     }
 
+    /// There is a lease on the inode: nobody else writes to the file before that is recalled.
+    pub fn is_leased(&self, fid: Fid) -> bool {
+        self.alive().is_some() && self.state.borrow().nodes.get(&fid).is_some_and(|node| node.leased)
+    }
+
     /// The attributes of a file that only we write, as they were before what we did to it since.
     pub fn written(&self, fid: Fid) -> Option<EntryReply> {
         self.alive()?;

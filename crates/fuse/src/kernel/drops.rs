@@ -1,4 +1,4 @@
-//! Threads that have the kernel drop pages of files.
+//! Threads that have the kernel drop pages of files, or know that a file is larger.
 //!
 //! The kernel waits for each page: until a read of it is answered, and until what a mapping changed in it is written back. The shard
 //! answers both, so it cannot be the one that waits.
@@ -23,6 +23,7 @@ use super::notify::{INVAL_INODE, header};
 use crate::limits;
 
 const OUT_BYTES: usize = 24;
+const STORE: i32 = 4;
 
 /// See the module.
 pub(crate) struct Drops {
@@ -45,9 +46,9 @@ struct State {
     is_over: bool,
 }
 
-/// A message for the kernel, and who waits until it has done what it says.
+/// Messages for the kernel, and who waits until it has done what they say.
 struct Job {
-    message: Vec<u8>,
+    messages: Vec<Vec<u8>>,
     done: oneshot::Sender<()>,
 }
 
@@ -58,15 +59,27 @@ impl Drops {
 
     /// Has the kernel write back and drop its pages of `bytes`. Resolves when it has, or has no such inode, or the mount is gone.
     pub fn drop_pages(&self, ino: u64, bytes: &Range<u64>) -> oneshot::Receiver<()> {
-        let (done, dropped) = oneshot::channel();
+        self.tell(vec![dropping(ino, bytes)])
+    }
+
+    /// Has the kernel know that a file, of which it may `have_pages`, is not `before` but `end` bytes long.
+    pub fn grow(&self, ino: u64, before: u64, end: u64, have_pages: bool) -> oneshot::Receiver<()> {
+        // What a page shows behind the end of before is none of the file's bytes, nor is the one that makes it larger.
+        let drops = dropping(ino, &(before..u64::MAX));
+        let first = have_pages.then(|| drops.clone());
+        self.tell(first.into_iter().chain([growing(ino, end), drops]).collect())
+    }
+
+    fn tell(&self, messages: Vec<Vec<u8>>) -> oneshot::Receiver<()> {
+        let (done, told) = oneshot::channel();
         let shared = self.shared.get_or_init(|| {
             let descriptor = File::from(self.descriptor.for_a_thread().ok()?);
             Some(Arc::new(Shared { descriptor, state: Mutex::default(), more: Condvar::new() }))
         });
         if let Some(shared) = shared {
-            shared.add(Job { message: message(ino, bytes), done });
+            shared.add(Job { messages, done });
         }
-        dropped
+        told
     }
 }
 
@@ -112,14 +125,27 @@ impl Shared {
             let Some(job) = state.jobs.pop_front() else { return };
             drop(state);
             // An inode that is not there has no pages, nor has a mount that is gone.
-            let _ = (&self.descriptor).write(&job.message);
+            for message in &job.messages {
+                let _ = (&self.descriptor).write(message);
+            }
             let _ = job.done.send(());
         }
     }
 }
 
+/// A zero stored as the last byte: `struct fuse_notify_store_out`, and the byte. The kernel makes the file larger by it; by none it does
+/// not. The page is to be dropped again.
+fn growing(ino: u64, end: u64) -> Vec<u8> {
+    let mut message = header(STORE, OUT_BYTES + 1).to_vec();
+    for word in [ino, end - 1, 1] {
+        message.extend_from_slice(&word.to_ne_bytes());
+    }
+    message.push(0);
+    message
+}
+
 /// `struct fuse_notify_inval_inode_out`.
-fn message(ino: u64, bytes: &Range<u64>) -> Vec<u8> {
+fn dropping(ino: u64, bytes: &Range<u64>) -> Vec<u8> {
     // Up to the largest offset there is: length 0 says so.
     let length = if bytes.end > i64::MAX as u64 { 0 } else { bytes.end - bytes.start };
     let mut message = header(INVAL_INODE, OUT_BYTES).to_vec();
@@ -136,10 +162,13 @@ mod tests {
     #[test]
     fn the_message_lies_as_the_kernel_reads_it() {
         let words = |bytes: &Range<u64>| -> Vec<u64> {
-            let message = message(7, bytes);
+            let message = dropping(7, bytes);
             message.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes"))).collect()
         };
         assert_eq!(words(&(4096..5000)), [40 | 2 << 32, 0, 7, 4096, 904]);
         assert_eq!(words(&(4096..u64::MAX))[3..], [4096, 0]);
+        let grown = growing(7, 5000);
+        let word = |at: usize| u64::from_ne_bytes(grown[at..at + 8].try_into().expect("eight bytes"));
+        assert_eq!((grown.len(), word(0), word(16), word(24), word(32), grown[40]), (41, 41 | 4 << 32, 7, 4999, 1, 0));
     }
 }

@@ -171,6 +171,13 @@ impl Server {
         done
     }
 
+    /// Another mount made a file larger than it was `before`: the kernel decides by the size that it knows how far it sends, copies
+    /// and maps.
+    pub async fn grown(&self, ino: u64, before: u64, bytes: u64) {
+        // An error: no thread has begun, and the kernel learns of it when it asks.
+        let _ = self.pages.drops.grow(ino, before, bytes, self.pages.are_there(ino)).await;
+    }
+
     /// Bytes for a program: not before a mapping would show them too.
     pub async fn read(&self, ino: u64, handle: FileHandle, offset: u64, bytes: u32) -> ClientResult<Vec<Bytes>> {
         self.pages.settled(ino, &(offset..offset + u64::from(bytes))).await;
@@ -182,7 +189,9 @@ impl Server {
         let running = self.pages.begin(ino, Kind::PageRead, &(offset..offset + u64::from(bytes)));
         running.alone().await;
         self.pages.table.borrow_mut().read(running.turn);
-        self.client.read_parts(&self.file(handle)?.file().await?, offset, bytes as usize).await
+        let file = self.file(handle)?.file().await?;
+        file.size_is_used();
+        self.client.read_parts(&file, offset, bytes as usize).await
     }
 
     /// What mappings changed in pages, which the kernel hands over whole.

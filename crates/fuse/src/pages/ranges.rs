@@ -96,6 +96,7 @@ impl Ranges {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // parts are ranges
 mod tests {
     use super::*;
 

@@ -198,6 +198,7 @@ fn without(range: &Range<u64>, lost: &Range<u64>) -> impl Iterator<Item = Range<
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // parts are ranges
 mod tests {
     use super::*;
 

@@ -14,6 +14,7 @@ mod raise_size;
 mod read;
 mod statfs;
 mod truncate;
+mod watch_size;
 mod write;
 
 use std::rc::Rc;
@@ -58,6 +59,7 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::Grant => Ok(grant::run(oss, ctx, Decode::from_bytes(body)?)),
         Op::Allocate => allocate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::MapObject => map::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::WatchSize => watch_size::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::ListObjects => list::run(oss, Decode::from_bytes(body)?).await,
         other => Err(ErrorReply::new(Errno::EOPNOTSUPP, format!("an OST does not do {}", other.name()))),
     }

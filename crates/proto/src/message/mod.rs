@@ -202,4 +202,6 @@ operations! {
     ReadPieces = 142, Read, ReadPieces -> ReadReply;
     /// Sets room aside for what the client keeps back.
     Grant = 143, Read, Grant -> GrantReply;
+    /// Waits until a file is larger than the client knows.
+    WatchSize = 144, Control, WatchSize -> WatchSizeReply;
 }

@@ -386,3 +386,26 @@ wire_struct! {
         pub bytes: u64,
     }
 }
+
+wire_struct! {
+    /// The client acts by the size of a file without asking for it, which somebody else may make larger (at the target of stripe 0).
+    /// Until the next one `ends` that, who makes it larger has his reply when the client has said that it knows.
+    pub struct WatchSize {
+        /// Which.
+        pub object: ObjectRef,
+        /// The size that it acts by.
+        pub known_bytes: u64,
+        /// Answered when the file is larger, or after a moment; else at once.
+        pub waits: bool,
+        /// It does not act by it any more.
+        pub ends: bool,
+    }
+}
+
+wire_struct! {
+    /// How large it is.
+    pub struct WatchSizeReply {
+        /// Bytes.
+        pub file_bytes: u64,
+    }
+}

@@ -71,6 +71,9 @@ pub fn add(samples: &mut Samples) {
     let pieces = ReadPieces { object: object(n), pieces: vec![piece(n), piece(n)] };
     samples.exchange(vec![pieces], vec![read_reply()]);
     samples.exchange(vec![Grant { bytes: n.u64() }], vec![GrantReply { bytes: n.u64() }]);
+    let n = &mut Numbers::default();
+    let watch = |n: &mut Numbers, waits| WatchSize { object: object(n), known_bytes: n.u64(), waits, ends: !waits };
+    samples.exchange(vec![watch(n, true), watch(n, false)], vec![WatchSizeReply { file_bytes: n.u64() }]);
 }
 
 fn object(n: &mut Numbers) -> ObjectRef {

@@ -29,6 +29,7 @@ mod slow_disk;
 mod small;
 mod times;
 mod truncates;
+mod watches;
 mod write_back;
 
 /// As of the program itself.
