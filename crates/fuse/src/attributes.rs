@@ -2,11 +2,18 @@
 
 use std::{rc::Rc, time::Duration};
 
-use forebay_client::{ClientResult, OpenFile, SetAttributes, StatFs};
+use forebay_client::{Attr, ClientResult, OpenFile, SetAttributes, StatFs, mode};
 use forebay_proto::Errno;
 use fuser::{FileAttr, FileHandle};
 
-use crate::{answer::Attributes, caller::decided, convert, data::ALL, pages::Answered, server::Server};
+use crate::{
+    answer::Attributes,
+    caller::{Asker, decided},
+    convert,
+    data::ALL,
+    pages::Answered,
+    server::{Open, Server},
+};
 
 impl Server {
     /// `handle`: through which the process asks, if it does; a handle that is gone by now does not matter.
@@ -35,24 +42,26 @@ impl Server {
 
     pub async fn setattr(
         self: &Rc<Self>,
+        asker: Asker,
         ino: u64,
         handle: Option<FileHandle>,
         changes: SetAttributes,
     ) -> ClientResult<Attributes> {
-        let Some(size) = changes.size else { return self.set_attributes(ino, handle, changes).await };
+        let Some(size) = changes.size else { return self.set_attributes(asker, ino, handle, changes).await };
         // Until it has the answer the kernel keeps back what mappings changed.
         self.change(ino, ALL, Answered::AtOnce, async || {
             let before = match self.pages.are_there(ino) {
                 true => self.client.getattr(self.fid(ino), None).await?.size,
                 false => size,
             };
-            Ok((self.set_attributes(ino, handle, changes).await?, size.min(before)..ALL.end))
+            Ok((self.set_attributes(asker, ino, handle, changes).await?, size.min(before)..ALL.end))
         })
         .await
     }
 
     async fn set_attributes(
         &self,
+        asker: Asker,
         ino: u64,
         handle: Option<FileHandle>,
         changes: SetAttributes,
@@ -63,8 +72,8 @@ impl Server {
             (Some(handle), Some(_)) => Some(self.file(handle)?.file().await?),
             _ => self.if_open(handle).await,
         };
-        let sets_ids = changes.mode.is_some_and(|mode| convert::without_set_ids(mode) != mode);
-        let changed = match self.client.setattr(&decided(), fid, changes, open.as_ref()).await {
+        let (sets_ids, cuts) = (changes.mode.is_some_and(convert::has_set_ids), changes.size.is_some());
+        let mut changed = match self.client.setattr(&decided(), fid, changes, open.as_ref()).await {
             // Whatever is done to it, nobody can see any more.
             Err(error) if error.errno == Errno::ESTALE && handle.is_none() => {
                 let attr = self.races.attr(ino).ok_or(error)?;
@@ -72,6 +81,10 @@ impl Server {
             }
             changed => changed?,
         };
+        // What of them the kernel leaves to a file system.
+        if cuts && convert::has_set_ids(changed.mode) && !asker.keeps_set_ids() {
+            changed = self.without_set_ids(asker, changed).await?;
+        }
         if sets_ids {
             self.got_set_ids(fid);
         }
@@ -80,17 +93,32 @@ impl Server {
         Ok(Attributes { attr, valid_for: Duration::ZERO })
     }
 
-    /// Drops set-id bits, if there are any, before somebody without CAP_FSETID changes the content.
-    pub async fn drop_set_ids(&self, ino: u64) -> ClientResult<()> {
-        let fid = self.fid(ino);
-        let permissions = self.client.getattr(fid, None).await?.mode & forebay_client::mode::PERMISSIONS;
-        let left = convert::without_set_ids(permissions);
-        if left != permissions {
-            let changes = SetAttributes { mode: Some(left), ..SetAttributes::default() };
-            self.client.setattr(&decided(), fid, changes, None).await?;
-            self.forget_attributes(ino);
+    /// Drops set-id bits before bytes are changed through `open` by `asker`, who does not hold CAP_FSETID.
+    pub async fn drop_set_ids(&self, asker: Asker, ino: u64, open: &Open) -> ClientResult<()> {
+        let set_ids = open.got_set_ids.get();
+        if set_ids == 0 {
+            return Ok(());
+        }
+        let attr = self.client.getattr(self.fid(ino), None).await?;
+        let left = self.without_set_ids(asker, attr).await?;
+        if !convert::has_set_ids(left.mode) {
+            // Unless somebody set them again meanwhile.
+            open.got_set_ids.set(open.got_set_ids.get() - set_ids.min(open.got_set_ids.get()));
         }
         Ok(())
+    }
+
+    /// The file with `attr` loses the set-id bits that a change of its bytes by `asker` takes.
+    async fn without_set_ids(&self, asker: Asker, attr: Attr) -> ClientResult<Attr> {
+        let permissions = attr.mode & mode::PERMISSIONS;
+        let left = convert::without_set_ids(permissions, || asker.is_of_group(attr.gid));
+        if left == permissions {
+            return Ok(attr);
+        }
+        let changes = SetAttributes { mode: Some(left), ..SetAttributes::default() };
+        let attr = self.client.setattr(&decided(), attr.fid, changes, None).await?;
+        self.forget_attributes(attr.fid.low);
+        Ok(attr)
     }
 
     pub async fn statfs(&self) -> ClientResult<StatFs> {

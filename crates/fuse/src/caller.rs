@@ -7,7 +7,9 @@
 //! - where they become the owner of something new, it asks as the caller, and if that is refused once more with the
 //!   supplementary groups from /proc. What is left is a process that is not user 0 but holds CAP_DAC_OVERRIDE: it may
 //!   be refused.
-#![allow(clippy::disallowed_methods)] // a process's groups stand in /proc
+//!
+//! Of CAP_FSETID the kernel tells with a write, and with nothing else that changes bytes: there /proc tells.
+#![allow(clippy::disallowed_methods)] // a process's groups and capabilities stand in /proc
 
 use std::fs;
 
@@ -15,6 +17,10 @@ use forebay_client::{Caller, ClientError, ClientResult};
 use forebay_proto::Errno;
 
 pub(crate) const S_ISGID: u32 = 0o2000;
+/// CAP_FSETID among the bits of a process's capabilities.
+const CAP_FSETID: u64 = 1 << 4;
+/// The initial user namespace as links in /proc read: the kernel asks for CAP_FSETID there.
+const INITIAL_USERS: &str = "user:[4026531837]";
 
 /// The kernel has decided: what it asks for is allowed.
 pub(crate) fn decided() -> Caller {
@@ -36,6 +42,20 @@ impl Asker {
 
     pub fn is_root(&self) -> bool {
         self.uid == 0
+    }
+
+    /// It holds CAP_FSETID: what it changes keeps its set-id bits.
+    pub fn keeps_set_ids(&self) -> bool {
+        let Some(status) = status_of(self.pid) else { return self.is_root() };
+        let is_initial = || {
+            let users = fs::read_link(format!("/proc/{}/ns/user", self.pid));
+            users.is_ok_and(|users| users.as_os_str() == INITIAL_USERS)
+        };
+        parse_capabilities(&status) & CAP_FSETID != 0 && is_initial()
+    }
+
+    pub fn is_of_group(&self, gid: u32) -> bool {
+        self.gid == gid || groups_of(self.pid).contains(&gid)
     }
 
     /// Without supplementary groups.
@@ -60,7 +80,18 @@ impl Asker {
 
 /// Supplementary groups of a process that waits for an answer; none if they cannot be told (another pid namespace).
 fn groups_of(pid: u32) -> Vec<u32> {
-    fs::read_to_string(format!("/proc/{pid}/status")).map(|status| parse_groups(&status)).unwrap_or_default()
+    status_of(pid).map(|status| parse_groups(&status)).unwrap_or_default()
+}
+
+/// `None`: it cannot be seen from here.
+fn status_of(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/status")).ok()
+}
+
+/// The effective ones, a bit each.
+fn parse_capabilities(status: &str) -> u64 {
+    let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }
 
 fn parse_groups(status: &str) -> Vec<u32> {
@@ -78,5 +109,19 @@ mod tests {
         assert_eq!(parse_groups(status), [4, 24, 1000]);
         assert_eq!(parse_groups("Name:\tsh\n"), []);
         assert_eq!(groups_of(u32::MAX), []);
+    }
+
+    #[test]
+    fn effective_capabilities_are_read_from_a_process_status() {
+        let status = "CapPrm:\t000001ffffffffff\nCapEff:\t0000000000000012\nCapBnd:\t000001ffffffffff\n";
+        assert_eq!(parse_capabilities(status), CAP_FSETID | 2);
+        assert_eq!(parse_capabilities("Name:\tsh\n"), 0);
+    }
+
+    #[test]
+    fn of_a_process_that_cannot_be_seen_only_the_superuser_keeps_set_ids() {
+        let unseen = |uid| Asker { uid, gid: 7, pid: u32::MAX };
+        assert!(unseen(0).keeps_set_ids() && !unseen(1).keeps_set_ids());
+        assert!(unseen(1).is_of_group(7) && !unseen(1).is_of_group(8));
     }
 }

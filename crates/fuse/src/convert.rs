@@ -76,10 +76,15 @@ pub(crate) fn open_mode(flags: i32) -> OpenMode {
     }
 }
 
-/// Permissions after a write by somebody without CAP_FSETID: set-user-id goes, and set-group-id of an executable.
-pub(crate) fn without_set_ids(permissions: u32) -> u32 {
-    let set_gid = if permissions & GROUP_EXECUTE != 0 { S_ISGID } else { 0 };
-    permissions & !(S_ISUID | set_gid)
+pub(crate) fn has_set_ids(permissions: u32) -> bool {
+    permissions & (S_ISUID | S_ISGID) != 0
+}
+
+/// Permissions after somebody without CAP_FSETID changed bytes: set-user-id goes, and set-group-id. Where the group may not execute the
+/// file, set-group-id stays if it `is_of_group`.
+pub(crate) fn without_set_ids(permissions: u32, is_of_group: impl FnOnce() -> bool) -> u32 {
+    let stays = permissions & (S_ISGID | GROUP_EXECUTE) == S_ISGID && is_of_group();
+    permissions & !(S_ISUID | if stays { 0 } else { S_ISGID })
 }
 
 #[cfg(test)]
@@ -105,10 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn a_write_drops_set_ids_but_not_mandatory_locking() {
-        assert_eq!(without_set_ids(0o6755), 0o755);
-        assert_eq!(without_set_ids(0o2644), 0o2644);
-        assert_eq!(without_set_ids(0o1777), 0o1777);
+    fn a_write_drops_set_ids_but_not_set_group_id_without_group_execute_by_the_group() {
+        for (before, of_group, others) in
+            [(0o6755, 0o755, 0o755), (0o2644, 0o2644, 0o644), (0o6766, 0o2766, 0o766), (0o1777, 0o1777, 0o1777)]
+        {
+            assert_eq!(without_set_ids(before, || true), of_group, "{before:o}");
+            assert_eq!(without_set_ids(before, || false), others, "{before:o}");
+        }
+        assert!(has_set_ids(0o4644) && has_set_ids(0o2644) && !has_set_ids(0o1777));
     }
 
     #[test]

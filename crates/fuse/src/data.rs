@@ -30,8 +30,9 @@ impl Server {
             false => open().await?,
         };
         let handle = self.add_file(file);
-        if mode.truncate && !asker.is_root() && self.file(handle)?.got_set_ids.replace(0) > 0 {
-            let dropped = self.drop_set_ids(ino).await;
+        if mode.truncate {
+            let open = self.file(handle)?;
+            let dropped = self.privileges_go(asker, ino, &open).await;
             if dropped.is_err() {
                 // The kernel will not release what it was not given.
                 self.release(handle).await?;
@@ -41,10 +42,21 @@ impl Server {
         Ok((handle, DATA_FLAGS))
     }
 
+    /// Before bytes are changed by what does not tell, as a write does, whether who asks holds CAP_FSETID. File capabilities the kernel
+    /// has taken away itself.
+    async fn privileges_go(&self, asker: Asker, ino: u64, open: &Open) -> ClientResult<()> {
+        if open.got_set_ids.get() == 0 || asker.keeps_set_ids() {
+            return Ok(());
+        }
+        self.drop_set_ids(asker, ino, open).await
+    }
+
     /// `open_flags`: of the descriptor now; O_APPEND may come and go with fcntl(2). Pages of a mapping that are written
     /// back have their place already.
+    #[allow(clippy::too_many_arguments)] // as the kernel's structure
     pub async fn write(
         self: &Rc<Self>,
+        asker: Asker,
         ino: u64,
         handle: FileHandle,
         offset: u64,
@@ -53,22 +65,24 @@ impl Server {
         open_flags: i32,
     ) -> ClientResult<u32> {
         if kind.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            // As on a local file system, a store to a mapping takes no rights away.
             let (open, bytes) = (self.file(handle)?, data.len() as u32);
-            self.drop_rights(ino, &open, kind).await?;
             self.write_pages(ino, &open.file().await?, offset, data).await?;
             return Ok(bytes);
         }
         // Where an append goes is known when it is there.
         let end = if open_flags & libc::O_APPEND != 0 { u64::MAX } else { offset + data.len() as u64 };
         self.change(ino, offset..end, Answered::Settled, async || {
-            self.write_through(ino, handle, offset, data, kind, open_flags).await
+            self.write_through(asker, ino, handle, offset, data, kind, open_flags).await
         })
         .await
     }
 
     /// A write past the kernel's pages: how many bytes, and which bytes of the file are others now.
+    #[allow(clippy::too_many_arguments)] // as the kernel's structure
     async fn write_through(
         &self,
+        asker: Asker,
         ino: u64,
         handle: FileHandle,
         offset: u64,
@@ -77,7 +91,7 @@ impl Server {
         open_flags: i32,
     ) -> ClientResult<(u32, Range<u64>)> {
         let open = self.file(handle)?;
-        self.drop_rights(ino, &open, kind).await?;
+        self.drop_rights(asker, ino, &open, kind).await?;
         let bytes = data.len() as u32;
         let is_plain = open_flags & (libc::O_APPEND | libc::O_DSYNC) == 0;
         if is_plain && open.write_early(offset, &data) {
@@ -106,12 +120,9 @@ impl Server {
     }
 
     /// Set-id bits and capabilities go with what is written.
-    async fn drop_rights(&self, ino: u64, open: &Open, kind: WriteFlags) -> ClientResult<()> {
-        let set_ids = open.got_set_ids.get();
-        if set_ids > 0 && kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.drop_set_ids(ino).await?;
-            // Unless somebody set them again meanwhile.
-            open.got_set_ids.set(open.got_set_ids.get() - set_ids.min(open.got_set_ids.get()));
+    async fn drop_rights(&self, asker: Asker, ino: u64, open: &Open, kind: WriteFlags) -> ClientResult<()> {
+        if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            self.drop_set_ids(asker, ino, open).await?;
         }
         let capabilities = open.got_capability.get();
         if capabilities > 0 {
@@ -134,6 +145,7 @@ impl Server {
     /// writes itself then.
     pub async fn copy_range(
         self: &Rc<Self>,
+        asker: Asker,
         (from, offset_in): (FileHandle, u64),
         ino: u64,
         (to, offset_out): (FileHandle, u64),
@@ -145,6 +157,8 @@ impl Server {
             if self.pages.are_there(ino) {
                 return Err(Errno::EXDEV.into());
             }
+            let open = self.file(to)?;
+            self.privileges_go(asker, ino, &open).await?;
             let (from, to) = (self.file(from)?.file().await?, self.file(to)?.file().await?);
             from.size_is_used();
             let copied = self.client.copy_range((&from, offset_in), (&to, offset_out), bytes, enough).await?;
@@ -183,6 +197,7 @@ impl Server {
 
     pub async fn fallocate(
         self: &Rc<Self>,
+        asker: Asker,
         ino: u64,
         handle: FileHandle,
         offset: u64,
@@ -192,7 +207,9 @@ impl Server {
         let what = allocation(mode)?;
         let end = offset.saturating_add(bytes);
         self.change(ino, offset..end, Answered::Settled, async || {
-            let file = self.file(handle)?.file().await?;
+            let open = self.file(handle)?;
+            self.privileges_go(asker, ino, &open).await?;
+            let file = open.file().await?;
             let start = match what {
                 Allocate::Punch | Allocate::Zero { keep_size: true } => offset,
                 Allocate::Zero { keep_size: false } => self.end_before(ino, &file, offset).await?,

@@ -47,7 +47,7 @@ pub(crate) struct Server {
 /// An open file of the kernel's.
 pub(crate) struct Open {
     coming: Coming,
-    /// How often it got set-id bits, from when it was opened on, since a write by an ordinary user dropped them; the next does.
+    /// How often it got set-id bits, from when it was opened on, since an ordinary user's change of its bytes dropped them; the next does.
     pub got_set_ids: Cell<u32>,
     /// How often it may have got capabilities since a write dropped them; the next by anybody does.
     pub got_capability: Cell<u32>,
@@ -180,7 +180,7 @@ impl Server {
     pub fn add_file(&self, file: impl Into<Coming>) -> FileHandle {
         let coming: Coming = file.into();
         let handle = coming.handle();
-        let has_set_ids = convert::without_set_ids(coming.permissions()) != coming.permissions();
+        let has_set_ids = convert::has_set_ids(coming.permissions());
         let got_capability = Cell::new(u32::from(coming.has_xattrs()));
         let open = Open { coming, got_set_ids: Cell::new(u32::from(has_set_ids)), got_capability };
         self.files.borrow_mut().insert(handle, Rc::new(open));

@@ -194,8 +194,9 @@ impl Filesystem for Transport {
         let mode = mode.map(|mode| mode & forebay_client::mode::PERMISSIONS);
         let (atime, mtime) = (atime.map(convert::set_time), mtime.map(convert::set_time));
         let changes = SetAttributes { mode, uid, gid, size, atime, mtime };
+        let asker = Asker::of(request);
         self.serve_named(request, ino, reply, async move |server: &Rc<Server>| {
-            server.setattr(ino.0, fh, changes).await
+            server.setattr(asker, ino.0, fh, changes).await
         });
     }
 
@@ -344,7 +345,7 @@ impl Filesystem for Transport {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -354,8 +355,9 @@ impl Filesystem for Transport {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let asker = Asker::of(request);
         self.serve(reply, async move |server: &Rc<Server>| {
-            server.write(ino.0, fh, offset, data, write_flags, flags.0).await
+            server.write(asker, ino.0, fh, offset, data, write_flags, flags.0).await
         });
     }
 
@@ -506,7 +508,7 @@ impl Filesystem for Transport {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -514,12 +516,15 @@ impl Filesystem for Transport {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.serve(reply, async move |server: &Rc<Server>| server.fallocate(ino.0, fh, offset, length, mode).await);
+        let asker = Asker::of(request);
+        self.serve(reply, async move |server: &Rc<Server>| {
+            server.fallocate(asker, ino.0, fh, offset, length, mode).await
+        });
     }
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _ino_in: INodeNo,
         fh_in: FileHandle,
         offset_in: u64,
@@ -529,9 +534,10 @@ impl Filesystem for Transport {
         len: u64,
         reply: ReplyCopied,
     ) {
+        let asker = Asker::of(request);
         self.send(async move |server: &Rc<Server>| {
-            let enough = || reply.is_enough();
-            match server.copy_range((fh_in, offset_in), ino_out.0, (fh_out, offset_out), len, enough).await {
+            let (enough, to) = (|| reply.is_enough(), (fh_out, offset_out));
+            match server.copy_range(asker, (fh_in, offset_in), ino_out.0, to, len, enough).await {
                 Ok(bytes) => reply.copied(bytes),
                 Err(error) => refuse(server, &error, |errno| reply.error(errno)),
             }

@@ -9,13 +9,13 @@ use crate::{
     owners::as_user,
 };
 
-fn set_attribute(path: &Path, name: &str, value: &[u8], flags: i32) -> Result<i64, i32> {
+pub fn set_attribute(path: &Path, name: &str, value: &[u8], flags: i32) -> Result<i64, i32> {
     let (path, name) = (c(path), CString::new(name).expect("no zero byte"));
     // SAFETY: strings and bytes that outlive the call.
     done(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags) }.into())
 }
 
-fn attribute(path: &Path, name: &str) -> Result<Vec<u8>, i32> {
+pub fn attribute(path: &Path, name: &str) -> Result<Vec<u8>, i32> {
     let (path, name) = (c(path), CString::new(name).expect("no zero byte"));
     let mut value = vec![0_u8; 1 << 16];
     // SAFETY: strings, and room for the value, that outlive the call.

@@ -15,6 +15,7 @@ mod owners;
 mod points;
 mod ranges;
 mod room;
+mod set_ids;
 
 use std::{ffi::CString, fs::File, io::Error, os::unix::ffi::OsStrExt, path::Path};
 
