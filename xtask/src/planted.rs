@@ -89,6 +89,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["forebay_mds", "scenes:ahead", "histories"]
         }
         NamesAheadUnleased => &["forebay_mds", "scenes:listings"],
+        WayUpTakenForAName => &["scenes:listings"],
         LastRecallUnsaid => &["forebay_client", "scenes:listings"],
         InlineBytesNotAsked
         | InlineNotOutlined

@@ -132,6 +132,8 @@ bugs! {
     LateChangeMade = "late-change-made",
     /// A client with answered changes does not say so after a restart of the MDT.
     NamesNotReclaimed = "names-not-reclaimed",
+    /// `..` is looked for among the names of a directory that are kept.
+    WayUpTakenForAName = "way-up-taken-for-a-name",
     /// Another client is shown the links of a file whose name was taken away.
     LoneFileShown = "lone-file-shown",
     /// A lookup brings other names with it, and their inodes are not leased.

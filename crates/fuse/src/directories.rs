@@ -68,7 +68,11 @@ enum Given {
 
 impl Server {
     pub async fn opendir(&self, ino: u64) -> ClientResult<FileHandle> {
-        let attr = self.current(ino, None).await?.attr;
+        let attr = match self.current(ino, None).await {
+            // By its handle, or by /proc: removed, and open elsewhere, it has no names.
+            Err(error) if error.errno == Errno::ESTALE => self.directory_at_last(self.fid(ino)).ok_or(error)?,
+            found => found?.attr,
+        };
         Ok(self.add_directory(Directory::new(self.fid(ino), attr)))
     }
 

@@ -11,7 +11,7 @@ use crate::{
     c,
     common::{
         forebay,
-        mounts::{Mounts, run},
+        mounts::{Mounts, run, soon},
     },
     done,
 };
@@ -66,4 +66,58 @@ fn handles_of_files_outlive_the_mount_and_the_servers() {
     assert_eq!(way, dir);
     let names: Vec<_> = fs::read_dir(format!("/proc/self/fd/{}", found.as_raw_fd())).expect("listed").collect();
     assert_eq!(names.len(), 1);
+}
+
+/// The kernel forgets what nobody uses, as where memory is short.
+fn forget_all() {
+    fs::write("/proc/sys/vm/drop_caches", "2").expect("root may");
+}
+
+/// Where an open file or directory lies, as the kernel has it.
+fn place(file: &File) -> std::path::PathBuf {
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("a path")
+}
+
+/// Handles of directories and files that the mount knows well, after the kernel has forgotten them: where they were, renamed here,
+/// moved by another mount, taken away while open
+#[test]
+fn handles_stay_good_when_the_kernel_has_forgotten_what_they_are_of() {
+    let Some(mounts) = Mounts::new("forgotten") else { return };
+    let top = mounts.first.join("top");
+    let (deep, file) = (top.join("a/deep"), top.join("file"));
+    fs::create_dir_all(&deep).expect("made");
+    fs::create_dir(top.join("b")).expect("made");
+    fs::write(&file, b"found again").expect("written");
+    fs::write(deep.join("inner"), b"x").expect("written");
+    let open = |handle: &mut Handle| open_handle(&mounts.first, handle, libc::O_RDONLY);
+    let [mut of_top, mut of_deep, mut of_file] = [&top, &deep, &file].map(|path| handle_of(path));
+    // The mount has all names of these directories by now.
+    for directory in [&top, &deep] {
+        fs::read_dir(directory).expect("listed").for_each(|entry| drop(entry.expect("an entry").metadata()));
+    }
+    forget_all();
+    for (handle, path) in [(&mut of_deep, &deep), (&mut of_top, &top)] {
+        assert_eq!(open(handle).map(|found| place(&found)), Ok(path.clone()));
+    }
+    forget_all();
+    let found = open(&mut of_file).expect("it opens");
+    assert_eq!(std::io::read_to_string(found).expect("read"), "found again");
+    // Renamed by this mount, then moved by the other.
+    fs::rename(top.join("a"), top.join("c")).expect("renamed");
+    forget_all();
+    assert_eq!(open(&mut of_deep).map(|found| place(&found)), Ok(top.join("c/deep")));
+    fs::rename(mounts.second.join("top/c/deep"), mounts.second.join("top/b/deeper")).expect("moved");
+    forget_all();
+    let found = open(&mut of_deep).expect("it opens");
+    assert_eq!(place(&found), top.join("b/deeper"));
+    let names: Vec<_> = fs::read_dir(place(&found)).expect("listed").collect();
+    assert_eq!(names.len(), 1);
+    // Without a name it is there as long as somebody has it open.
+    fs::remove_dir_all(&top).expect("removed");
+    assert_eq!(open(&mut of_file).map(drop), Err(libc::ESTALE));
+    assert_eq!(open(&mut of_deep).map(drop), Ok(()));
+    drop(found);
+    // The kernel tells of the last close a moment later.
+    let of_deep = std::cell::RefCell::new(of_deep);
+    assert!(soon(|| open(&mut of_deep.borrow_mut()).map(drop) == Err(libc::ESTALE)));
 }

@@ -194,3 +194,27 @@ fn who_looks_at_listed_names_sees_what_another_mount_makes_of_them() {
     let kept: u64 = (0..20).map(race).sum();
     assert!(kept > 20 * 100, "only {kept} looks were answered without a request");
 }
+
+/// all names of a directory are kept, then it is moved | `..` is what lies above it, not a name in it
+#[test]
+fn the_way_up_from_a_directory_whose_names_are_kept_is_asked_for() {
+    let sim = Sim::new(1);
+    sim.clone().block_on(async move {
+        let (maker, looker) = two(&sim).await;
+        let make_dir =
+            async |parent: Fid, name: &[u8]| maker.mkdir(&caller(), parent, name, 0o755).await.expect("it is made").fid;
+        let (one, two) = (make_dir(Fid::ROOT, b"one").await, make_dir(Fid::ROOT, b"two").await);
+        let dir = make_dir(one, b"d").await;
+        let up = async |client: &Client, dir: Fid| client.lookup(&caller(), dir, b"..").await.map(|attr| attr.fid);
+        assert_eq!(up(&maker, dir).await, Ok(one), "of one that was just made, and has no names");
+        assert_eq!((up(&maker, one).await, up(&maker, Fid::ROOT).await), (Ok(Fid::ROOT), Ok(Fid::ROOT)));
+        make(&maker, dir, b"f").await;
+        list(&looker, dir).await;
+        assert_eq!(looker.lookup(&caller(), dir, b"g").await.expect_err("there is none").errno, Errno::ENOENT);
+        assert_eq!(up(&looker, dir).await, Ok(one));
+        maker.rename(&caller(), (one, b"d"), (two, b"d"), 0).await.expect("it is moved");
+        assert_eq!((up(&looker, dir).await, up(&maker, dir).await), (Ok(two), Ok(two)));
+        let here = looker.lookup(&caller(), dir, b".").await.map(|attr| attr.fid);
+        assert_eq!(here, Ok(dir));
+    });
+}
