@@ -67,8 +67,9 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
         forebay_env::sync::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => {
-                // Programs that still use it keep what they have open until the process ends.
                 mounted.unmount(true).await.doing(|| "stopping".into())?;
+                // Handles are about to be closed: what programs still do to theirs is as on a mount that is gone.
+                mounted.refuse();
                 break;
             }
             () = mounted.ended() => break,

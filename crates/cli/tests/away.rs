@@ -5,16 +5,20 @@
 mod common;
 
 use std::{
+    collections::BTreeSet,
     ffi::CString,
     fs::{self, File, OpenOptions},
     io::Error,
     os::{
-        fd::AsRawFd,
+        fd::{AsRawFd, FromRawFd},
         unix::{ffi::OsStrExt, fs::FileExt, process::CommandExt},
     },
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc::{self, Receiver},
+    sync::{
+        Mutex,
+        mpsc::{self, Receiver},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -280,6 +284,78 @@ fn a_mount_whose_servers_are_away_is_taken_away_by_umount_and_by_us() {
     }
     hammers.iter_mut().for_each(Hammer::kill);
     assert!(!is_mounted(&mounts.first));
+}
+
+/// What calls of a program on the mount at `mnt` fail with while `end` takes it away, and afterwards.
+fn failures(mnt: &Path, end: impl FnOnce()) -> BTreeSet<i32> {
+    let dir = mnt.join("d");
+    fs::create_dir_all(&dir).expect("made");
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(dir.join("f")).expect("opened");
+    let dir = File::open(&dir).expect("opened");
+    let open = || {
+        // SAFETY: an open directory, a string that outlives the call; what it opens is this thread's to close.
+        let opened = unsafe { libc::openat(dir.as_raw_fd(), c"f".as_ptr(), libc::O_RDONLY) };
+        match opened {
+            0.. => Ok(drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(opened) })),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    let calls: [&(dyn Fn() -> std::io::Result<()> + Sync); 5] = [
+        &|| file.write_all_at(&[7; 100], 0),
+        &|| file.read_at(&mut [0; 100], 0).map(drop),
+        &|| file.metadata().map(drop),
+        &|| file.sync_data(),
+        &open,
+    ];
+    let errnos = Mutex::new(BTreeSet::new());
+    thread::scope(|scope| {
+        for call in calls {
+            scope.spawn(|| {
+                // Until the mount's process has ended, and after it.
+                for _ in 0..200 {
+                    let error = loop {
+                        if let Err(error) = call() {
+                            break error;
+                        }
+                    };
+                    errnos.lock().expect("whole").insert(error.raw_os_error().expect("an errno"));
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(100));
+        end();
+    });
+    errnos.into_inner().expect("whole")
+}
+
+/// `umount -f`, ours by force, the end of the mount's process | calls under way, and those that follow
+#[test]
+fn programs_on_a_mount_that_is_taken_away_are_told_enotconn() {
+    let Some(mounts) = Mounts::new("gone") else { return };
+    let at = mounts.second.clone();
+    let process = || {
+        let name = at.to_str().expect("a path of the tests").as_bytes();
+        let is_its = |words: &[u8]| words.split(|byte| *byte == 0).rfind(|word| !word.is_empty()) == Some(name);
+        let processes = fs::read_dir("/proc").expect("there is /proc").filter_map(Result::ok);
+        let mut its = processes.filter(|it| fs::read(it.path().join("cmdline")).is_ok_and(|words| is_its(&words)));
+        its.next().expect("it has a process").file_name()
+    };
+    let ways: [(&str, &dyn Fn()); 3] = [
+        // It says "target is busy", and takes the mount away all the same.
+        ("umount -f", &|| drop(Command::new("umount").arg("-f").arg(&at).output().expect("it runs"))),
+        ("forebay umount --force", &|| run(forebay().args(["umount", "--force"]).arg(&at))),
+        ("SIGTERM", &|| run(Command::new("kill").arg(process()))),
+    ];
+    for (way, end) in ways {
+        let mut errnos = failures(&at, end);
+        // So the kernel ends what is under way when it gives the mount up.
+        errnos.remove(&libc::ECONNABORTED);
+        assert_eq!(errnos, BTreeSet::from([libc::ENOTCONN]), "{way}");
+        let _ = forebay().args(["umount", "--force"]).arg(&at).output();
+        run(forebay().arg("mount").arg(mounts.cluster()).arg(&at));
+    }
 }
 
 /// a program that makes names |SIGKILL|, its directory emptied and removed | nothing comes late

@@ -163,6 +163,13 @@ impl Mounted {
         self.requests.upgrade()?.waiting(long)
     }
 
+    /// Programs that still use it are told ENOTCONN from now on: the client it shows is about to end.
+    pub fn refuse(&self) {
+        if let Some(device) = self.requests.upgrade() {
+            device.end();
+        }
+    }
+
     /// Waits until it is mounted no more, whoever unmounts it.
     pub async fn ended(&self) {
         let mut ended = self.ended.clone();

@@ -35,6 +35,8 @@ pub(crate) struct Device {
     /// Those of them that are bounded.
     bounded: Cell<usize>,
     answered: Notify,
+    /// Nobody serves requests any more, though the kernel still sends some.
+    is_over: Cell<bool>,
 }
 
 /// A request without an answer.
@@ -71,7 +73,17 @@ pub(super) enum Waiter {
 impl Device {
     pub fn new(env: &Env, descriptor: Rc<Descriptor>, ring: Option<Rc<FuseRing>>, known: Rc<Known>) -> Rc<Self> {
         let (open, interrupted, bounded) = (RefCell::default(), RefCell::default(), Cell::new(0));
-        Rc::new(Self { env: env.clone(), descriptor, ring, known, open, interrupted, bounded, answered: Notify::new() })
+        let (answered, is_over) = (Notify::new(), Cell::new(false));
+        Rc::new(Self { env: env.clone(), descriptor, ring, known, open, interrupted, bounded, answered, is_over })
+    }
+
+    /// Programs that still use the mount are told ENOTCONN from now on, as when the kernel has given it up.
+    pub fn end(&self) {
+        self.is_over.set(true);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.get()
     }
 
     /// Request `unique` has been read.

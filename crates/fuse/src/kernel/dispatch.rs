@@ -269,6 +269,9 @@ filesystem! {
 
 /// A write, whose data lies where it may stay.
 pub(super) fn write(device: &Rc<Device>, filesystem: &impl Filesystem, header: &Header, args: &[u8], data: Bytes) {
+    if device.is_over() {
+        return over(device, header);
+    }
     let mut args = Args(args);
     let mut parse = || -> Result<_, Malformed> {
         let (handle, offset, bytes, write_flags) = (FileHandle(args.u64()?), args.u64()?, args.u32()?, args.u32()?);
@@ -283,9 +286,16 @@ pub(super) fn write(device: &Rc<Device>, filesystem: &impl Filesystem, header: &
 
 /// Any other request.
 pub(super) fn request(device: &Rc<Device>, filesystem: &impl Filesystem, header: &Header, args: &[u8]) {
+    if device.is_over() && header.wants_answer() {
+        return over(device, header);
+    }
     if call(device, filesystem, header, Args(args)).is_err() {
         malformed(device, header);
     }
+}
+
+fn over(device: &Rc<Device>, header: &Header) {
+    header.reply::<ReplyEmpty>(device).error(Errno::ENOTCONN);
 }
 
 fn malformed(device: &Rc<Device>, header: &Header) {

@@ -65,14 +65,21 @@ impl Reply {
     }
 
     fn fail(self, errno: Errno) {
-        self.send(errno.code(), &[]);
+        let code = self.of_over(errno.code());
+        self.send(code, &[]);
+    }
+
+    /// What a request that was under way when the mount ended fails with: its handle, or the client's session, was closed.
+    fn of_over(&self, code: i32) -> i32 {
+        let is_closed = matches!(code, libc::EBADF | libc::ENXIO | libc::EIO);
+        if is_closed && self.device.is_over() { libc::ENOTCONN } else { code }
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.answered {
-            error(&self.device, self.unique, libc::EIO);
+            error(&self.device, self.unique, self.of_over(libc::EIO));
         }
     }
 }
