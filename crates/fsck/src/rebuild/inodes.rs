@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use forebay_env::Env;
 use forebay_proto::{Fid, TargetKind, limits::FILE_BYTES};
 
@@ -9,12 +10,15 @@ use crate::{
     CheckOptions, FsckError, FsckErrorKind, FsckResult,
     check::{self, Examined},
     format::identity::Identity,
+    journal::JournalView,
+    media::Media,
     repair::refuse_deep_damage,
     rows::{
         fid_key,
         mdt::{self, Body, Inode},
         space,
     },
+    slabs::Slabs,
     table::{Source, Walk},
 };
 
@@ -48,9 +52,17 @@ pub(super) struct Known {
     may_have_holes: bool,
 }
 
-impl Inodes {
-    /// Reads them from the MDT in `dir`. Errors: `CannotRepair` if it is damaged itself, or of another cluster.
-    pub(super) async fn read(env: &Env, dir: &str, ost: &Identity) -> FsckResult<Self> {
+/// The MDT, open for reading.
+pub(super) struct Mdt {
+    identity: Identity,
+    media: Media,
+    slabs: Slabs,
+    journal: JournalView,
+}
+
+impl Mdt {
+    /// That in `dir`. Errors: `CannotRepair` if it is damaged itself, or of another cluster.
+    pub(super) async fn open(env: &Env, dir: &str, ost: &Identity) -> FsckResult<Self> {
         let options = CheckOptions::default();
         let Examined { report, identity, media, slabs, journal, .. } =
             check::examine(env, dir, &options, false).await?;
@@ -62,15 +74,28 @@ impl Inodes {
             return Err(cannot(format!("{dir} holds {} of cluster {}", identity.target, identity.cluster)));
         }
         refuse_deep_damage(&report)?;
-        let root = journal.anchor.root;
-        let source = Source { media: &media, identity: &identity, slabs: &slabs, overlay: &journal.overlay, root };
-        let mut inodes = Self::default();
+        Ok(Self { identity, media, slabs, journal })
+    }
+
+    /// Shows every row.
+    pub(super) async fn each_row(&self, mut each: impl FnMut(&[u8], &Bytes)) -> FsckResult<()> {
+        let Self { identity, media, slabs, journal } = self;
+        let source = Source { media, identity, slabs, overlay: &journal.overlay, root: journal.anchor.root };
         let mut walk = Walk::begin(&source).await?;
         while let Some(row) = walk.next().await? {
-            if let Some(value) = row.live {
-                inodes.take(&row.key, &value, ost.target.index);
+            if let Some(value) = &row.live {
+                each(&row.key, value);
             }
         }
+        Ok(())
+    }
+}
+
+impl Inodes {
+    /// As the MDT has them.
+    pub(super) async fn read(mdt: &Mdt, ost: &Identity) -> FsckResult<Self> {
+        let mut inodes = Self::default();
+        mdt.each_row(|key, value| inodes.take(key, value, ost.target.index)).await?;
         Ok(inodes)
     }
 
@@ -99,6 +124,11 @@ impl Inodes {
             Some(&space::TRUNCATE) => self.truncating.extend(fid()),
             _ => {}
         }
+    }
+
+    /// The fid of an object's file.
+    pub(super) fn file_of(&self, object: Fid) -> Option<Fid> {
+        self.of(object).map(|known| known.file)
     }
 
     /// The file of an object.

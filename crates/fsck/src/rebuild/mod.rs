@@ -12,8 +12,9 @@ mod inodes;
 mod lost;
 mod object;
 mod objects;
+mod paths;
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 
 use forebay_env::{AlignedBuf, Disk, Env, EnvErrorKind, OpenDisk};
 use forebay_proto::{Fid, Incarnation, TargetKind, Transno};
@@ -36,7 +37,7 @@ use crate::{
 
 use changes::Changes;
 use checkpoint::{Base, Traces};
-use inodes::Inodes;
+use inodes::{Inodes, Mdt};
 pub(crate) use lost::{Lost, lost};
 use object::Doubt;
 use objects::{Outcome, Store};
@@ -46,7 +47,11 @@ pub(crate) async fn rebuild(env: &Env, dir: &str, options: &RepairOptions, lost:
     let Lost { identity, identity_file, why } = lost;
     let lock = take_lock(env, dir, true)?;
     let media = data_alone(env, dir, &identity).await?;
-    let inodes = inodes(env, options, &identity).await?;
+    let mdt = mdt(env, options, &identity).await?;
+    let inodes = match &mdt {
+        Some(mdt) => Inodes::read(mdt, &identity).await?,
+        None => Inodes::default(),
+    };
     let slabs = Slabs::read(&media, &identity).await?;
     let traces = Traces::find(&media, &identity, &slabs).await?;
     let base = traces.newest(&media, &identity, &slabs).await?;
@@ -59,7 +64,16 @@ pub(crate) async fn rebuild(env: &Env, dir: &str, options: &RepairOptions, lost:
     drop((lock, media));
     let mut report = check::examine(env, dir, &options.check, false).await?.report;
     let mut findings = Findings::default();
-    tell(&why, &base, &outcome, options.check.verify_data, &mut findings);
+    tell(&why, &base, &outcome, &mut findings);
+    let paths = match &mdt {
+        Some(mdt) => {
+            paths::find(mdt, &outcome.doubts.iter().filter_map(|doubt| inodes.file_of(doubt.object())).collect())
+                .await?
+        }
+        None => BTreeMap::new(),
+    };
+    let path = |object: Fid| paths.get(&inodes.file_of(object)?).map(String::as_str);
+    outcome.doubts.iter().for_each(|doubt| list(doubt, path(doubt.object()), options.check.verify_data, &mut findings));
     if outcome.lacking > 0 {
         findings.add(cluster::lacks(identity.target, outcome.lacking));
     }
@@ -90,7 +104,8 @@ async fn data_alone(env: &Env, dir: &str, identity: &Identity) -> FsckResult<Med
     }
 }
 
-async fn inodes(env: &Env, options: &RepairOptions, identity: &Identity) -> FsckResult<Inodes> {
+/// The MDT to ask of files; none: a store with rows of no server has none.
+async fn mdt(env: &Env, options: &RepairOptions, identity: &Identity) -> FsckResult<Option<Mdt>> {
     match (&options.mdt, identity.target.kind) {
         (_, TargetKind::Mdt) => Err(cannot(format!(
             "{} has lost its journal, and names that were made or changed since the last checkpoint are nowhere else: it \
@@ -98,9 +113,8 @@ async fn inodes(env: &Env, options: &RepairOptions, identity: &Identity) -> Fsck
              format mdt --mirror` keeps two",
             identity.target
         ))),
-        (Some(mdt), _) => Inodes::read(env, mdt, identity).await,
-        // A store with rows of no server.
-        (None, _) if !options.check.rows => Ok(Inodes::default()),
+        (Some(mdt), _) => Mdt::open(env, mdt, identity).await.map(Some),
+        (None, _) if !options.check.rows => Ok(None),
         (None, _) => Err(cannot(format!(
             "{} has lost its journal; to make a new one fsck needs to know what the MDT knows of its files. Nothing was \
              changed: give the MDT's directory too, or that of the whole cluster",
@@ -198,8 +212,7 @@ async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> FsckResult<D
     }
 }
 
-/// `verified`: the check that came before has read all data.
-fn tell(why: &str, base: &Base, outcome: &Outcome, verified: bool, findings: &mut Findings) {
+fn tell(why: &str, base: &Base, outcome: &Outcome, findings: &mut Findings) {
     let from = if base.root.is_some() { "the last checkpoint" } else { "the beginning" };
     let words = format!(
         "{why}; a new journal was made from {from} and from what was written after it: {} objects, {} bytes of file data, \
@@ -207,14 +220,16 @@ fn tell(why: &str, base: &Base, outcome: &Outcome, verified: bool, findings: &mu
         outcome.objects, outcome.found_bytes
     );
     findings.add(Finding { repaired: true, ..Finding::error(Kind::JournalLost, Place::Target, words) });
-    for doubt in &outcome.doubts {
-        let (fid, words) = in_words(doubt);
-        let place = Place::Row([&[crate::rows::space::OBJECT][..], &fid.to_key()].concat());
-        if matches!(doubt, Doubt::Rotten(..)) && !verified {
-            findings.add(Finding::error(Kind::Data, place.clone(), words.clone()));
-        }
-        findings.add(Finding::info(Kind::MayBeMissing, place, words));
+}
+
+/// One line of the list. `verified`: the check that came before has read all data.
+fn list(doubt: &Doubt, path: Option<&str>, verified: bool, findings: &mut Findings) {
+    let words = doubt.in_words() + &path.map_or(String::new(), |path| format!("; the file is {path}"));
+    let place = Place::Row([&[crate::rows::space::OBJECT][..], &doubt.object().to_key()].concat());
+    if matches!(doubt, Doubt::Rotten(..)) && !verified {
+        findings.add(Finding::error(Kind::Data, place.clone(), words.clone()));
     }
+    findings.add(Finding::info(Kind::MayBeMissing, place, words));
 }
 
 /// A run of which nothing is known: neither which files it changed nor where.
@@ -227,30 +242,4 @@ fn missing(identity: &Identity, lost: &LostRun) -> Finding {
     );
     let place = Place::Device(crate::Device::Data, identity.device_offset(lost.slab, lost.at));
     Finding::info(Kind::MayBeMissing, place, words)
-}
-
-fn in_words(doubt: &Doubt) -> (Fid, String) {
-    let words = |range: &Range<u64>, rest: &str| format!("bytes {} to {} {rest}", range.start, range.end);
-    match doubt {
-        Doubt::Rotten(fid, range) => (*fid, words(range, "lie there and do not match their sums: reads of them fail")),
-        Doubt::Lost(fid, range) => {
-            (*fid, words(range, "are lost: the file has them and they are nowhere; reads of them fail"))
-        }
-        Doubt::Older(fid, range) => (
-            *fid,
-            words(
-                range,
-                "are older than the last write to them, which is not whole: either the target ended before it was synced, or what \
-                 it wrote is lost",
-            ),
-        ),
-        Doubt::Ended(fid, range) => (
-            *fid,
-            words(
-                range,
-                "were written, are not whole, and are left out: either the target ended before they were synced, or they are lost",
-            ),
-        ),
-        Doubt::Size(fid) => (*fid, "the file was open, and may have had more bytes than are found".to_owned()),
-    }
 }
