@@ -10,6 +10,9 @@ use std::{
     time::Duration,
 };
 
+use forebay_client::OpenMode;
+use forebay_proto::Errno;
+
 use crate::common::{
     forebay, json,
     site::Site,
@@ -297,6 +300,63 @@ fn a_lost_journal_is_told_and_made_anew_and_what_was_synced_is_there() {
     site.down();
     becomes_clean(&site);
     println!("{synced} synced files of {} bytes are whole; {missing} listed as perhaps missing", writer::FILE_BYTES);
+}
+
+/// Bytes of which no two sectors are alike.
+fn noise(length: usize) -> Vec<u8> {
+    let step = |state: &mut u64| {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Some((*state >> 56) as u8)
+    };
+    std::iter::repeat_n((), length).scan(7, |state, ()| step(state)).collect()
+}
+
+/// Flips a bit of the byte behind `part` on the device, if that holds it.
+fn rots_behind(device: &Path, part: &[u8]) -> bool {
+    let bytes = fs::read(device).expect("read");
+    let Some(at) = bytes.windows(part.len()).position(|window| window == part) else { return false };
+    let at = at + part.len();
+    let file = File::options().write(true).open(device).expect("opened");
+    file.write_all_at(&[bytes[at] ^ 1], at as u64).expect("written");
+    true
+}
+
+#[test]
+fn a_byte_that_rots_in_a_synced_file_is_told_after_its_ost_has_lost_its_journal_too() {
+    const BLOCK: usize = 64 << 10;
+    let site = Site::new("rotten-and-lost");
+    site.comes_up();
+    let content = noise(5 * BLOCK + 100);
+    let written = writer::with_client(&site.mgs(), MINUTE, |client, _| async move {
+        client.write_file(&writer::root(), "/file", noise(5 * BLOCK + 100)).await.expect("written");
+        client.sync_all().await.expect("synced");
+    });
+    assert!(written.is_some(), "within a minute");
+    site.kill();
+    let rotten = &content[2 * BLOCK + 1000..][..64];
+    let ost = ["OST0000", "OST0001"].into_iter().find(|ost| rots_behind(&site.path(ost).join("data"), rotten));
+    let ost = ost.expect("one of them has the file");
+    fs::remove_file(site.path(ost).join("journal")).expect("removed");
+    let (code, told) = site.fsck("", &["--repair"]);
+    assert_eq!(code, Some(5), "repaired, and something is left: {told}");
+    let listed = format!("bytes {} to {}", 2 * BLOCK, 3 * BLOCK);
+    assert!(told.lines().any(|line| line.contains("may-be-missing") && line.contains(&listed)), "{told}");
+    for _ in 0..2 {
+        let (code, told) = site.fsck("", &["--verify-data"]);
+        assert!(code == Some(4) && told.matches("do not match their sum").count() == 1, "{code:?}: {told}");
+    }
+    site.comes_up();
+    let read = writer::with_client(&site.mgs(), MINUTE, |client, _| async move {
+        let file = client.open_path(&writer::root(), "/file", OpenMode::READ).await.expect("opened");
+        for (number, right) in content.chunks(BLOCK).enumerate() {
+            let got = client.read(&file, (number * BLOCK) as u64, right.len()).await;
+            match number {
+                2 => assert_eq!(got.expect_err("it is rotten").errno, Errno::EIO),
+                _ => assert!(got.expect("the others are well")[..] == *right, "block {number}"),
+            }
+        }
+    });
+    assert!(read.is_some(), "within a minute");
 }
 
 #[test]
