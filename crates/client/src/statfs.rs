@@ -3,7 +3,7 @@
 use forebay_env::Boxed;
 use forebay_proto::{
     Fid,
-    message::{MdtStatFs, OstStatFs, OstStatFsReply},
+    message::{MdtStatFs, OstStatFs},
 };
 use forebay_rpc::Call;
 
@@ -39,16 +39,11 @@ impl Client {
             Ok(StatFs {
                 total_bytes: osts.iter().map(|ost| ost.total_bytes).sum(),
                 free_bytes: osts.iter().map(|ost| ost.available_bytes + ost.granted_bytes).sum(),
-                available_bytes: osts.iter().map(promisable).sum(),
+                available_bytes: osts.iter().map(|ost| ost.promisable_bytes).sum(),
                 ungranted_bytes: osts.iter().map(|ost| ost.available_bytes).sum(),
                 files: names.files,
                 files_free: names.files_free,
             })
         })
     }
-}
-
-/// An OST of an older release does not tell.
-fn promisable(ost: &OstStatFsReply) -> u64 {
-    if ost.promisable_bytes == 0 { ost.available_bytes } else { ost.promisable_bytes }
 }

@@ -295,27 +295,16 @@ impl<T: Decode> Decode for Option<T> {
 }
 
 /// Declares a structure with its codec: length-prefixed, fields in order; what follows the known fields is skipped.
-///
-/// `added`: fields that older senders do not know. A structure without them has their defaults.
 #[macro_export]
 macro_rules! wire_struct {
-    (
-        $(#[$meta:meta])* pub struct $name:ident { $($(#[$fmeta:meta])* pub $field:ident : $type:ty,)* }
-        $(added { $($(#[$ameta:meta])* pub $added:ident : $atype:ty,)* })?
-    ) => {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$fmeta:meta])* pub $field:ident : $type:ty,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub struct $name {
-            $($(#[$fmeta])* pub $field: $type,)*
-            $($($(#[$ameta])* pub $added: $atype,)*)?
-        }
+        pub struct $name { $($(#[$fmeta])* pub $field: $type,)* }
 
         impl $crate::Encode for $name {
             fn encode(&self, w: &mut $crate::Writer) {
-                w.prefixed(|_w| {
-                    $($crate::Encode::encode(&self.$field, _w);)*
-                    $($($crate::Encode::encode(&self.$added, _w);)*)?
-                });
+                w.prefixed(|_w| { $($crate::Encode::encode(&self.$field, _w);)* });
             }
         }
 
@@ -324,13 +313,7 @@ macro_rules! wire_struct {
 
             fn decode(r: &mut $crate::Reader<'_>) -> Result<Self, $crate::DecodeError> {
                 let mut _body = r.prefixed()?;
-                Ok(Self {
-                    $($field: $crate::Decode::decode(&mut _body)?,)*
-                    $($($added: match _body.is_empty() {
-                        true => Default::default(),
-                        false => $crate::Decode::decode(&mut _body)?,
-                    },)*)?
-                })
+                Ok(Self { $($field: $crate::Decode::decode(&mut _body)?,)* })
             }
         }
     };

@@ -73,8 +73,6 @@ wire_struct! {
         pub file_bytes: u64,
         /// The object's modification time now.
         pub mtime_ns: i64,
-    }
-    added {
         /// Attribute epoch that time belongs to: a newer one than the request's where a time was set that the writer does not know of.
         pub attr_epoch: u64,
     }
@@ -274,8 +272,6 @@ wire_struct! {
         pub end: u64,
         /// The object's modification time now.
         pub mtime_ns: i64,
-    }
-    added {
         /// As in [`WriteReply`].
         pub attr_epoch: u64,
     }
@@ -311,8 +307,6 @@ wire_struct! {
         pub available_bytes: u64,
         /// Objects there are.
         pub objects: u64,
-    }
-    added {
         /// Bytes that are granted to clients for writes to come, and given back by those that write nothing.
         pub granted_bytes: u64,
         /// Bytes that room could be set aside for, were what is granted given back.
