@@ -347,7 +347,7 @@ impl Place {
     /// The descriptor to read through the page cache by. With several mounts one that is opened now, as an older one may show
     /// again what it showed before (posix.md, "Mappings").
     pub fn fresh(&self, slot: SlotId, flags: i32) -> (i64, Option<std::os::fd::OwnedFd>) {
-        if self.setup.mounts == 1 {
+        if self.setup.mounts == 1 || self.about[slot].path_only {
             return (self.fd(slot), None);
         }
         match self.reopened(slot, flags | libc::O_NONBLOCK) {
