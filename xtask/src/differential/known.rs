@@ -55,7 +55,7 @@ struct Left {
 
 const LEFT: [Left; 4] = [
     Left {
-        says: "Between\nmounts they are not coherent",
+        says: "Between mounts mappings are not coherent",
         when: |setup, call| matches!(call, Call::Map { .. }) && setup.mounts > 1,
     },
     Left {
@@ -69,7 +69,7 @@ const LEFT: [Left; 4] = [
         },
     },
     Left {
-        says: "set on one mount while another has the file open for writing, they stay until that one has opened it anew",
+        says: "Set on one mount while another has the file open for writing, they\nstay until that one has opened it anew",
         when: |setup, call| {
             let set_id = |mode: &u32| mode & 0o6000 != 0 && setup.mounts > 1;
             matches!(call, Call::Chmod { mode, .. } | Call::Fchmod { mode, .. } if set_id(mode))
