@@ -1,7 +1,7 @@
 //! The search for an order (Wing and Gong, with Lowe's memory of what was tried).
 //!
 //! An object is a state and what each operation may do to it. Some operations take several steps that others may see between
-//! (an append reserves its place before it fills it): the object says so by steps that do not end the operation.
+//! (a write to several targets lengthens a file stripe by stripe): the object says so by steps that do not end the operation.
 
 use std::{
     collections::BTreeSet,
