@@ -80,6 +80,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["forebay_rpc", "hostile", "targets", "scenes:write_back", "disasters", "histories"]
         }
         UnheardShown | UntoldSizeTold | PlaceForgotten | UnansweredNotAsked => &["scenes:returning", "histories"],
+        PlaceShownEmpty | PlaceNotFenced => &["objects:appends", "scenes:appends", "histories"],
         HeldIsIgnored => &["objects:held", "disasters", "histories"],
         LevelOfInodeIgnored => &["forebay_mds", "servers:levels", "scenes:levels"],
         RecallIgnored | FlushedBeforeSent | FidReused => {

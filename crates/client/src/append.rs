@@ -1,29 +1,45 @@
-//! Appends: the range is reserved at stripe 0's target first, so appenders never overlap.
+//! Appends: bytes to wherever the file ends, whole, and apart from those of all other appenders.
+//!
+//! Invariant: nobody is told of a size, here or elsewhere, before the bytes that make it are there.
+//!
+//! | where the file ends | requests, one after another |
+//! |---|---|
+//! | this client alone has it open, and keeps writes back | none: it knows the end, and the bytes are sent with others |
+//! | in the home's object, and so would the append | 1: the home chooses the place, and has the bytes |
+//! | on other OSTs, or over several | 3: a place at the home, the bytes to their OSTs, and the home again |
 
-use std::collections::BTreeSet;
-
-use forebay_env::Boxed;
+use forebay_env::{Boxed, Bug, planted};
 use forebay_proto::{
-    Errno, Transno,
+    Errno,
     limits::FILE_BYTES,
-    message::{AppendReserve, OstStatFs},
+    message::{AT_END, AppendObject, AppendReply, FillPlace, PlaceReply, ReservePlace, WriteObject, WritePlace},
 };
-use forebay_rpc::Call;
+use forebay_rpc::{Call, Called};
 
 use crate::{
-    Client, ClientError, ClientResult, CommitLevel, OpenFile, Payload,
+    Client, ClientError, ClientResult, OpenFile, Payload,
     eras::Era,
     errors::Trouble,
-    file::{FileState, Snapshot},
+    file::Snapshot,
     limits,
-    tasks::{detached, try_all},
-    write::writable,
+    payload::{block_sums, whole_sum},
+    plan::{ObjectRange, Stretch, plan, stretch_at_home},
+    tasks::{all, detached, worst},
+    write_back::Place,
 };
+
+/// What came of an append at the home.
+enum AtHome {
+    /// It lies there.
+    Appended(u64),
+    /// The file ends there, as far as the home knows.
+    Elsewhere(u64),
+}
 
 impl Client {
     /// Writes `data` at the end of the file, atomically against other appenders; returns where it begins.
     ///
-    /// A failed append may leave zeros in its range, never anybody else's bytes.
+    /// Others see all of it or nothing, and the file is not longer before. One that fails is not in the file.
     pub async fn append(&self, file: &OpenFile, data: impl Into<Payload>) -> ClientResult<u64> {
         self.append_payload(file, data.into()).await
     }
@@ -37,127 +53,187 @@ impl Client {
                     "an append is at most 1 GiB long: it is one piece or nothing",
                 ));
             }
-            let (client, file, busy) = (self.clone(), file.clone(), file.state().busy());
+            let state = file.state();
+            if data.is_empty() {
+                return Ok(state.size.borrow().seen());
+            }
+            let busy = state.busy();
+            let end = state.size.borrow().seen();
+            let changing = self.bytes_change(file.fid(), end..u64::MAX);
+            if !state.is_inline()
+                && let Some(offset) = self.keep_back(file, Place::End, &data, era).await
+            {
+                return Ok(offset);
+            }
+            let (client, file) = (self.clone(), file.clone());
             detached(self.env(), async move {
                 let _busy = busy;
+                // From now on nothing is kept at an end that this append may move.
+                let _moving = file.state().end_moves();
                 client.settle_set_of(file.fid()).await;
                 let _outside = client.send_kept_through(&file).await?;
-                // Its place is part of the file before its bytes are there.
-                let end = file.state().size.borrow().seen();
-                let _changing = client.bytes_change(file.fid(), end..u64::MAX);
-                client.append_all(&file, &data, era).await
+                let appended = client.append_all(&file, &data, era).await;
+                drop(changing);
+                appended
             })
             .await
         })
     }
 
     async fn append_all(&self, file: &OpenFile, data: &Payload, era: Era) -> ClientResult<u64> {
-        let _busy = file.state().busy();
         file.inner.wrote.set(true);
-        let (offset, written) = self.roomy(file, async || self.append_once(file, data, era).await).await?;
-        self.wrote(file, written).await?;
-        if written < data.len() {
-            let words = format!("only {written} of {} bytes could be appended to {}", data.len(), file.fid());
-            return Err(ClientError::new(Errno::ENOSPC, words));
-        }
+        let offset = self.roomy(file, async || self.append_once(file, data, era).await).await?;
+        // After a truncate that is before the end of then.
+        drop(self.bytes_change(file.fid(), offset..offset + data.len() as u64));
+        self.wrote(file, data.len()).await?;
         Ok(offset)
     }
 
-    /// Reserves and writes under one truncate epoch: where a truncate comes between, the place is no longer the end, and
-    /// another is reserved.
-    async fn append_once(&self, file: &OpenFile, data: &Payload, era: Era) -> Result<(u64, usize), Trouble> {
+    /// One attempt, under the truncate epoch of now.
+    async fn append_once(&self, file: &OpenFile, data: &Payload, era: Era) -> Result<u64, Trouble> {
         let at = file.snapshot_in(era)?;
-        let (offset, reserved) = self.reserve(file, &at, data.len() as u32).await?;
-        // Since just now a reader may look there; after a truncate that is before the end of then.
-        let _changing = self.bytes_change(file.fid(), offset..offset.saturating_add(data.len() as u64));
-        if writable(offset, data.len())? < data.len() {
-            return Err(Trouble::Failed(Errno::EFBIG.into()));
-        }
-        let written = self.fill(file, at.clone(), offset, data).await?;
-        if self.level_of(file) == CommitLevel::Commit {
-            // Mostly the bytes' own commit covers it.
-            self.ost_of(&at, at.layout.home()).await?.session.committed(reserved).await?;
-        }
-        Ok((offset, written))
-    }
-
-    /// Refuses what OSTs beside the home have no room for, as long as that leaves nothing behind. (The home looks itself.)
-    async fn look_for_room(&self, file: &FileState, at: &Snapshot, end: u64, length: u32) -> Result<(), Trouble> {
-        let parts = at.layout.touched(end, length.into());
-        let osts: BTreeSet<u32> = parts.flat_map(|(_, part)| part.osts.iter().copied()).collect();
-        let osts: Vec<u32> = osts.into_iter().filter(|ost| *ost != at.layout.home()).collect();
-        if osts.is_empty() || self.env().now() < file.roomy_until.get() {
-            return Ok(());
-        }
-        let asks =
-            osts.iter().map(|ost| {
-                let (client, ost) = (self.clone(), *ost);
-                async move {
-                    client.ost(ost, &OstStatFs {}, Call::default()).await.map(|called| called.reply.available_bytes)
-                }
-            });
-        let rooms = try_all(self.env(), asks).await?;
-        let needed = 2 * u64::from(length) + limits::APPEND_SLACK_BYTES;
-        let full: Vec<u32> = osts.iter().zip(&rooms).filter(|(_, room)| **room < needed).map(|(ost, _)| *ost).collect();
-        if !full.is_empty() {
-            let error =
-                ClientError::new(Errno::ENOSPC, "an OST of the file has no room for an append; see `forebay df`");
-            return Err(Trouble::Full(end, full, error));
-        }
-        if rooms.iter().all(|room| *room > limits::ROOMY_BYTES) {
-            file.roomy_until.set(self.env().now() + limits::ROOMY_FOR);
-        }
-        Ok(())
-    }
-
-    /// Writes what was reserved. OSTs that it needs are asked for here: a second attempt at the whole would reserve anew, and
-    /// leave zeros in between.
-    async fn fill(&self, file: &OpenFile, mut at: Snapshot, offset: u64, data: &Payload) -> Result<usize, Trouble> {
-        let end = offset + data.len() as u64;
-        loop {
-            match self.write_once(file, &at, end, offset, data.len(), data).await {
-                Err(Trouble::Bare(from, length)) => self.extend(file, from, length, &[]).await?,
-                Err(Trouble::Full(_, osts, error)) => {
-                    // For the next one: this range is part of the file by now.
-                    let _ = self.extend(file, end, 1, &osts).await;
-                    return Err(Trouble::Failed(error));
-                }
-                done => return Ok(done?.bytes),
+        let length = data.len() as u64;
+        let mut end = at.seen;
+        for _ in 0..limits::APPEND_GUESSES {
+            if end.saturating_add(length) > FILE_BYTES {
+                return Err(Trouble::Failed(Errno::EFBIG.into()));
             }
-            let now = file.snapshot_in(at.era)?;
-            if now.object.truncate_epoch != at.object.truncate_epoch {
-                return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
+            let most = self.inner.options.max_rpc_bytes.into();
+            let Some(stretch) = stretch_at_home(&at.layout, end, length, most) else { break };
+            match self.append_at_home(file, &at, stretch, data).await? {
+                AtHome::Appended(offset) => return Ok(offset),
+                AtHome::Elsewhere(now) => end = now,
             }
-            at = now;
         }
+        self.append_in_place(file, at, data).await
     }
 
-    /// Where the next `length` bytes begin, and what made them this append's: not durable yet, at whatever level. Others append behind
-    /// the place from now on: an OST that died before it told would give this append another one, and leave zeros here.
-    async fn reserve(&self, file: &OpenFile, at: &Snapshot, length: u32) -> Result<(u64, Transno), Trouble> {
-        let level = self.level_of(file).min(CommitLevel::Data);
-        if at.seen.saturating_add(length.into()) > FILE_BYTES {
-            return Err(Trouble::Failed(Errno::EFBIG.into()));
-        }
-        // Stripe 0's target may not have heard of a size that only the MDT knows.
-        self.raise(file.state(), at, at.seen, level).await?;
-        let end = file.state().size.borrow().seen();
-        let mut touched = at.layout.touched(end, length.into());
-        let here = touched.any(|(_, part)| part.osts.contains(&at.layout.home()));
-        self.look_for_room(file.state(), at, end, length).await?;
-        let request = AppendReserve { object: at.object.clone(), length, attr_epoch: at.attr_epoch, here };
-        let call = Call { fid: Some(file.fid()), ..Call::level(level) };
-        let home = self.ost_of(at, at.layout.home()).await?;
-        let called = match home.call(&request, call).await.map_err(Trouble::from) {
-            // Refused before the size was raised: nothing of it is in the file.
-            Err(Trouble::Failed(error)) if here && error.errno == Errno::ENOSPC => {
-                return Err(Trouble::Full(end, vec![at.layout.home()], error));
+    /// The bytes with the request: the home puts them at the end, if that lies in `stretch`.
+    async fn append_at_home(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        stretch: Stretch,
+        data: &Payload,
+    ) -> Result<AtHome, Trouble> {
+        let (write_id, parts) = (self.write_id(), data.parts().to_vec());
+        let Stretch { from, to, offset } = stretch;
+        let request = AppendObject {
+            object: at.object.clone(),
+            file_bytes: at.seen,
+            from,
+            to,
+            offset,
+            length: data.len() as u32,
+            write_id,
+            sum: whole_sum(at.object.fid, write_id, &parts),
+            attr_epoch: at.attr_epoch,
+            file_offset: AT_END,
+            before: Vec::new(),
+        };
+        let call = Call { bulk: parts, fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
+        let home = at.layout.home();
+        let called = match self.ost_of(at, home).await?.data_call(&request, call).await.map_err(Trouble::from) {
+            Err(Trouble::Failed(error)) if error.errno == Errno::ENOSPC => {
+                return Err(Trouble::Full(at.seen, vec![home], error));
             }
             called => called?,
         };
-        let offset = called.reply.file_offset;
-        let end = offset.saturating_add(length.into());
-        file.state().raised(at, end, called.transno);
-        Ok((offset, called.transno))
+        let AppendReply { appended, file_offset, mtime_ns, attr_epoch, .. } = called.reply;
+        if !appended {
+            return Ok(AtHome::Elsewhere(file_offset));
+        }
+        let state = file.state();
+        state.raised(at, file_offset.saturating_add(data.len() as u64), called.transno);
+        state.told_time(attr_epoch.max(at.attr_epoch), mtime_ns);
+        Ok(AtHome::Appended(file_offset))
+    }
+
+    /// A place first, then the bytes to where they belong, then the size. A place that cannot be filled is given up, and the next
+    /// append has it.
+    async fn append_in_place(&self, file: &OpenFile, at: Snapshot, data: &Payload) -> Result<u64, Trouble> {
+        let (object, length) = (at.object.clone(), data.len() as u32);
+        let request = ReservePlace { object: object.clone(), file_bytes: at.seen, length };
+        let home = self.ost_of(&at, at.layout.home()).await?;
+        let place = home.call(&request, Call::default()).await?.reply;
+        let PlaceReply { file_offset, number, .. } = place;
+        if planted(Bug::PlaceShownEmpty) {
+            let end = file_offset + u64::from(length);
+            self.raise(file.state(), &at, end, self.level_of(file)).await?;
+        }
+        let attr_epoch = at.attr_epoch;
+        let fill = FillPlace { object, number, file_offset, length, attr_epoch, before: Vec::new() };
+        if let Err(trouble) = self.write_place(file, &at, &place, data).await {
+            // If this is not heard either, others wait for a while, and then do without.
+            let given_up = FillPlace { length: 0, ..fill };
+            let _ = self.ost_of(&at, at.layout.home()).await?.call(&given_up, Call::default()).await;
+            return Err(trouble);
+        }
+        let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
+        let Called { reply, transno, .. } = self.ost_of(&at, at.layout.home()).await?.call(&fill, call).await?;
+        if !reply.filled {
+            return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
+        }
+        let state = file.state();
+        state.raised(&at, file_offset.saturating_add(length.into()), transno);
+        state.told_time(reply.attr_epoch.max(attr_epoch), reply.mtime_ns);
+        Ok(file_offset)
+    }
+
+    /// All of `data` to its place.
+    async fn write_place(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        place: &PlaceReply,
+        data: &Payload,
+    ) -> Result<(), Trouble> {
+        let (offset, length) = (place.file_offset, data.len() as u64);
+        if let Some((offset, length)) = at.layout.first_gap(offset, length) {
+            return Err(Trouble::Bare(offset, length));
+        }
+        let requests = plan(&at.layout, offset, length, self.inner.options.max_rpc_bytes.into());
+        let sends = requests.into_iter().map(|request| {
+            let parts = data.gather(offset, &request.ranges);
+            let (client, file, at, place) = (self.clone(), file.clone(), at.clone(), place.clone());
+            async move { client.write_place_object(&file, &at, &place, request, parts).await }
+        });
+        let results = all(self.env(), sends).await;
+        worst(results.into_iter().filter_map(Result::err)).map_or(Ok(()), Err)
+    }
+
+    async fn write_place_object(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        place: &PlaceReply,
+        request: ObjectRange,
+        parts: Vec<bytes::Bytes>,
+    ) -> Result<(), Trouble> {
+        let write_id = self.write_id();
+        let write = WriteObject {
+            object: at.object.clone(),
+            offset: request.offset,
+            length: request.length as u32,
+            write_id,
+            sums: block_sums(at.object.fid, request.offset, write_id, &parts),
+            file_bytes: 0,
+            attr_epoch: at.attr_epoch,
+            granted_bytes: 0,
+        };
+        let message = WritePlace { write, generation: place.generation };
+        let call = Call { bulk: parts, fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
+        // Not one of a bounded number: appends behind it, which wait at the home for it, may be all of those.
+        let called = self.ost_of(at, request.ost).await?.call(&message, call).await.map_err(Trouble::from);
+        match called {
+            Ok(Called { reply, .. }) => {
+                file.state().told_time(reply.attr_epoch.max(at.attr_epoch), reply.mtime_ns);
+            }
+            Err(Trouble::Failed(error)) if error.errno == Errno::ENOSPC => {
+                return Err(Trouble::Full(place.file_offset, vec![request.ost], error));
+            }
+            Err(trouble) => return Err(trouble),
+        }
+        Ok(())
     }
 }

@@ -198,6 +198,7 @@ impl Client {
             // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
             detached(self.env(), async move {
                 let mut call = Call::level(client.level());
+                let _moving = changes.size.map(|_| client.end_moves(fid));
                 let outside = match through {
                     Some(file) => {
                         client.settle_coming(fid).await;

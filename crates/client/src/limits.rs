@@ -32,12 +32,8 @@ pub const GRANTS_LOOK: Duration = Duration::from_millis(100);
 pub const ROOM_WAIT: Duration = Duration::from_secs(1);
 /// Pause while a handle that the MDT lost is opened again.
 pub const REOPEN_PAUSE: Duration = Duration::from_millis(100);
-/// Room that an OST needs beside that for an append, so that others do not take it meanwhile.
-pub const APPEND_SLACK_BYTES: u64 = 512 << 10;
-/// An OST with this much room is not asked again for [`ROOMY_FOR`].
-pub const ROOMY_BYTES: u64 = 1 << 30;
-/// See [`ROOMY_BYTES`]: what everybody together can write in this time.
-pub const ROOMY_FOR: Duration = Duration::from_millis(100);
+/// So often an append asks the home for the end of the file that it has guessed wrong, before it asks for a place.
+pub const APPEND_GUESSES: usize = 4;
 /// Of no more OSTs is it asked whether all have room, for the first bytes of files that are still being made.
 pub const EARLY_OSTS: usize = 64;
 /// So long a file that was made without a lease on its data waits for its first bytes.

@@ -301,6 +301,7 @@ impl Client {
                 let request = Open { caller: caller.clone(), fid, flags, handle };
                 let changes = mode.write || mode.truncate;
                 let changing = mode.truncate.then(|| client.all_bytes_change(fid));
+                let _moving = mode.truncate.then(|| client.end_moves(fid));
                 let _outside = if mode.truncate { client.send_kept_of(fid).await? } else { None };
                 if changes {
                     client.inner.leases.touch(fid);

@@ -110,6 +110,16 @@ pub(crate) fn block_sums(fid: Fid, offset: u64, write_id: WriteId, parts: &[Byte
         .collect()
 }
 
+/// The sum of all of `parts`, as of one block at offset 0: of who does not know yet where they will lie.
+pub(crate) fn whole_sum(fid: Fid, write_id: WriteId, parts: &[Bytes]) -> u64 {
+    let sum = |(whole, length): (Option<u64>, u64), part: &Bytes| {
+        let (plain, bytes) = (crc::crc64(part), part.len() as u64);
+        (Some(whole.map_or(plain, |before| crc::combine(before, plain, bytes))), length + bytes)
+    };
+    let (plain, length) = parts.iter().filter(|part| !part.is_empty()).fold((None, 0), sum);
+    crc::seal(fid, 0, write_id, plain.unwrap_or(0), length)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +176,8 @@ mod tests {
                 .collect();
             let payload = in_parts(&mut dice, &bytes);
             assert_eq!(block_sums(fid, offset, write_id, &payload.0), expected, "seed {seed}");
+            let whole = crc::block_sum(fid, 0, write_id, &bytes);
+            assert_eq!(whole_sum(fid, write_id, &payload.0), whole, "seed {seed}");
         }
     }
 }

@@ -49,6 +49,37 @@ pub(crate) fn plan(layout: &Layout, offset: u64, length: u64, max_rpc_bytes: u64
     stripes.into_values().flat_map(|pieces| cut(&pieces, max_rpc_bytes)).collect()
 }
 
+/// Bytes of the file that lie one after another in one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// First byte of the file.
+    pub from: u64,
+    /// The one after the last.
+    pub to: u64,
+    /// Object offset of `from`.
+    pub offset: u64,
+}
+
+/// The stretch of the home's object that `[offset, offset + length)` lies in. `None`: it is not all there, or is more than one
+/// request of `max_rpc_bytes`.
+pub(crate) fn stretch_at_home(layout: &Layout, offset: u64, length: u64, max_rpc_bytes: u64) -> Option<Stretch> {
+    if length == 0 || length > max_rpc_bytes || layout.first_gap(offset, length).is_some() {
+        return None;
+    }
+    let [piece] = layout.pieces(offset, length)[..] else { return None };
+    if piece.ost != layout.home() {
+        return None;
+    }
+    let component = &layout.components[piece.component];
+    let (mut from, mut to) = (component.start, component.end);
+    if component.osts.len() > 1 {
+        let stripe = u64::from(component.stripe_bytes);
+        from = from.max(offset / stripe * stripe);
+        to = to.min((offset / stripe + 1) * stripe);
+    }
+    Some(Stretch { from, to, offset: piece.object_offset - (piece.file_offset - from) })
+}
+
 /// A contiguous range of one object, however long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WholeRange {
@@ -154,6 +185,33 @@ mod tests {
             for pair in requests.windows(2).filter(|pair| place(&pair[0]) == place(&pair[1])) {
                 assert_eq!(pair[0].offset + pair[0].length, pair[1].offset, "seed {seed}");
                 assert!(pair[1].offset.is_multiple_of(BLOCK_BYTES), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_at_home_is_told_with_where_that_ends() {
+        let plain = Layout::plain(1, 1 << 20, vec![3]);
+        let all = Stretch { from: 0, to: u64::MAX, offset: 0 };
+        assert_eq!(stretch_at_home(&plain, 70_000, 3 << 20, 4 << 20), Some(all));
+        assert_eq!(
+            (stretch_at_home(&plain, 0, 5 << 20, 4 << 20), stretch_at_home(&plain, 0, 0, 4 << 20)),
+            (None, None)
+        );
+        for seed in 0..500 {
+            let (layout, offset, length, max) = some_case(&mut Dice::new(seed));
+            let requests = plan(&layout, offset, length, max);
+            let is_whole = layout.first_gap(offset, length).is_none();
+            let at_home = requests.len() == 1 && requests[0].ost == layout.home() && requests[0].ranges.len() == 1;
+            let found = stretch_at_home(&layout, offset, length, max);
+            if let Some(Stretch { from, to, offset: object }) = found {
+                assert!(at_home && is_whole && from <= offset && offset + length <= to, "seed {seed}");
+                assert_eq!(object + (offset - from), requests[0].offset, "seed {seed}");
+                let last = layout.pieces(to.min(1 << 40) - 1, 1)[0];
+                assert_eq!(object + (to.min(1 << 40) - 1 - from), last.object_offset, "seed {seed}");
+                assert_eq!(last.ost, layout.home(), "seed {seed}");
+            } else {
+                assert!(!at_home || !is_whole, "seed {seed}");
             }
         }
     }

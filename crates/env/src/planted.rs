@@ -96,6 +96,10 @@ bugs! {
     UntoldSizeTold = "untold-size-told",
     /// An append that had a place before a crash is given another one, though others tell which it had.
     PlaceForgotten = "place-forgotten",
+    /// A file is as long as its appends' places, before their bytes are there.
+    PlaceShownEmpty = "place-shown-empty",
+    /// OSTs take bytes for a place that was given to another append meanwhile.
+    PlaceNotFenced = "place-not-fenced",
     /// A client that closes a file does not ask what became of a change that an OST has not answered.
     UnansweredNotAsked = "unanswered-not-asked",
     /// A request that comes again is executed again.

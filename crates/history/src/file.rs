@@ -386,9 +386,8 @@ mod tests {
 
     #[test]
     fn an_append_that_a_truncate_overtakes_lies_before_it_or_behind() {
-        let cut_between = |seen: &[Cell]| {
-            check(vec![append(0, 5, 7), append(10, 50, 1), cut(20, 30, 0), read(60, 70, seen)]).is_ok()
-        };
+        let cut_between =
+            |seen: &[Cell]| check(vec![append(0, 5, 7), append(10, 50, 1), cut(20, 30, 0), read(60, 70, seen)]).is_ok();
         assert!(cut_between(&cells(1)) && cut_between(&[]));
         assert!(!cut_between(&[[0, 0], cells(1)].concat()), "at its old place beyond the end");
         let gone = [append(0, 50, 1), cut(20, 30, 0), size(31, 32, 0), read(33, 34, &[0, 0]), read(60, 70, &cells(1))];

@@ -28,8 +28,16 @@ pub const READ_AHEAD_REQUEST_BYTES_MIN: u64 = 64 << 10;
 pub const READ_AHEAD_OBJECTS: usize = 1024;
 /// How long a request of a newer truncate epoch waits for that truncate to arrive before it is sent back.
 pub const TRUNCATE_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
-/// Room that is left for others where an append is let in (see `ops::append`).
-pub const APPEND_SLACK_BYTES: u64 = 256 << 10;
+/// The first in line at the end of a file may take so long while others wait behind it: then all places there are given anew.
+pub const PLACE_PATIENCE: Duration = Duration::from_secs(5);
+/// And longer, the longer it is: a client sends at least so much.
+pub const PLACE_BYTES_PER_SECOND: u64 = 8 << 20;
+/// How long whoever waits for an append to come again waits before it looks by itself.
+pub const PLACE_LOOK: Duration = Duration::from_millis(50);
+/// Places that are open at the end of one file: with one more all are given anew.
+pub const PLACES_OPEN: usize = 1 << 14;
+/// So often an append is put behind one that was not made after all, before its client has to ask for a place.
+pub const APPEND_TRIES: usize = 16;
 /// Files in a list of recent changes, before all are looked through.
 pub const RECENT_FILES: usize = 1024;
 /// Changes of a file in such a list, before these are.

@@ -33,6 +33,9 @@ pub struct ObjectRow {
     pub transno: Transno,
     /// Room that is set aside.
     pub aside: Aside,
+    /// The newest generation of appends' places of which bytes were written in this truncate epoch: those of older ones are
+    /// refused (see [`crate::lines`]). 0: there were none.
+    pub place_generation: u64,
 }
 
 /// Key of an object's row.
@@ -55,7 +58,8 @@ pub fn sequence_start(sequence: FidSequence) -> [u8; 17] {
 }
 
 impl ObjectRow {
-    /// Version (1 byte), then seven words of 8 bytes in the order of the fields, then what is set aside.
+    /// Version (1 byte), then seven words of 8 bytes in the order of the fields, then what is set aside, then the generation of
+    /// places, if there is one.
     pub fn to_bytes(&self) -> Bytes {
         let mut w = Writer::default();
         w.u8(VERSION);
@@ -67,6 +71,9 @@ impl ObjectRow {
         w.i64(self.mtime_ns);
         w.u64(self.transno.0);
         self.aside.encode(&mut w);
+        if self.place_generation > 0 {
+            w.u64(self.place_generation);
+        }
         w.into_vec().into()
     }
 
@@ -85,6 +92,7 @@ impl ObjectRow {
             mtime_ns: r.i64()?,
             transno: Transno(r.u64()?),
             aside: Aside::decode(&mut r)?,
+            place_generation: if r.is_empty() { 0 } else { r.u64()? },
         })
     }
 
@@ -125,6 +133,7 @@ mod tests {
             mtime_ns: -1,
             transno: Transno(7),
             aside: Aside::default(),
+            place_generation: 0,
         };
         let mut expected = vec![2u8];
         for word in [1u64, 2, 3, 4, 5, u64::MAX, 7] {
@@ -132,8 +141,13 @@ mod tests {
         }
         expected.push(0);
         assert_eq!(row.to_bytes(), expected);
-        assert_eq!(ObjectRow::from_bytes(&expected), Ok(row));
+        assert_eq!(ObjectRow::from_bytes(&expected), Ok(row.clone()));
         assert!(ObjectRow::from_bytes(&expected[..20]).is_err());
+        let placed = ObjectRow { place_generation: 8, ..row };
+        expected.extend_from_slice(&8u64.to_le_bytes());
+        assert_eq!(placed.to_bytes(), expected);
+        assert_eq!(ObjectRow::from_bytes(&expected), Ok(placed));
+        assert!(ObjectRow::from_bytes(&expected[..expected.len() - 1]).is_err());
     }
 
     #[test]

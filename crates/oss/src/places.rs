@@ -1,17 +1,20 @@
-//! Places at the ends of files that were given, and of which nobody knows yet whether they were heard of.
+//! Appends of which nobody knows yet whether their clients have heard where they lie.
 //!
-//! A place is given in memory, whatever the level: if the server dies before its journal has it, who was given it brings it back.
-//! Who had not heard of it cannot, and would be given another one, behind those who appended meanwhile: zeros would stay
-//! where it was. So whoever is given a place is told of those before it that others may not have heard of, and tells of them after a
-//! crash; they are given again to who asks again.
+//! An append is acknowledged before the journal has it, whatever lies before it: if the server dies, its client brings it back to
+//! its place. Who was answered, and has not heard it, cannot, and would be put behind those that came later: zeros would stay
+//! where it was. So the reply to an append names those before it that others may not have heard of. A client with such a reply
+//! tells of them when it replays its own; they have their places again when they are asked for again, and until then nobody is
+//! shown the file.
 //!
 //! Invariant: a place is given again to the very request that had it, in the truncate epoch in which it had it, and to nobody else.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
-use forebay_proto::{Fid, SessionId, Transno, message::AppendPlace};
+use forebay_env::{Bug, planted, sync::Notify};
+use forebay_proto::{ErrorReply, Fid, SessionId, Transno, message::AppendPlace};
+use forebay_target::Context;
 
-use crate::{limits, recent::Recent};
+use crate::{Oss, limits, recent::Recent};
 
 /// A place in a file of which its owner may not know.
 struct Given {
@@ -29,6 +32,8 @@ pub struct Places {
     given: Recent<Given>,
     /// Those that others told of after a crash.
     told: RefCell<BTreeMap<Fid, Told>>,
+    /// One of those was asked for again, or will not be.
+    came: Notify,
 }
 
 impl Places {
@@ -84,6 +89,50 @@ impl Places {
         let is_it = (*epoch, place.sequence, place.length) == (truncate_epoch, asked.sequence, asked.length);
         is_it.then_some(place.file_offset)
     }
+
+    /// Somebody has told of one in `fid` that has not come again. `is_over`: of a request that has, or will not.
+    fn lacks_any(&self, fid: Fid, truncate_epoch: u64, is_over: impl Fn(&AppendPlace) -> bool) -> bool {
+        let told = self.told.borrow();
+        let all = told.get(&fid).into_iter().flat_map(BTreeMap::values);
+        all.filter(|(epoch, _)| *epoch == truncate_epoch).any(|(_, place)| !is_over(place))
+    }
+
+    /// A place has come again, or a session has ended.
+    pub fn came(&self) {
+        self.came.notify_waiters();
+    }
+}
+
+/// The request's place in the list of those that others may not have heard of.
+pub(crate) fn own_place(ctx: &Context, length: u32, file_offset: u64) -> AppendPlace {
+    let (session, slot, sequence) = ctx.request();
+    AppendPlace { session, slot, sequence, file_offset, length }
+}
+
+impl Oss {
+    /// Where the request has its place already, as another client has told after a crash.
+    pub(crate) fn place_told(&self, ctx: &Context, fid: Fid, truncate_epoch: u64, length: u32) -> Option<u64> {
+        let asked = own_place(ctx, length, 0);
+        self.places.told(fid, truncate_epoch, &asked).filter(|_| !planted(Bug::PlaceForgotten))
+    }
+
+    /// Waits until appends have come again that lay in the file before a crash.
+    pub(crate) async fn places_came(&self, ctx: &Context, fid: Fid) -> Result<(), ErrorReply> {
+        let is_over = |place: &AppendPlace| self.target().has_done(place.session, place.slot, place.sequence);
+        loop {
+            let came = self.places.came.notified();
+            let lacks_any = |epoch| self.places.lacks_any(fid, epoch, is_over);
+            if !self.places.told.borrow().contains_key(&fid) || ctx.has_ended() {
+                return Ok(());
+            }
+            let epoch = self.load_applied(fid).await?.map_or(0, |row| row.truncate_epoch);
+            if !lacks_any(epoch) {
+                return Ok(());
+            }
+            // Also an append that came to nothing: then its client asks for it anew.
+            let _ = self.env().timeout(limits::PLACE_LOOK, came).await;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -129,5 +178,7 @@ mod tests {
         );
         places.tell(F, 4, &[AppendPlace { sequence: 8, ..place(2, 50) }], 90);
         assert_eq!(places.told(F, 4, &asked(2)), None, "that was heard of");
+        assert!(places.lacks_any(F, 4, |place| place.session == SessionId(1)));
+        assert!(!places.lacks_any(F, 4, |_| true) && !places.lacks_any(F, 5, |_| false));
     }
 }

@@ -16,8 +16,8 @@ use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
-    ObjectRow, destroyed::Destroyed, granted::Granted, object, ops, places::Places, readahead::ReadAhead,
-    unheard::Unheard, watches::Watches,
+    ObjectRow, destroyed::Destroyed, granted::Granted, growing::Growing, lines::Lines, object, ops, places::Places,
+    readahead::ReadAhead, unheard::Unheard, watches::Watches,
 };
 
 /// What a message begins with.
@@ -30,6 +30,8 @@ pub struct Oss {
     pub(crate) read_ahead: ReadAhead,
     pub(crate) destroyed: RefCell<Destroyed>,
     pub(crate) places: Places,
+    pub(crate) lines: Lines,
+    pub(crate) growing: Growing,
     pub(crate) unheard: Unheard,
     pub(crate) granted: Granted,
     pub(crate) watches: Watches,
@@ -54,6 +56,8 @@ impl Oss {
                 store: store.clone(),
                 destroyed: RefCell::default(),
                 places: Places::default(),
+                lines: Lines::default(),
+                growing: Growing::default(),
                 unheard: Unheard::default(),
                 granted: Granted::default(),
                 watches: Watches::default(),
@@ -133,7 +137,7 @@ impl Oss {
 
     /// Whoever acts by the size of a file knows it before the reply that says it is larger leaves.
     async fn tell_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
-        let never_grow = matches!(op, Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate);
+        let never_grow = matches!(op, Op::WritePlace | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate);
         let may_grow = self.admits(op) && !never_grow;
         // Each of them begins with its object, behind its own length.
         let object = |body: &[u8]| ObjectRef::decode(&mut Reader::new(body.get(LENGTH_BYTES..)?)).ok();
@@ -175,6 +179,7 @@ pub(crate) fn decode(value: &[u8]) -> Result<ObjectRow, ErrorReply> {
 
 impl Service for Oss {
     async fn started(self: Rc<Self>, target: Target) -> Result<(), ErrorReply> {
+        self.lines.begin(target.incarnation());
         let _ = self.target.set(target);
         self.objects.set(self.count_objects().await?);
         Ok(())
@@ -194,7 +199,9 @@ impl Service for Oss {
             Op::Write
                 | Op::WritePieces
                 | Op::RaiseSize
-                | Op::AppendReserve
+                | Op::Append
+                | Op::WritePlace
+                | Op::FillPlace
                 | Op::TruncateObject
                 | Op::Punch
                 | Op::Destroy
@@ -214,6 +221,8 @@ impl Service for Oss {
     async fn session_ended(self: Rc<Self>, session: SessionId, _: ClientId, _: bool) {
         self.watches.end_session(session);
         self.granted.end(session);
+        self.lines.end_session(session);
+        self.places.came();
     }
 
     fn last_change(&self, fid: Fid) -> Option<Transno> {

@@ -156,6 +156,12 @@ impl Session {
         self.slot(slot).is_none_or(|slot| slot.sequence > sequence || !is_it(&slot.standing))
     }
 
+    /// The request of `sequence` has changed what it asked for, or another has come in its slot.
+    pub fn has_done(&self, slot: u16, sequence: u64) -> bool {
+        let is_applied = |slot: &Slot| slot.sequence == sequence && matches!(slot.standing, Standing::Applied { .. });
+        self.slot(slot).is_none_or(|slot| slot.sequence > sequence || is_applied(&slot))
+    }
+
     /// As [`Session::has_heard`], or the reply is on its way, as far as is known.
     pub fn has_told(&self, slot: u16, sequence: u64, transno: Transno) -> bool {
         let sent = self.slot(slot).map_or(0, |slot| slot.sent);
@@ -420,6 +426,7 @@ mod tests {
         session.expect_reply(Transno(7));
         session.applied(2, 1, Transno(7), 36, Bytes::new());
         assert!(!session.has_told(2, 1, Transno(7)) && !session.has_heard(2, 1, Transno(7)));
+        assert!(session.has_done(2, 1) && !session.has_done(2, 2));
         session.ready(Transno(7), reply(1, CommitLevel::Data));
         assert_eq!(session.leaving(Transno(0)).len(), 1);
         session.connections.set(1);

@@ -166,6 +166,12 @@ impl Target {
         sessions.get(&session).is_none_or(|session| session.has_heard(slot, sequence, transno))
     }
 
+    /// The request of `sequence` in `slot` was executed, or will not be asked for again.
+    pub fn has_done(&self, session: SessionId, slot: u16, sequence: u64) -> bool {
+        let sessions = self.core.sessions.borrow();
+        sessions.get(&session).is_none_or(|session| session.has_done(slot, sequence))
+    }
+
     /// As [`Target::has_heard`], or the reply is on its way, as far as is known. What a session did that has ended nobody brings back:
     /// it is durable, or was not done.
     pub fn has_told(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {

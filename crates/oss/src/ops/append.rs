@@ -1,56 +1,264 @@
-//! AppendReserve: the next bytes of the file are the caller's, and nobody else's.
+//! Append: bytes to the end of the file, where that lies in this object. Size and bytes become visible together.
 
-use forebay_env::{Bug, planted};
+use std::{cell::Cell, ops::Range};
+
+use bytes::Bytes;
 use forebay_proto::{
-    Errno, ErrorReply, Transno,
-    limits::{BLOCK_BYTES, FILE_BYTES},
-    message::{AppendPlace, AppendReply, AppendReserve, ObjectRef},
+    Errno, ErrorReply, Transno, crc,
+    limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES},
+    message::{AppendObject, AppendPlace, AppendReply, ObjectRef, Piece, WritePieces, WriteReply},
 };
+use forebay_store::Fragment;
 use forebay_target::{Answer, Context, store_error};
 
-use super::change::Change;
-use crate::{Oss, limits, unheard::Growth};
+use super::{
+    change::Change,
+    write::{check_size, run_as},
+};
+use crate::{Oss, limits, object::key, places::own_place, server::decode, unheard::Growth};
 
-/// Runs a reservation. A writer that dies before it writes leaves zeros.
+/// Runs an append.
 ///
-/// A client that has the reply replays it as a raise to the end of what it was given (crate `rpc`, session/replay.rs): the size
-/// that the first execution found may not be there again, if who was given the place before has no reply and is late, or gone. One that
-/// had no reply, and asks again, is given the place that it had, where others can tell it (see [`crate::places`]).
-pub async fn run(oss: &Oss, ctx: &Context, request: AppendReserve) -> Result<Answer, ErrorReply> {
-    let row = oss.admissible(ctx, &request.object).await?;
-    // Its room may have been set aside: then the write itself will tell.
-    let has_room = row.as_ref().is_some_and(|row| row.aside.bytes() >= request.length.into());
-    if request.here && !has_room && !ctx.is_replay() {
-        // A range that cannot be filled would stay in the file as zeros. Asked and not kept, so with room for others.
-        let bytes = 2 * u64::from(request.length) + limits::APPEND_SLACK_BYTES;
-        drop(oss.store().reserve(bytes, bytes.div_ceil(BLOCK_BYTES) as usize).await.map_err(store_error)?);
-    }
+/// Its place is the end at its admission: behind what was admitted before it, so that appends are under way side by side. If one
+/// of those is not made after all, this one is put where the file ends then. The reply waits for those before it to be told, as
+/// a client that has it brings the place back, and what lies before has to be there; a replay names its place.
+pub async fn run(oss: &Oss, ctx: &Context, request: AppendObject, bulk: Bytes) -> Result<Answer, ErrorReply> {
+    check(&request, &bulk)?;
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
+    if ctx.is_replay() {
+        let end = request.file_offset.saturating_add(request.length.into());
+        oss.places.tell(fid, truncate_epoch, &request.before, end);
+        return write_at(oss, ctx, &request, request.file_offset, bulk).await;
+    }
+    oss.admissible(ctx, &request.object).await?;
+    if let Some(offset) = oss.place_told(ctx, fid, truncate_epoch, request.length) {
+        let answer = write_at(oss, ctx, &request, offset, bulk).await;
+        oss.places.came();
+        return answer;
+    }
+    let mut end = 0;
+    for _ in 0..limits::APPEND_TRIES {
+        match once(oss, ctx, &request, &bulk).await? {
+            Outcome::Appended(answer) => return Ok(answer),
+            Outcome::Elsewhere(now) => {
+                end = now;
+                break;
+            }
+            Outcome::Moved(now) => end = now,
+        }
+    }
+    let (mtime_ns, attr_epoch, before) = (0, 0, Vec::new());
+    Ok(Answer::read(&AppendReply { appended: false, file_offset: end, mtime_ns, attr_epoch, before }))
+}
+
+enum Outcome {
+    Appended(Answer),
+    /// The file ends there: not where this request could put it.
+    Elsewhere(u64),
+    /// What was before it was not made, or has moved.
+    Moved(u64),
+}
+
+fn check(request: &AppendObject, bulk: &Bytes) -> Result<(), ErrorReply> {
+    let (length, from, to) = (request.length as usize, request.from, request.to);
+    if length == 0 || length > BULK_BYTES || bulk.len() != length || from > to {
+        let words = format!("an append of {length} bytes between {from} and {to} came with {}", bulk.len());
+        return Err(ErrorReply::new(Errno::EINVAL, words));
+    }
+    if request.offset.checked_add(to.min(FILE_BYTES).saturating_sub(from)).is_none_or(|end| end > FILE_BYTES) {
+        return Err(ErrorReply::new(Errno::EFBIG, "an object ends beyond the largest file"));
+    }
+    check_size(request.file_bytes)
+}
+
+/// Where in the object the append lies if it begins at `end` of the file. `None`: it does not fit.
+fn object_range(request: &AppendObject, end: u64) -> Option<Range<u64>> {
+    let length = u64::from(request.length);
+    let fits = end >= request.from && end.checked_add(length)? <= request.to.min(FILE_BYTES);
+    let at = fits.then(|| request.offset + (end - request.from))?;
+    Some(at..at + length)
+}
+
+/// Sums of the blocks of `bulk` at `offset`: together they are of what its writer summed.
+fn block_sums(request: &AppendObject, offset: u64, bulk: &Bytes) -> Result<Vec<u64>, ErrorReply> {
+    let (fid, write_id) = (request.object.fid, request.write_id);
+    let (mut sums, mut whole) = (Vec::new(), None);
+    for (block, length) in crc::blocks(offset, bulk.len() as u64, BLOCK_BYTES) {
+        let at = (block - offset) as usize;
+        let plain = crc::crc64(&bulk[at..at + length as usize]);
+        whole = Some(whole.map_or(plain, |before| crc::combine(before, plain, length)));
+        sums.push(crc::seal(fid, block, write_id, plain, length));
+    }
+    let got = crc::seal(fid, 0, write_id, whole.unwrap_or(0), bulk.len() as u64);
+    if got != request.sum {
+        let words = format!(
+            "{fid}: an append arrived damaged: its writer summed {:#018x}, here it is {got:#018x}",
+            request.sum
+        );
+        return Err(ErrorReply::new(Errno::EPROTO, words));
+    }
+    Ok(sums)
+}
+
+async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) -> Result<Outcome, ErrorReply> {
+    let ObjectRef { fid, truncate_epoch, .. } = request.object;
+    let row = oss.admissible(ctx, &request.object).await?;
+    let visible = row.as_ref().map_or(0, |row| row.file_bytes).max(request.file_bytes);
+    let end = visible.max(oss.growing.end(fid)).max(oss.lines.end(fid));
+    let Some(expected) = object_range(request, end) else { return Ok(Outcome::Elsewhere(end)) };
+    let turn = oss.turn(ctx, (fid, Some(truncate_epoch)), request.length.into()).await?;
+    let aside = oss.set_aside_in(fid, row.as_ref(), &expected).await?;
+    let room = oss.store().reserve_from(bulk.len() as u64, 1, aside).await.map_err(store_error)?;
+    // From here to the admission nothing is awaited.
+    let row = oss.store().get(&key(fid)).map_err(store_error)?.map(|value| decode(&value)).transpose()?;
+    let end = row.as_ref().map_or(0, |row| row.file_bytes).max(request.file_bytes).max(oss.growing.end(fid));
+    let is_its_turn = match &turn {
+        Some(turn) => turn.is_own(oss) && end >= turn.base,
+        None => oss.lines.is_empty(fid),
+    };
+    if !is_its_turn {
+        return Ok(Outcome::Moved(end));
+    }
+    let Some(range) = object_range(request, end) else { return Ok(Outcome::Elsewhere(end)) };
+    let sums = block_sums(request, range.start, bulk)?;
+    let file_end = end + u64::from(request.length);
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let transno = ticket.transno();
-    oss.note_change(ctx, fid, transno, Vec::new(), Growth::Place);
-    let now_ns = oss.now_ns();
-    let (session, slot, sequence) = ctx.request();
-    let mut place = AppendPlace { session, slot, sequence, file_offset: 0, length: request.length };
-    let is_over = |place: &AppendPlace, given: Transno| {
-        given <= oss.store().last_committed()
-            || oss.target().has_heard(place.session, place.slot, place.sequence, given)
+    oss.note_change(ctx, fid, transno, vec![range.clone()], Growth::Size);
+    let _grows = oss.growing.to(fid, transno, file_end);
+    let fragment = Fragment {
+        fid,
+        offset: range.start,
+        data: bulk.clone(),
+        write_id: request.write_id,
+        version: transno,
+        generation: request.object.layout_generation,
+        sums,
     };
-    let answer = Change { fid, epoch: Some(truncate_epoch), extents: None }
-        .apply(oss, ctx, ticket, |_txn, row| {
-            let told = oss.places.told(fid, truncate_epoch, &place).filter(|_| !planted(Bug::PlaceForgotten));
-            let file_offset = told.unwrap_or(row.file_bytes);
-            place.file_offset = file_offset;
-            let end = file_offset.checked_add(request.length.into()).filter(|end| *end <= FILE_BYTES);
-            let end = end.ok_or_else(|| ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"))?;
-            row.file_bytes = row.file_bytes.max(end);
+    let placed = oss.store().place(room, vec![fragment]).await.map_err(store_error)?;
+    let (moved, now_ns) = (Cell::new(false), oss.now_ns());
+    let is_over = |place: &AppendPlace, given: Transno| oss.is_heard(place, given);
+    let change = Change { fid, epoch: Some(truncate_epoch), extents: Some(range.clone()) };
+    let applied = change
+        .apply(oss, ctx, ticket, |txn, row| {
+            if row.file_bytes.max(request.file_bytes) != end {
+                moved.set(true);
+                return Err(ErrorReply::new(Errno::EAGAIN, "the file ends elsewhere by now"));
+            }
+            let mut filled = 0;
+            for part in row.aside.within(&range) {
+                filled += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
+            }
+            row.aside.fill(filled);
+            txn.insert(placed).map_err(store_error)?;
+            row.object_bytes = row.object_bytes.max(range.end);
+            row.file_bytes = file_end;
             row.touch(truncate_epoch, request.attr_epoch, now_ns);
-            Ok(AppendReply { file_offset, before: oss.places.before(fid, truncate_epoch, is_over) })
+            let before = oss.places.before(fid, truncate_epoch, is_over);
+            let (mtime_ns, attr_epoch) = (row.mtime_ns, row.attr_epoch);
+            Ok(AppendReply { appended: true, file_offset: end, mtime_ns, attr_epoch, before })
         })
-        .await?;
-    oss.places.give(fid, truncate_epoch, place, transno, is_over);
-    // Who has the reply brings the place back, and what lies before it has to be there.
+        .await;
+    let answer = match applied {
+        Err(_) if moved.get() => return Ok(Outcome::Moved(end)),
+        applied => applied?,
+    };
+    if let Some(turn) = turn {
+        turn.done(oss);
+    }
+    oss.places.give(fid, truncate_epoch, own_place(ctx, request.length, end), transno, is_over);
     oss.growth_told(ctx, fid, transno).await?;
-    Ok(answer)
+    Ok(Outcome::Appended(answer))
+}
+
+/// An append that had its place before.
+async fn write_at(
+    oss: &Oss,
+    ctx: &Context,
+    request: &AppendObject,
+    file_offset: u64,
+    bulk: Bytes,
+) -> Result<Answer, ErrorReply> {
+    let Some(range) = object_range(request, file_offset) else {
+        return Err(ErrorReply::new(Errno::EINVAL, format!("no append lies at {file_offset}")));
+    };
+    let write = WritePieces {
+        object: request.object.clone(),
+        pieces: vec![Piece { offset: range.start, length: request.length }],
+        write_id: request.write_id,
+        sums: block_sums(request, range.start, &bulk)?,
+        file_bytes: file_offset + u64::from(request.length),
+        attr_epoch: request.attr_epoch,
+        granted_bytes: 0,
+    };
+    let reply = |WriteReply { mtime_ns, attr_epoch, .. }| {
+        let before = Vec::new();
+        AppendReply { appended: true, file_offset, mtime_ns, attr_epoch, before }
+    };
+    run_as(oss, ctx, write, bulk, None, reply).await
+}
+
+impl Oss {
+    /// A place that is committed, or of which its client has heard.
+    pub(super) fn is_heard(&self, place: &AppendPlace, given: Transno) -> bool {
+        given <= self.store().last_committed()
+            || self.target().has_heard(place.session, place.slot, place.sequence, given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_proto::{Fid, WriteId, message::AT_END};
+
+    use super::*;
+
+    fn request(bulk: &Bytes) -> AppendObject {
+        let object = ObjectRef { fid: Fid { high: 0, low: 77 }, layout_generation: 1, truncate_epoch: 0 };
+        let write_id = WriteId { client: 1, sequence: 2 };
+        let sum = crc::block_sum(object.fid, 0, write_id, bulk);
+        let (file_bytes, attr_epoch, file_offset) = (0, 0, AT_END);
+        let (from, to, offset, length) = (1 << 20, 2 << 20, 5 << 20, bulk.len() as u32);
+        let before = Vec::new();
+        AppendObject { object, file_bytes, from, to, offset, length, write_id, sum, attr_epoch, file_offset, before }
+    }
+
+    #[test]
+    fn an_append_fits_between_the_ends_of_what_its_object_has_of_the_file() {
+        let bulk = Bytes::from(vec![7u8; 100]);
+        let at = |end| object_range(&request(&bulk), end);
+        assert_eq!(at(1 << 20), Some(5 << 20..(5 << 20) + 100));
+        assert_eq!(at((2 << 20) - 100), Some((6 << 20) - 100..6 << 20));
+        assert_eq!((at((1 << 20) - 1), at((2 << 20) - 99), at(u64::MAX)), (None, None, None));
+    }
+
+    #[test]
+    fn blocks_are_summed_where_the_append_lies_and_are_what_its_writer_summed() {
+        let bulk: Bytes = (0..200_000u32).map(|i| (i >> 3) as u8).collect();
+        let request = request(&bulk);
+        for offset in [0, 1, 65_535, 65_536, 1_000_000] {
+            let expected: Vec<u64> = crc::blocks(offset, bulk.len() as u64, BLOCK_BYTES)
+                .map(|(block, length)| {
+                    let at = (block - offset) as usize;
+                    crc::block_sum(request.object.fid, block, request.write_id, &bulk[at..at + length as usize])
+                })
+                .collect();
+            assert_eq!(block_sums(&request, offset, &bulk), Ok(expected));
+            let mut damaged = bulk.to_vec();
+            damaged[123_456] ^= 1;
+            assert_eq!(block_sums(&request, offset, &damaged.into()).unwrap_err().errno, Errno::EPROTO);
+        }
+    }
+
+    #[test]
+    fn lengths_must_agree() {
+        let bulk = Bytes::from(vec![7u8; 100]);
+        let good = request(&bulk);
+        assert_eq!(check(&good, &bulk), Ok(()));
+        assert!(check(&AppendObject { length: 99, ..good.clone() }, &bulk).is_err());
+        assert!(check(&AppendObject { from: 3 << 20, ..good.clone() }, &bulk).is_err());
+        assert!(check(&AppendObject { offset: FILE_BYTES, ..good.clone() }, &bulk).is_err());
+        assert!(check(&AppendObject { file_bytes: FILE_BYTES + 1, ..good.clone() }, &bulk).is_err());
+        assert!(check(&AppendObject { length: 0, ..good }, &Bytes::new()).is_err());
+    }
 }

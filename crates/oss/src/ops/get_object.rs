@@ -8,6 +8,7 @@ use crate::Oss;
 
 /// Runs a glimpse at an object.
 pub async fn run(oss: &Oss, ctx: &Context, request: GetObject) -> Result<Answer, ErrorReply> {
+    oss.places_came(ctx, request.object.fid).await?;
     let row = oss.admissible(ctx, &request.object).await?;
     oss.all_told(ctx, request.object.fid, &[]).await?;
     Ok(Answer::read(&describe(row.as_ref())))

@@ -4,6 +4,7 @@ mod allocate;
 mod append;
 mod change;
 mod destroy;
+mod fill_place;
 mod get_object;
 mod grant;
 mod list;
@@ -12,6 +13,7 @@ mod pace;
 mod punch;
 mod raise_size;
 mod read;
+mod reserve_place;
 mod statfs;
 mod truncate;
 mod watch_size;
@@ -38,6 +40,18 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
             ctx.target().note_write(bytes);
             Ok(answer)
         }
+        Op::WritePlace => {
+            let bytes = bulk.len() as u64;
+            let answer = write::run_place(oss, ctx, Decode::from_bytes(body)?, bulk).await?;
+            ctx.target().note_write(bytes);
+            Ok(answer)
+        }
+        Op::Append => {
+            let bytes = bulk.len() as u64;
+            let answer = append::run(oss, ctx, Decode::from_bytes(body)?, bulk).await?;
+            ctx.target().note_write(bytes);
+            Ok(answer)
+        }
         Op::Read | Op::ReadPieces => {
             let request = match op {
                 Op::Read => read::one_piece(Decode::from_bytes(body)?),
@@ -49,7 +63,8 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
             Ok(answer)
         }
         Op::RaiseSize => raise_size::run(oss, ctx, Decode::from_bytes(body)?).await,
-        Op::AppendReserve => append::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::ReservePlace => reserve_place::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::FillPlace => fill_place::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::TruncateObject => truncate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Punch => punch::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,

@@ -25,6 +25,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
     let growth = Growth::between(row.as_ref().map_or(0, |row| row.file_bytes), request.file_bytes);
     let (fid, epoch, transno) = (request.object.fid, request.object.truncate_epoch, ticket.transno());
     oss.note_change(ctx, fid, transno, Vec::new(), growth);
+    let _grows = oss.growing.to(fid, transno, request.file_bytes);
     let superseded = is_superseded(ctx, row.as_ref(), epoch, transno);
     let now_ns = oss.now_ns();
     Change { fid, epoch: Some(epoch), extents: None }

@@ -45,6 +45,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer
     let fid = request.object.fid;
     let wanted: Vec<Range<u64>> =
         request.pieces.iter().map(|piece| piece.offset..piece.offset + u64::from(piece.length)).collect();
+    oss.places_came(ctx, fid).await?;
     let (row, read) = look(oss, ctx, &request.object, &wanted).await?;
     let mut bulk = Vec::new();
     let mut segments: Vec<ReadSegment> = read.into_iter().map(|segment| describe(segment, &mut bulk)).collect();

@@ -16,8 +16,10 @@ pub(super) const STEP_EXTENTS: usize = 16 << 10;
 
 /// Runs a truncate. At or below the object's epochs it has been done before.
 pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<Answer, ErrorReply> {
-    let _cutting = oss.cutting();
     let fid = request.fid;
+    // An append that has its place lies before the truncate, if its bytes come soon.
+    let turn = oss.turn(ctx, (fid, None), 0).await?;
+    let _cutting = oss.cutting();
     if request.file_bytes != u64::MAX {
         super::write::check_size(request.file_bytes)?;
     }
@@ -41,6 +43,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
             Ok(describe(Some(row)))
         })
         .await?;
+    drop(turn);
+    oss.lines.void(fid);
     oss.truncated.notify_waiters();
     Ok(answer)
 }
@@ -82,6 +86,8 @@ pub(super) async fn shorten(oss: &Oss, fid: Fid, keep: u64) -> Result<(), ErrorR
 
 fn cut(row: &mut ObjectRow, request: &TruncateObject) {
     row.truncate_epoch = request.truncate_epoch;
+    // Bytes for places of before are of an older epoch.
+    row.place_generation = 0;
     row.truncated_bytes = request.object_bytes;
     row.object_bytes = row.object_bytes.min(request.object_bytes);
     if request.file_bytes != u64::MAX {

@@ -5,15 +5,15 @@ use std::ops::Range;
 use bytes::Bytes;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
-    Errno, ErrorReply, Transno, crc,
+    Encode, Errno, ErrorReply, Transno, crc,
     limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES, OBJECT_PIECES},
-    message::{Piece, WriteObject, WritePieces, WriteReply},
+    message::{Piece, WriteObject, WritePieces, WritePlace, WriteReply},
 };
 use forebay_store::{Fragment, Reservation, StoreErrorKind, StoreResult, Txn};
 use forebay_target::{Answer, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
-use crate::{ObjectRow, Oss, unheard::Growth};
+use crate::{ObjectRow, Oss, admission::stale, unheard::Growth};
 
 /// More than what a piece takes beside its bytes (sums, extents).
 const REPLAY_SLACK_BYTES: u64 = 16 << 10;
@@ -34,6 +34,23 @@ pub fn one_piece(request: WriteObject) -> WritePieces {
 
 /// Runs a write. All pieces become visible at once, or none.
 pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) -> Result<Answer, ErrorReply> {
+    run_as(oss, ctx, request, bulk, None, |written| written).await
+}
+
+/// Runs a write of bytes of an append's place, unless that is void: bytes of a later generation are here (see [`crate::lines`]).
+pub async fn run_place(oss: &Oss, ctx: &Context, request: WritePlace, bulk: Bytes) -> Result<Answer, ErrorReply> {
+    run_as(oss, ctx, one_piece(request.write), bulk, Some(request.generation), |written| written).await
+}
+
+/// Runs a write that is answered as `reply` says.
+pub async fn run_as<R: Encode>(
+    oss: &Oss,
+    ctx: &Context,
+    request: WritePieces,
+    bulk: Bytes,
+    place_generation: Option<u64>,
+    reply: impl Fn(WriteReply) -> R,
+) -> Result<Answer, ErrorReply> {
     let parts = check(&request, &bulk)?;
     let row = oss.may_write(ctx, &request.object).await?;
     let fid = request.object.fid;
@@ -50,13 +67,14 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     let room = room_for(oss, ctx, &request, &bulk, aside).await.map_err(store_error)?;
     // Mostly it was told meanwhile: who waits here has taken room.
     oss.others_told(ctx, fid, &ranges).await?;
-    let early = oss.may_answer_early(ctx, &request.object);
+    let early = oss.may_answer_early(ctx, &request.object).filter(|_| place_generation.is_none());
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let transno = ticket.transno();
     let growth = Growth::between(row.as_ref().map_or(0, |row| row.file_bytes), request.file_bytes);
     oss.note_change(ctx, fid, transno, ranges, growth);
-    let told_ns = early.map(|row| answer_early(oss, ctx, &ticket, &request, row));
+    let _grows = oss.growing.to(fid, transno, request.file_bytes);
+    let told_ns = early.map(|row| answer_early(oss, ctx, &ticket, &request, row, &reply));
     let end = kept_end(ctx, row.as_ref(), &request, &ticket);
     let parts: Vec<Part> = parts.into_iter().filter_map(|part| part.until(end, &request)).collect();
     let written: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
@@ -76,6 +94,9 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     };
     let now_ns = told_ns.unwrap_or_else(|| oss.now_ns());
     let apply = |txn: &mut Txn, row: &mut ObjectRow| {
+        if let Some(generation) = place_generation {
+            take_place(ctx, &request, row, generation)?;
+        }
         if let Some(placed) = &placed {
             let mut filled = 0;
             for part in written.iter().flat_map(|written| row.aside.within(written)) {
@@ -88,7 +109,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
         }
         row.touch(request.object.truncate_epoch, request.attr_epoch, now_ns);
         let file_bytes = oss.told_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
-        Ok(WriteReply { file_bytes, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch })
+        Ok(reply(WriteReply { file_bytes, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch }))
     };
     if told_ns.is_none() {
         return change.apply(oss, ctx, ticket, apply).await;
@@ -130,13 +151,33 @@ async fn room_for(
     reserve().await
 }
 
+/// Bytes of a place of `generation` are written; refused if there are some of a later one, whose place may be the same.
+fn take_place(ctx: &Context, request: &WritePieces, row: &mut ObjectRow, generation: u64) -> Result<(), ErrorReply> {
+    let epoch = request.object.truncate_epoch;
+    if generation < row.place_generation && !ctx.is_replay() && !planted(Bug::PlaceNotFenced) {
+        return Err(stale(request.object.fid, row.truncate_epoch, epoch));
+    }
+    if epoch == row.truncate_epoch {
+        row.place_generation = row.place_generation.max(generation);
+    }
+    Ok(())
+}
+
 /// Level `memory`: what the write comes to, as far as it can be told; its time.
-fn answer_early(oss: &Oss, ctx: &Context, ticket: &Ticket, request: &WritePieces, mut row: ObjectRow) -> i64 {
+fn answer_early<R: Encode>(
+    oss: &Oss,
+    ctx: &Context,
+    ticket: &Ticket,
+    request: &WritePieces,
+    mut row: ObjectRow,
+    reply: impl Fn(WriteReply) -> R,
+) -> i64 {
     let (fid, now_ns) = (request.object.fid, oss.now_ns());
     row.touch(request.object.truncate_epoch, request.attr_epoch, now_ns);
     let file_bytes = row.file_bytes.max(request.file_bytes);
     let file_bytes = oss.told_size(ctx, fid, ticket.transno(), request.file_bytes, file_bytes);
-    ticket.answer_early(fid, &WriteReply { file_bytes, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch });
+    let (mtime_ns, attr_epoch) = (row.mtime_ns, row.attr_epoch);
+    ticket.answer_early(fid, &reply(WriteReply { file_bytes, mtime_ns, attr_epoch }));
     now_ns
 }
 

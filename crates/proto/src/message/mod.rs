@@ -176,8 +176,6 @@ operations! {
     Read = 129, Read, ReadObject -> ReadReply;
     /// Raises a file's size (at the target of stripe 0).
     RaiseSize = 130, Modify, RaiseSize -> ObjectReply;
-    /// Reserves a range for appending (at the target of stripe 0).
-    AppendReserve = 131, Modify, AppendReserve -> AppendReply;
     /// Cuts or extends an object under a new truncate epoch (from the MDT).
     TruncateObject = 132, Modify, TruncateObject -> ObjectReply;
     /// Makes a hole.
@@ -204,4 +202,12 @@ operations! {
     Grant = 143, Read, Grant -> GrantReply;
     /// Waits until a file is larger than the client knows.
     WatchSize = 144, Control, WatchSize -> WatchSizeReply;
+    /// Writes bytes at the end of a file that lies at its home.
+    Append = 145, Modify, AppendObject -> AppendReply;
+    /// Gives a place at the end of a file whose bytes go elsewhere (at the home).
+    ReservePlace = 146, Read, ReservePlace -> PlaceReply;
+    /// Writes bytes of such a place.
+    WritePlace = 147, Modify, WritePlace -> WriteReply;
+    /// Makes the file longer by such a place.
+    FillPlace = 148, Modify, FillPlace -> FillReply;
 }

@@ -153,7 +153,7 @@ wire_struct! {
         pub file_bytes: u64,
         /// Attribute epoch of the writer.
         pub attr_epoch: u64,
-        /// In place of an append's replay: as in its [`AppendReply`].
+        /// In place of the replay of an append of an older version: appends before it. Else empty.
         pub before: Vec<AppendPlace>,
     }
 }
@@ -181,32 +181,122 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    /// Reserves the next `length` bytes of the file for the caller (at the target of stripe 0): raises the size.
-    pub struct AppendReserve {
-        /// What.
-        pub object: ObjectRef,
-        /// How many bytes.
-        pub length: u32,
-        /// Attribute epoch of the writer.
-        pub attr_epoch: u64,
-        /// The bytes will lie here: refuse (ENOSPC) if there is no room for them.
-        pub here: bool,
-    }
-}
+/// [`AppendObject::file_offset`]: at the end of the file, wherever that is.
+pub const AT_END: u64 = u64::MAX;
 
 wire_struct! {
-    /// The range is the caller's.
-    pub struct AppendReply {
-        /// File offset of its first byte. A replay keeps it.
+    /// Writes the bulk's bytes at the end of the file, if that lies in the home's object (at the home, which chooses the place).
+    pub struct AppendObject {
+        /// Where.
+        pub object: ObjectRef,
+        /// The file is at least this long: the home may not have heard of it.
+        pub file_bytes: u64,
+        /// From this byte of the file on ...
+        pub from: u64,
+        /// ... and up to this one, its bytes lie one after another in the object: the append has to fit in between.
+        pub to: u64,
+        /// Object offset of `from`.
+        pub offset: u64,
+        /// Bytes; the bulk's length.
+        pub length: u32,
+        /// Chosen by the writer.
+        pub write_id: WriteId,
+        /// Sum of the whole bulk (`crc::block_sum`, as of a block at offset 0): its writer does not know where blocks will be cut.
+        pub sum: u64,
+        /// Attribute epoch of the writer, for the modification time.
+        pub attr_epoch: u64,
+        /// [`AT_END`]; a replay: where it was.
         pub file_offset: u64,
-        /// Places before it that others may not have heard of, and that are not committed.
+        /// A replay: as in its [`AppendReply`].
         pub before: Vec<AppendPlace>,
     }
 }
 
 wire_struct! {
-    /// A place that an append was given.
+    /// What came of an append.
+    pub struct AppendReply {
+        /// The bytes are visible, and the file is longer. False: they do not fit between `from` and `to`, and nothing was done.
+        pub appended: bool,
+        /// File offset of the first byte, which a replay keeps; if it was not appended: where the next append would lie.
+        pub file_offset: u64,
+        /// The object's modification time now.
+        pub mtime_ns: i64,
+        /// Attribute epoch that time belongs to.
+        pub attr_epoch: u64,
+        /// Appends before it that others may not have heard of, and that are not committed.
+        pub before: Vec<AppendPlace>,
+    }
+}
+
+wire_struct! {
+    /// Asks for a place at the end of the file (at the home) whose bytes go to other OSTs, or come in several requests. The file
+    /// does not become longer yet.
+    pub struct ReservePlace {
+        /// Where.
+        pub object: ObjectRef,
+        /// As in [`AppendObject`].
+        pub file_bytes: u64,
+        /// How many bytes.
+        pub length: u32,
+    }
+}
+
+wire_struct! {
+    /// The place is the caller's until it is filled, or given to another.
+    pub struct PlaceReply {
+        /// File offset of its first byte.
+        pub file_offset: u64,
+        /// Names it to the home.
+        pub number: u64,
+        /// Of the places that are open beside it: OSTs refuse bytes for places of an older generation.
+        pub generation: u64,
+    }
+}
+
+wire_struct! {
+    /// Writes bytes of a place.
+    pub struct WritePlace {
+        /// What and where.
+        pub write: WriteObject,
+        /// The place's, of [`PlaceReply`].
+        pub generation: u64,
+    }
+}
+
+wire_struct! {
+    /// The bytes of a place are where they belong: the file becomes so much longer, once those before it are (at the home).
+    pub struct FillPlace {
+        /// Where.
+        pub object: ObjectRef,
+        /// The place.
+        pub number: u64,
+        /// File offset of its first byte.
+        pub file_offset: u64,
+        /// Bytes; 0: it is given up.
+        pub length: u32,
+        /// Attribute epoch of the writer.
+        pub attr_epoch: u64,
+        /// A replay: as in its [`FillReply`].
+        pub before: Vec<AppendPlace>,
+    }
+}
+
+wire_struct! {
+    /// What came of a place.
+    pub struct FillReply {
+        /// The file has it. False: it was given up, or to another; what was written in it is not in the file.
+        pub filled: bool,
+        /// The object's modification time now.
+        pub mtime_ns: i64,
+        /// Attribute epoch that time belongs to.
+        pub attr_epoch: u64,
+        /// As in [`AppendReply`].
+        pub before: Vec<AppendPlace>,
+    }
+}
+
+wire_struct! {
+    /// A place that an append has, or had.
     pub struct AppendPlace {
         /// Session, slot and sequence of the request.
         pub session: SessionId,

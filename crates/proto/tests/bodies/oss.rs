@@ -30,10 +30,8 @@ pub fn add(samples: &mut Samples) {
         }],
         replies(),
     );
-    samples.exchange(
-        vec![AppendReserve { object: object(n), length: n.u32(), attr_epoch: n.u64(), here: true }],
-        vec![AppendReply { file_offset: n.u64(), before: vec![place(p)] }],
-    );
+    // An operation that is no more took these: those behind them stay as they are.
+    drop((object(n), n.u32(), n.u64(), n.u64(), place(p)));
     samples.exchange(vec![truncate()], replies());
     samples
         .exchange(vec![Punch { object: object(n), offset: n.u64(), length: n.u64(), attr_epoch: n.u64() }], replies());
@@ -74,6 +72,48 @@ pub fn add(samples: &mut Samples) {
     let n = &mut Numbers::default();
     let watch = |n: &mut Numbers, waits| WatchSize { object: object(n), known_bytes: n.u64(), waits, ends: !waits };
     samples.exchange(vec![watch(n, true), watch(n, false)], vec![WatchSizeReply { file_bytes: n.u64() }]);
+    appends(samples);
+}
+
+fn appends(samples: &mut Samples) {
+    let n = &mut Numbers::default();
+    let append = AppendObject {
+        object: object(n),
+        file_bytes: n.u64(),
+        from: n.u64(),
+        to: n.u64(),
+        offset: n.u64(),
+        length: n.u32(),
+        write_id: n.write_id(),
+        sum: n.u64(),
+        attr_epoch: n.u64(),
+        file_offset: n.u64(),
+        before: vec![place(n)],
+    };
+    let appended = AppendReply {
+        appended: true,
+        file_offset: n.u64(),
+        mtime_ns: n.i64(),
+        attr_epoch: n.u64(),
+        before: vec![place(n)],
+    };
+    samples.exchange(vec![append], vec![appended]);
+    let reserve = ReservePlace { object: object(n), file_bytes: n.u64(), length: n.u32() };
+    let reserved = PlaceReply { file_offset: n.u64(), number: n.u64(), generation: n.u64() };
+    samples.exchange(vec![reserve], vec![reserved]);
+    let w = &mut Numbers::default();
+    let written = WriteReply { file_bytes: w.u64(), mtime_ns: w.i64(), attr_epoch: Numbers::default().u64() };
+    samples.exchange(vec![WritePlace { write: write(), generation: n.u64() }], vec![written]);
+    let fill = FillPlace {
+        object: object(n),
+        number: n.u64(),
+        file_offset: n.u64(),
+        length: n.u32(),
+        attr_epoch: n.u64(),
+        before: vec![place(n)],
+    };
+    let filled = FillReply { filled: true, mtime_ns: n.i64(), attr_epoch: n.u64(), before: vec![place(n)] };
+    samples.exchange(vec![fill], vec![filled]);
 }
 
 fn object(n: &mut Numbers) -> ObjectRef {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Decode, Encode, Fid, Incarnation, Transno,
-    message::{AppendReply, AppendReserve, FrameHeader, Op, RaiseSize},
+    message::{AppendObject, AppendReply, FillPlace, FillReply, FrameHeader, Op},
 };
 
 use crate::pins::Pin;
@@ -30,20 +30,31 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What is to be replayed of a request that was replied with `reply`. A place at the end of a file is given once: what was given
-    /// before it may be missing when the file is made again, so its replay names the place, and does not ask for one; and those before it
-    /// that others may not have heard of.
+    /// What is to be replayed of a request that was replied with `reply`. An append has its place once: what lay before it may be
+    /// missing when the file is made again, so its replay names the place, and does not ask for one; and those before it that
+    /// others may not have heard of.
     pub fn of(op: Op, entry: Self, reply: &[u8]) -> Self {
-        let Op::AppendReserve = op else { return entry };
-        let read = (AppendReserve::from_bytes(&entry.body), AppendReply::from_bytes(reply));
-        let (Ok(AppendReserve { object, length, attr_epoch, .. }), Ok(AppendReply { file_offset, before })) = read
-        else {
-            return entry;
+        let body = match op {
+            Op::Append => placed(&entry.body, reply),
+            Op::FillPlace => filled(&entry.body, reply),
+            _ => None,
         };
-        let file_bytes = file_offset.saturating_add(length.into());
-        let header = FrameHeader { op: Op::RaiseSize as u16, ..entry.header };
-        Self { header, body: RaiseSize { object, file_bytes, attr_epoch, before }.to_bytes().into(), ..entry }
+        match body {
+            Some(body) => Self { body, ..entry },
+            None => entry,
+        }
     }
+}
+
+fn placed(body: &[u8], reply: &[u8]) -> Option<Bytes> {
+    let (request, reply) = (AppendObject::from_bytes(body).ok()?, AppendReply::from_bytes(reply).ok()?);
+    let AppendReply { file_offset, before, .. } = reply;
+    Some(AppendObject { file_offset, before, ..request }.to_bytes().into())
+}
+
+fn filled(body: &[u8], reply: &[u8]) -> Option<Bytes> {
+    let (request, reply) = (FillPlace::from_bytes(body).ok()?, FillReply::from_bytes(reply).ok()?);
+    Some(FillPlace { before: reply.before, ..request }.to_bytes().into())
 }
 
 /// Replied, uncommitted requests in the order of their transnos.

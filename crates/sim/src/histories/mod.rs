@@ -23,7 +23,7 @@ use forebay_env::{
     Time,
     sim::{NodeId, Sim},
 };
-use forebay_history::{Ask, Event, Kind, Player, Summary, file, judge, lock, names};
+use forebay_history::{Ask, Event, Kind, Player, Summary, file, judge, lock, log, names};
 use forebay_proto::{Fid, limits::LEASE_TERM};
 
 use crate::{
@@ -372,23 +372,34 @@ impl Run {
         }
     }
 
-    /// A client goes: what its workers wrote last, it may have kept back. Whatever else is done with a file has it sent first.
+    /// A client goes: what its workers wrote or appended last, it may have kept back. Whatever else is done with a file has it sent first.
     fn doubt(&self, station: &Station, notes: &Notes) {
         let numbers: Vec<u32> = station.workers.iter().map(|worker| worker.number).collect();
         // Who was cut off for long may have lost it before: only the handles that were open then tell.
         let cut_off = station.may_fail.get();
         let mut sent: BTreeMap<(u32, Option<u32>), u64> = BTreeMap::new();
         for event in notes.borrow_mut().iter_mut().rev().filter(|event| numbers.contains(&event.worker)) {
-            let Ask::Bytes(ask, Some(_)) = &event.ask else { continue };
-            let whose = (event.object, cut_off.then_some(event.worker));
-            match ask {
-                file::Ask::Write { .. } if sent.get(&whose).is_none_or(|begun| event.ended > *begun) => {
-                    event.ended = u64::MAX;
-                    event.ask = Ask::Bytes(ask.clone(), None);
+            // The same without its answer, of what may have been kept back.
+            let kept = match &event.ask {
+                Ask::Bytes(ask @ (file::Ask::Write { .. } | file::Ask::Append { .. }), Some(_)) => {
+                    Some(Ask::Bytes(ask.clone(), None))
                 }
-                file::Ask::Write { .. } => {}
-                file::Ask::Truncate(_) | file::Ask::Size if cut_off => {}
-                _ => {
+                Ask::Log(ask @ log::Ask::Append { .. }, Some(_)) => Some(Ask::Log(ask.clone(), None)),
+                Ask::Bytes(file::Ask::Truncate(_) | file::Ask::Size, Some(_)) | Ask::Log(log::Ask::Size, Some(_))
+                    if cut_off =>
+                {
+                    continue;
+                }
+                Ask::Bytes(_, Some(_)) | Ask::Log(_, Some(_)) => None,
+                _ => continue,
+            };
+            let whose = (event.object, cut_off.then_some(event.worker));
+            match kept {
+                Some(ask) if sent.get(&whose).is_none_or(|begun| event.ended > *begun) => {
+                    (event.ended, event.ask) = (u64::MAX, ask);
+                }
+                Some(_) => {}
+                None => {
                     let latest = sent.entry(whose).or_default();
                     *latest = (*latest).max(event.begun);
                 }

@@ -55,6 +55,9 @@ const MESSAGES: [(&str, Op); 10] = [
     ("write", Op::Write),
     ("read", Op::Read),
 ];
+/// Messages that cost what another does.
+const AS_THESE: [(&str, Op); 4] =
+    [("write", Op::WritePieces), ("write", Op::Append), ("write", Op::WritePlace), ("read", Op::ReadPieces)];
 
 /// Of which one was not measured (it came later), it costs what the other does, which has at least as much to do.
 const ALIKE: [(&str, &str); 3] = [("open", "create"), ("mkdir", "create"), ("rmdir", "unlink")];
@@ -95,7 +98,7 @@ impl MeasuredCosts {
                 Some((op as u16, cost(us, byte_ns)))
             };
             // Bytes of many places cost at least what as many of one do.
-            MESSAGES.into_iter().chain([("write", Op::WritePieces), ("read", Op::ReadPieces)]).filter_map(of).collect()
+            MESSAGES.into_iter().chain(AS_THESE).filter_map(of).collect()
         };
         let other = &self.message["getattr"];
         let costs = CpuCosts {

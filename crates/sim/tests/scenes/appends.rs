@@ -1,9 +1,18 @@
-//! Appends and truncates of several clients: a record lies at the end, never behind a hole that nobody left.
+//! Appends of several clients beside readers, truncates and deaths: a record lies at the end, never behind a hole that nobody left, and
+//! nobody is told of a size before the bytes are there.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    rc::Rc,
+    time::Duration,
+};
 
 use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
-use forebay_env::sim::Sim;
+use forebay_env::{
+    Env,
+    sim::{NodeId, Sim},
+};
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
@@ -14,7 +23,11 @@ fn caller() -> Caller {
 }
 
 async fn open(client: &Client) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 1, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+    open_striped(client, 1).await
+}
+
+async fn open_striped(client: &Client, stripes: u32) -> OpenFile {
+    let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
     let opened = client.create(&caller(), Fid::ROOT, b"log", 0o644, OpenMode::READ_WRITE, layout).await;
     opened.expect("the file opens").1
 }
@@ -57,5 +70,178 @@ fn an_append_that_a_truncate_overtakes_lies_at_the_new_end() {
                 assert!(is_whole && record[0] != 0, "seed {seed}: record {number} is {:?}", &record[..8]);
             }
         });
+    }
+}
+
+/// A record of so many bytes, which names its writer and its number in each of its bytes' groups of four; none of them is 0.
+fn record(writer: u8, number: u8, length: usize) -> Vec<u8> {
+    [0xf0, writer + 1, number + 1, 0x0f].into_iter().cycle().take(4 * length.div_ceil(4)).collect()
+}
+
+/// Clients that append to one log, and others that follow it, until all records are written.
+struct Follow {
+    sim: Sim,
+    cluster: Rc<Cluster>,
+    stripes: u32,
+    /// Records that were acknowledged, and those that were not answered.
+    written: Rc<RefCell<BTreeSet<(u8, u8)>>>,
+    in_doubt: Rc<RefCell<BTreeSet<(u8, u8)>>>,
+    left: Rc<Cell<usize>>,
+}
+
+impl Follow {
+    const RECORDS: u8 = 30;
+
+    fn new(seed: u64, stripes: u32) -> Self {
+        let sim = Sim::new(seed);
+        let write_back_bytes = if seed.is_multiple_of(2) { 0 } else { 1 << 20 };
+        let options = ClusterOptions { write_back_bytes, ..ClusterOptions::default() };
+        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, options)));
+        cluster.boot_all();
+        let (written, in_doubt, left) = (Rc::default(), Rc::default(), Rc::default());
+        Self { sim, cluster, stripes, written, in_doubt, left }
+    }
+
+    /// A client on a machine of its own that appends records, and one that follows the log on the same mount.
+    fn add_writer(&self, writer: u8) -> NodeId {
+        let node = self.sim.add_node(&format!("writer{writer}"));
+        let (cluster, stripes, left) = (self.cluster.clone(), self.stripes, self.left.clone());
+        let (written, in_doubt) = (self.written.clone(), self.in_doubt.clone());
+        left.set(left.get() + 1);
+        self.sim.start(node, move |env| async move {
+            let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            let file = open_striped(&client, stripes).await;
+            let follows = follow(env.clone(), client.clone(), stripes, left.clone());
+            let follower = env.spawn(follows);
+            for number in 0..Self::RECORDS {
+                env.sleep(Duration::from_micros(env.random_u64() % 3000)).await;
+                let most = if env.random_u64().is_multiple_of(4) { 40_000 } else { 200 };
+                let bytes = record(writer, number, 1 + (env.random_u64() % most) as usize);
+                in_doubt.borrow_mut().insert((writer, number));
+                client.append(&file, bytes).await.expect("it appends");
+                in_doubt.borrow_mut().remove(&(writer, number));
+                written.borrow_mut().insert((writer, number));
+            }
+            client.sync_all().await.expect("it syncs");
+            left.set(left.get() - 1);
+            follower.await.expect("it ends");
+        });
+        node
+    }
+
+    fn add_reader(&self) {
+        let node = self.sim.add_node("reader");
+        let (cluster, stripes, left) = (self.cluster.clone(), self.stripes, self.left.clone());
+        self.sim.start(node, move |env| async move {
+            let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            follow(env, client, stripes, left).await;
+        });
+    }
+
+    fn run_until_done(&self) {
+        while self.left.get() > 0 {
+            self.sim.run_for(Duration::from_millis(10));
+        }
+    }
+
+    /// Every record that was acknowledged is there once and whole, and no zeros.
+    fn audit(&self, seed: u64) {
+        let node = self.sim.add_node("auditor");
+        self.sim.block_on(async {
+            let client = self.cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+            let file = open_striped(&client, self.stripes).await;
+            let bytes = client.read(&file, 0, 64 << 20).await.expect("it reads");
+            let mut records: Vec<(u8, u8)> = Vec::new();
+            for group in bytes.chunks(4) {
+                assert!(group.len() == 4 && (group[0], group[3]) == (0xf0, 0x0f), "seed {seed}: {group:?}");
+                let one = (group[1] - 1, group[2] - 1);
+                if records.last() != Some(&one) {
+                    records.push(one);
+                }
+            }
+            let there: BTreeSet<(u8, u8)> = records.iter().copied().collect();
+            assert_eq!(there.len(), records.len(), "seed {seed}: a record is there twice, or torn: {records:?}");
+            let known = self.written.borrow();
+            assert!(known.is_subset(&there), "seed {seed}: lost are {:?}", known.difference(&there));
+            let of_nobody: Vec<_> =
+                there.difference(&known).filter(|one| !self.in_doubt.borrow().contains(one)).collect();
+            assert!(of_nobody.is_empty(), "seed {seed}: {of_nobody:?}");
+        });
+    }
+}
+
+/// Reads what is new until nobody appends any more: never zeros, and as much as the size says.
+async fn follow(env: Env, client: Client, stripes: u32, left: Rc<Cell<usize>>) {
+    let fid = open_striped(&client, stripes).await.fid();
+    let file = client.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+    let mut at = 0;
+    while left.get() > 0 {
+        env.sleep(Duration::from_micros(env.random_u64() % 2000)).await;
+        let size = client.getattr(fid, Some(&file)).await.expect("it has a size").size;
+        let bytes = client.read(&file, at, 1 << 20).await.expect("it reads");
+        assert!(
+            at + bytes.len() as u64 >= size.min(at + (1 << 20)),
+            "{size} bytes, and read to {at} + {}",
+            bytes.len()
+        );
+        let zero = bytes.iter().position(|byte| *byte == 0);
+        assert_eq!(zero, None, "zeros at {at}, in {} bytes that were read", bytes.len());
+        at += bytes.len() as u64;
+    }
+}
+
+/// appends of two clients, followed on their mounts and on another | no reader sees bytes that nobody wrote
+#[test]
+fn a_log_that_is_followed_is_never_longer_than_its_bytes() {
+    for seed in 0..12 {
+        for stripes in [1, 3] {
+            let follow = Follow::new(seed, stripes);
+            let _nodes = [0, 1].map(|writer| follow.add_writer(writer));
+            follow.add_reader();
+            follow.run_until_done();
+            follow.audit(seed);
+        }
+    }
+}
+
+/// The same, and each OST dies once.
+#[test]
+fn a_log_that_is_followed_is_never_longer_than_its_bytes_though_osts_die() {
+    for seed in 0..12 {
+        for stripes in [1, 3] {
+            let follow = Follow::new(seed, stripes);
+            let _nodes = [0, 1].map(|writer| follow.add_writer(writer));
+            follow.add_reader();
+            for server in 1..follow.cluster.servers.len() {
+                follow.sim.run_for(Duration::from_millis(
+                    10 + follow.sim.env(follow.cluster.servers[0].node).random_u64() % 20,
+                ));
+                follow.sim.power_cut(follow.cluster.servers[server].node);
+                follow.sim.run_for(Duration::from_millis(5));
+                follow.cluster.boot(server);
+            }
+            follow.run_until_done();
+            follow.audit(seed);
+        }
+    }
+}
+
+/// The same, and one of the appenders dies: its place is the next one's.
+#[test]
+fn an_appender_that_dies_leaves_no_zeros_in_the_log() {
+    for seed in 0..16 {
+        for stripes in [1, 3] {
+            let follow = Follow::new(seed, stripes);
+            let nodes = [0, 1, 2].map(|writer| follow.add_writer(writer));
+            follow.add_reader();
+            follow.sim.run_for(Duration::from_micros(20_000 + follow.sim.env(nodes[1]).random_u64() % 20_000));
+            follow.sim.crash(nodes[0]);
+            follow.left.set(follow.left.get() - 1);
+            let begun = follow.sim.env(nodes[1]).now();
+            follow.run_until_done();
+            let took = follow.sim.env(nodes[1]).now().since(begun);
+            assert!(took < Duration::from_secs(30), "seed {seed}: the others waited for {took:?}");
+            follow.audit(seed);
+        }
     }
 }

@@ -64,7 +64,7 @@ async fn open(client: &Client, name: &[u8], stripes: u32) -> OpenFile {
     opened.expect("it opens").1
 }
 
-/// An append of 3000 bytes behind one stripe that is durable: it was given its place, and the reply is lost.
+/// An append of 3000 bytes behind 64 KiB that are durable: it is there, and the reply is lost.
 struct Untold {
     second: Client,
     /// The same file, as the second client has it open.
@@ -77,7 +77,7 @@ struct Untold {
 impl Untold {
     async fn append(scene: &Scene) -> Self {
         let (first, second) = (scene.mount(0).await, scene.mount(1).await);
-        let (log, other) = (open(&first, b"log", 2).await, open(&second, b"log", 2).await);
+        let (log, other) = (open(&first, b"log", 1).await, open(&second, b"log", 1).await);
         first.append(&log, vec![1; STRIPE]).await.expect("appended");
         first.fsync(&log, false).await.expect("synced");
         let ost = scene.cluster.servers[1].node;
@@ -225,7 +225,8 @@ fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_fo
     }
 }
 
-/// reserve (its reply is lost), append of another |power| the first comes back | it has the place that it had: nothing between them
+/// append (its reply is lost), append of another, read |power| the first comes back | it has the place that it had, and the reader sees
+/// it there: nothing between them
 #[test]
 fn an_append_that_was_not_told_its_place_has_it_after_a_crash() {
     for seed in 0..10 {
@@ -235,19 +236,23 @@ fn an_append_that_was_not_told_its_place_has_it_after_a_crash() {
             let at = second.append(&other, vec![3; 2000]).await.expect("appended");
             assert_eq!(at as usize, STRIPE + 3000, "seed {seed}: a place was given before");
             scene.power_cycle(1);
+            let (reads, look) = (second.clone(), other.clone());
+            let seen = scene.sim.env(scene.nodes[1]).spawn(async move { reads.read(&look, 0, MIB).await });
             // The other one is back, and goes on.
             scene.sim.sleep(Duration::from_millis(500)).await;
             scene.sim.heal(ost, scene.nodes[0]);
+            let seen = seen.await.expect("it ends").expect("it reads");
             let first_at = told.await.expect("it ends").expect("appended");
             assert_eq!(first_at as usize, STRIPE, "seed {seed}");
             let bytes = second.read(&other, 0, MIB).await.expect("it reads");
             let wanted = [vec![1; STRIPE], vec![2; 3000], vec![3; 2000]].concat();
             assert!(bytes[..] == wanted[..], "seed {seed}: {} bytes", bytes.len());
+            assert!(seen[..] == wanted[..], "seed {seed}: {} bytes were seen", seen.len());
         });
     }
 }
 
-/// reserve (its reply is lost), append of another |power| the first is gone | what the other has appended is not written over
+/// append (its reply is lost), append of another |power| the first is gone | what the other has appended is not written over
 #[test]
 fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
     for seed in 0..10 {
