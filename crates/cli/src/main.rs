@@ -129,7 +129,7 @@ enum Command {
     #[command(hide = true, name = demo::copier::COMMAND)]
     DemoCopier(demo::copier::CopierArgs),
     #[command(hide = true, name = command_tree::COMMAND)]
-    CommandTree,
+    Tree,
 }
 
 fn main() -> ExitCode {
@@ -175,7 +175,7 @@ fn run(command: &Command) -> CliResult {
             | Command::PoolList(_)
             | Command::Pool(pool::PoolCommand::List(_))
             | Command::Journal(journal::JournalCommand::List(_))
-            | Command::CommandTree
+            | Command::Tree
     ) {
         posix::end_with_closed_pipes();
     }
@@ -209,7 +209,7 @@ fn run(command: &Command) -> CliResult {
         Command::BenchIorTask => bench::serve::<bench::ior::Task>(),
         Command::BenchNamesTask => bench::serve::<bench::names::Task>(),
         Command::DemoCopier(args) => demo::copier::run(args),
-        Command::CommandTree => {
+        Command::Tree => {
             println!("{}", command_tree::of(CommandLine::command()));
             Ok(())
         }
