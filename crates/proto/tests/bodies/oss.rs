@@ -31,7 +31,7 @@ pub fn add(samples: &mut Samples) {
         replies(),
     );
     // An operation that is no more took these: those behind them stay as they are.
-    drop((object(n), n.u32(), n.u64(), n.u64(), place(p)));
+    let _ = (object(n), n.u32(), n.u64(), n.u64(), place(p));
     samples.exchange(vec![truncate()], replies());
     samples
         .exchange(vec![Punch { object: object(n), offset: n.u64(), length: n.u64(), attr_epoch: n.u64() }], replies());
