@@ -297,7 +297,10 @@ fn failures(mnt: &Path, end: impl FnOnce()) -> BTreeSet<i32> {
         // SAFETY: an open directory, a string that outlives the call; what it opens is this thread's to close.
         let opened = unsafe { libc::openat(dir.as_raw_fd(), c"f".as_ptr(), libc::O_RDONLY) };
         match opened {
-            0.. => Ok(drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(opened) })),
+            0.. => {
+                drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(opened) });
+                Ok(())
+            }
             _ => Err(std::io::Error::last_os_error()),
         }
     };
