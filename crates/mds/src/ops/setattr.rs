@@ -204,7 +204,10 @@ mod tests {
             assert_eq!(world.count(keys::TRUNCATE), told, "session {session}: {request:?}");
         }
         assert_eq!(world.effects.truncate, Some(fid));
-        world.run(|tx| Ok(tx.delete(keys::truncate(fid))));
+        world.run(|tx| {
+            tx.delete(keys::truncate(fid));
+            Ok(())
+        });
         world.run(|tx| apply(tx, &now));
         assert_eq!(world.count(keys::TRUNCATE), 1);
     }
