@@ -110,8 +110,7 @@ fn handles_stay_good_when_the_kernel_has_forgotten_what_they_are_of() {
     forget_all();
     let found = open(&mut of_deep).expect("it opens");
     assert_eq!(place(&found), top.join("b/deeper"));
-    let names: Vec<_> = fs::read_dir(place(&found)).expect("listed").collect();
-    assert_eq!(names.len(), 1);
+    assert_eq!(fs::read_dir(place(&found)).expect("listed").count(), 1);
     // Without a name it is there as long as somebody has it open.
     fs::remove_dir_all(&top).expect("removed");
     assert_eq!(open(&mut of_file).map(drop), Err(libc::ESTALE));
