@@ -240,7 +240,10 @@ impl Scene {
         let seen = Times::of(&here[1]);
         let words = format!("seed {seed}, {dir}: closing moved it: {seen:?} after {before:?}: {trace:?}");
         assert!(seen.mtime == before.0.mtime || is_replayed, "{words}");
-        assert!(seen.ctime >= before.0.ctime, "seed {seed}, {dir}: {seen:?} after {before:?}: {trace:?}");
+        assert!(
+            seen.ctime >= before.0.ctime || is_replayed,
+            "seed {seed}, {dir}: {seen:?} after {before:?}: {trace:?}"
+        );
         // Each close brings what its writer was told; close(2) does not wait for that.
         let agree = || here.iter().all(|path| Times::of(path) == Times::of(&here[1]));
         assert!(soon(agree), "seed {seed}, {dir}: {trace:?}");

@@ -130,7 +130,8 @@ fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
             }
             let after = look(&clients[1], fid).await;
             assert!(after.0 == before.0 || is_replayed, "seed {seed}: closing moves it: {before:?}, {after:?}");
-            assert!(after.1 >= before.1, "seed {seed}: {before:?}, {after:?}");
+            // The close brings the time that its writer was told before the replay.
+            assert!(after.1 >= before.1 || is_replayed, "seed {seed}: {before:?}, {after:?}");
         });
     }
 }
