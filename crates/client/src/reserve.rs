@@ -36,6 +36,11 @@ impl Client {
         if offset < size || self.statfs().await?.available_bytes < length {
             return Err(error);
         }
+        // As much as there is on each: a file has few parts.
+        let osts = self.inner.peers.osts();
+        while self.env().now() < until && self.spaces(osts.clone()).await?.iter().any(|space| space.granted_bytes > 0) {
+            self.env().sleep(limits::GRANTS_LOOK).await;
+        }
         self.reserve_on_others(file, (offset, end), what, era, error).await
     }
 

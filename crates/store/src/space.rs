@@ -150,7 +150,7 @@ fn weight_of(payload_bytes: u64, fragments: u64) -> u64 {
 }
 
 /// Weight of payload that will be written in pieces of 4 KiB or more.
-fn aside_weight(payload_bytes: u64) -> u64 {
+pub(crate) fn aside_weight(payload_bytes: u64) -> u64 {
     payload_bytes.saturating_add(payload_bytes / 32)
 }
 

@@ -265,6 +265,11 @@ impl Store {
         self.core.promisable_bytes()
     }
 
+    /// What a promise of so much payload takes off the bytes that are available.
+    pub fn promise_weight(payload_bytes: u64) -> u64 {
+        crate::space::aside_weight(payload_bytes)
+    }
+
     /// Of the caller's rows, which keep count of it, some that set `before` bytes aside set `now` bytes aside: others find that
     /// much less room. Nothing is refused. After a restart all starts at 0.
     pub fn set_aside(&self, before: u64, now: u64) {

@@ -1,6 +1,7 @@
 //! OstStatFs: bytes used and free.
 
 use forebay_proto::message::OstStatFsReply;
+use forebay_store::Store;
 use forebay_target::Answer;
 
 use crate::Oss;
@@ -12,7 +13,7 @@ pub fn run(oss: &Oss) -> Answer {
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,
         objects: oss.objects.get(),
-        granted_bytes,
+        granted_bytes: Store::promise_weight(granted_bytes),
         promisable_bytes: oss.store().promisable_bytes() + granted_bytes,
     })
 }

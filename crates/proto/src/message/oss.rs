@@ -397,7 +397,7 @@ wire_struct! {
         pub available_bytes: u64,
         /// Objects there are.
         pub objects: u64,
-        /// Bytes that are granted to clients for writes to come, and given back by those that write nothing.
+        /// What is granted to clients for writes to come takes so much off the available bytes: those that write nothing give it back.
         pub granted_bytes: u64,
         /// Bytes that room could be set aside for, were what is granted given back.
         pub promisable_bytes: u64,
