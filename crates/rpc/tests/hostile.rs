@@ -106,7 +106,7 @@ fn a_stranger_of_another_version_is_told_ours() {
         let header = reader.header().await.expect("an error frame of our version");
         let received = reader.content(header).await.expect("whole");
         let error = ErrorReply::from_bytes(&received.body).expect("an error reply");
-        assert!(error.message.contains("version 42") && error.message.contains("version 1"), "{error}");
+        assert!(error.message.contains("version 42") && error.message.contains("version 2"), "{error}");
         assert!(matches!(reader.header().await, Err(FrameError::Disconnected(_))));
     });
 }

@@ -6,7 +6,7 @@ use crate::{DecodeError, Errno, Incarnation, Reader, SessionId, Transno, Writer,
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_BYTES: usize = 128;
 /// The version of the protocol this code speaks.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 /// "FBF1"
 const MAGIC: u32 = u32::from_le_bytes(*b"FBF1");
 
@@ -215,7 +215,7 @@ mod tests {
         let hex: String = header().to_bytes().iter().map(|b| format!("{b:02x}")).collect();
         let expected = concat!(
             "46424631",
-            "0100",
+            "0200",
             "02",
             "02",
             "8000",
