@@ -176,9 +176,7 @@ impl Oss {
 
     /// Waits until all changes before `transno` that made the file longer were told to their writers.
     pub(crate) async fn growth_told(&self, ctx: &Context, fid: Fid, transno: Transno) -> Result<(), ErrorReply> {
-        // Its own reply waits for this.
-        let before = Transno(transno.0 - 1);
-        self.wait_told(ctx, fid, Look::Append, before).await.map(drop)
+        self.wait_told(ctx, fid, Look::Append, transno).await.map(drop)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Appends at a file's home: the size moves with the bytes, and places that are given up leave nothing.
 
-use forebay_env::sim::Fault;
 use forebay_proto::message::{AT_END, AppendObject, AppendReply, FillPlace, PlaceReply, ReservePlace, WritePlace};
 
 use super::*;
@@ -94,27 +93,6 @@ fn an_append_that_does_not_fit_at_home_changes_nothing_and_tells_the_end() {
         assert_eq!((told.appended, told.file_offset), (false, AT_HOME - 3));
         assert_eq!(world.size().await, AT_HOME - 3);
         assert!(world.append(b"xyz").await.appended);
-    });
-}
-
-/// The journal is stuck, and nothing is committed meanwhile.
-#[test]
-fn an_append_of_level_data_does_not_wait_for_a_commit() {
-    let world = World::new(77);
-    world.run(async {
-        let other = world.other();
-        world.append(b"log").await;
-        let place = world.reserve(&other, 10).await;
-        world.write_place(&other, &place, &[1; 10]).await.expect("written");
-        world.sim.disk_fault(world.server, "/ost/journal", Fault::Stuck(Duration::from_secs(3)));
-        let begun = world.sim.env(world.client).now();
-        assert!(world.fill(&other, &place, 10).await);
-        for number in 0..10 {
-            let by = if number % 2 == 0 { &world.session } else { &other };
-            world.append_by(by, &pattern(number, 1000)).await.expect("appended");
-        }
-        let took = world.sim.env(world.client).now().since(begun);
-        assert!(took < Duration::from_secs(1), "it took {took:?}");
     });
 }
 
