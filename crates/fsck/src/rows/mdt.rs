@@ -516,7 +516,8 @@ mod tests {
         assert_eq!(decode_truncate(&[2, 3, 4, 2, 5, 0, 0, 0, 0]), Ok(3));
         assert_eq!(decode_truncate(&[2, 3, 4, 3, 0, 0xac, 2]), Ok(3));
         assert_eq!(decode_truncate(&[2, 3, 4, 4, 0xac, 2]), Ok(3));
-        assert!(decode_truncate(&[2, 3, 4, 5]).is_err() && decode_truncate(&[1, 3, 4, 0, 2]).is_err());
+        assert_eq!(decode_truncate(&[2, 3, 4, 5]), Ok(3));
+        assert!(decode_truncate(&[2, 3, 4, 6]).is_err() && decode_truncate(&[1, 3, 4, 0, 2]).is_err());
         assert_eq!(decode_objects(&[1, 0, 0xac, 2]), Ok(Fid { high: 0, low: 300 }));
         assert_eq!(
             (decode_inline(b"\x01abc"), decode_inline(&[1; INLINE_BYTES + 1])),
