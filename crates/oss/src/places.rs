@@ -116,6 +116,16 @@ impl Oss {
         self.places.told(fid, truncate_epoch, &asked).filter(|_| !planted(Bug::PlaceForgotten))
     }
 
+    /// Waits until all that is applied by now is committed. The reply to an append that came again waits for this: those that told
+    /// of its place are committed, and after another crash nobody would tell of it.
+    pub(crate) async fn applied_is_committed(&self) -> Result<(), ErrorReply> {
+        let applied = self.target().last_applied();
+        while self.store().last_committed() < applied {
+            self.target().wait_any_commit().await?;
+        }
+        Ok(())
+    }
+
     /// Waits until appends have come again that lay in the file before a crash.
     pub(crate) async fn places_came(&self, ctx: &Context, fid: Fid) -> Result<(), ErrorReply> {
         let is_over = |place: &AppendPlace| self.target().has_done(place.session, place.slot, place.sequence);

@@ -34,6 +34,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendObject, bulk: Bytes) -
     if let Some(offset) = oss.place_told(ctx, fid, truncate_epoch, request.length) {
         let answer = write_at(oss, ctx, &request, offset, bulk).await;
         oss.places.came();
+        oss.applied_is_committed().await?;
         return answer;
     }
     let mut end = 0;

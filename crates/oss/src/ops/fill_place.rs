@@ -28,6 +28,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: FillPlace) -> Result<Answer,
     if oss.place_told(ctx, fid, truncate_epoch, request.length) == Some(request.file_offset) {
         let answer = raise(oss, ctx, &request, end, None).await;
         oss.places.came();
+        oss.applied_is_committed().await?;
         return answer;
     }
     match oss.turn_of(ctx, fid, request.number).await {
