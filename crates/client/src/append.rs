@@ -60,7 +60,8 @@ impl Client {
             let busy = state.busy();
             let end = state.size.borrow().seen();
             let changing = self.bytes_change(file.fid(), end..u64::MAX);
-            if !state.is_inline()
+            if limits::DELAYS_APPENDS
+                && !state.is_inline()
                 && let Some(offset) = self.keep_back(file, Place::End, &data, era).await
             {
                 return Ok(offset);
