@@ -4,7 +4,7 @@
 //!
 //! | where the file ends | requests, one after another |
 //! |---|---|
-//! | this client alone has it open, and keeps writes back | none: it knows the end, and the bytes are sent with others |
+//! | this client alone has it open, and keeps writes back | none, but with `limits::DELAYS_APPENDS` only: it knows the end, and the bytes are sent with others |
 //! | in the home's object, and so would the append | 1: the home chooses the place, and has the bytes |
 //! | on other OSTs, or over several | 3: a place at the home, the bytes to their OSTs, and the home again |
 
