@@ -54,14 +54,22 @@ pub enum Answer {
 
 type Op = Operation<Ask, Answer>;
 
-/// A file on one target.
-pub struct Whole;
+/// A cell that somebody wrote and nobody ever read.
+const UNREAD: Cell = Cell::MAX;
 
-fn fill(bytes: &mut Vec<Cell>, at: usize, tag: u32, count: u32) {
-    let end = at + count as usize;
-    bytes.resize(bytes.len().max(end), 0);
-    for (index, place) in bytes[at..end].iter_mut().enumerate() {
-        *place = stamp::cell(tag, index as u32);
+/// A file on one target. It keeps apart only what was read: files that differ in other cells are the same to everybody.
+pub struct Whole {
+    read: BTreeSet<Cell>,
+}
+
+impl Whole {
+    fn fill(&self, bytes: &mut Vec<Cell>, at: usize, tag: u32, count: u32) {
+        let end = at + count as usize;
+        bytes.resize(bytes.len().max(end), 0);
+        for (index, place) in bytes[at..end].iter_mut().enumerate() {
+            let cell = stamp::cell(tag, index as u32);
+            *place = if self.read.contains(&cell) { cell } else { UNREAD };
+        }
     }
 }
 
@@ -82,11 +90,11 @@ impl Object for Whole {
         let mut after = state.clone();
         let fits = match (&operation.input, &operation.output) {
             (Ask::Write { at, cells, tag }, _) => {
-                fill(&mut after, *at as usize, *tag, *cells);
+                self.fill(&mut after, *at as usize, *tag, *cells);
                 true
             }
             (Ask::Append { cells, tag }, _) => {
-                fill(&mut after, state.len(), *tag, *cells);
+                self.fill(&mut after, state.len(), *tag, *cells);
                 true
             }
             (Ask::Truncate(cells), _) => {
@@ -103,7 +111,8 @@ impl Object for Whole {
 
 /// Checks a file on one target.
 pub fn check(history: Vec<Op>) -> Result<(), String> {
-    explain(&Whole, history)
+    let read = Seen::of(&history).cells;
+    explain(&Whole { read }, history)
 }
 
 /// A number that is set, raised and read: a cell, or the size.
@@ -356,6 +365,28 @@ mod tests {
         assert_eq!(check_striped(&history, 8), Ok(()));
         history.push(read(320, 330, &[0; 100]));
         assert!(check_striped(&history, 8).is_err(), "it was seen before");
+    }
+
+    #[test]
+    fn changes_without_an_answer_are_no_riddle_on_one_target_either() {
+        let lost = |n: u32| {
+            let input = if n % 3 == 0 {
+                Ask::Append { cells: 1 + n % 4, tag: n + 1 }
+            } else {
+                Ask::Write { at: n % 7, cells: 1 + n % 3, tag: n + 1 }
+            };
+            op(n.into(), u64::MAX, input, None)
+        };
+        let mut history: Vec<Op> = (0..12).map(lost).collect();
+        history.push(cut(100, 110, 0));
+        for round in 1..4u64 {
+            history.push(op(200 * round, 200 * round + 1, Ask::Append { cells: 2, tag: 100 }, Some(Answer::Done)));
+            history.push(read(200 * round + 10, 200 * round + 20, &cells(100)));
+            history.push(cut(200 * round + 30, 200 * round + 40, 0));
+        }
+        assert_eq!(check(history.clone()), Ok(()));
+        history.push(read(5000, 5010, &[0, 0, stamp::cell(1, 0), 0]));
+        assert!(check(history).is_err(), "nobody has left zeros before and behind it");
     }
 
     #[test]

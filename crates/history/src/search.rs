@@ -4,7 +4,7 @@
 //! (a write to several targets lengthens a file stripe by stripe): the object says so by steps that do not end the operation.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fmt::{Debug, Write},
 };
 
@@ -69,23 +69,53 @@ impl Done {
     fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
+
+    fn both(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(one, two)| one & two).collect())
+    }
+}
+
+/// What was tried: for the answered operations that are done and the state, the sets of unanswered ones that are done too. These
+/// need not happen at all, so whatever goes on from such a set goes on from a smaller one too.
+struct Tried<S> {
+    unanswered: Done,
+    sets: BTreeMap<(Done, S), Vec<Done>>,
+    count: usize,
+}
+
+impl<S: Clone + Ord> Tried<S> {
+    /// False if nothing can be reached from here that could not be reached from what was tried.
+    fn is_new(&mut self, done: &Done, state: &S) -> bool {
+        let optional = done.both(&self.unanswered);
+        let answered = Done(done.0.iter().zip(&optional.0).map(|(all, some)| all & !some).collect());
+        let sets = self.sets.entry((answered, state.clone())).or_default();
+        if sets.iter().any(|tried| tried.both(&optional) == *tried) {
+            return false;
+        }
+        sets.retain(|tried| optional.both(tried) != optional);
+        sets.push(optional);
+        self.count += 1;
+        true
+    }
 }
 
 /// Finds an order that explains every answer. Errors: the furthest it got, in words.
 pub fn explain<M: Object>(object: &M, mut history: Vec<Operation<M::Input, M::Output>>) -> Result<(), String> {
     history.sort_by_key(|operation| (operation.begun, operation.ended));
     let nothing = Done(vec![0; history.len() / 64 + 1]);
-    let mut tried = BTreeSet::new();
+    let unanswered = history.iter().enumerate().filter(|(_, operation)| operation.output.is_none());
+    let unanswered = unanswered.fold(nothing.clone(), |all, (which, _)| all.with(which));
+    let mut tried = Tried { unanswered, sets: BTreeMap::new(), count: 0 };
     let mut open = vec![(nothing.clone(), object.initial())];
     let mut furthest = (nothing, object.initial());
     while let Some((done, state)) = open.pop() {
         if history.iter().enumerate().all(|(which, operation)| operation.output.is_none() || done.has(which)) {
             return Ok(());
         }
-        if tried.len() >= limits::STATES {
-            return Err(format!("undecided after {} states; {}", tried.len(), describe(&history, &furthest)));
+        if tried.count >= limits::STATES {
+            return Err(format!("undecided after {} states; {}", tried.count, describe(&history, &furthest)));
         }
-        if !tried.insert((done.clone(), state.clone())) {
+        if !tried.is_new(&done, &state) {
             continue;
         }
         if done.count() > furthest.0.count() {
