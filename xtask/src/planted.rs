@@ -79,8 +79,10 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
             &["forebay_rpc", "hostile", "targets", "scenes:write_back", "disasters", "histories"]
         }
-        UnheardShown | UntoldSizeTold | PlaceForgotten | UnansweredNotAsked => &["scenes:returning", "histories"],
-        PlaceShownEmpty | PlaceNotFenced => &["objects:appends", "scenes:appends", "histories"],
+        UnheardShown | UnheardAppendShown | UntoldSizeTold | PlaceForgotten | UnansweredNotAsked => {
+            &["scenes:returning", "histories"]
+        }
+        PlaceShownEmpty | PlaceNotFenced | VoidPlacesLeft => &["objects:appends", "scenes:appends", "histories"],
         HeldIsIgnored => &["objects:held", "disasters", "histories"],
         LevelOfInodeIgnored => &["forebay_mds", "servers:levels", "scenes:levels"],
         RecallIgnored | FlushedBeforeSent | FidReused => {

@@ -8,11 +8,15 @@
 //! | in the home's object, and so would the append | 1: the home chooses the place, and has the bytes |
 //! | on other OSTs, or over several | 3: a place at the home, the bytes to their OSTs, and the home again |
 
+use std::cell::RefCell;
+
 use forebay_env::{Boxed, Bug, planted};
 use forebay_proto::{
-    Errno,
+    Errno, WriteId,
     limits::FILE_BYTES,
-    message::{AT_END, AppendObject, AppendReply, FillPlace, PlaceReply, ReservePlace, WriteObject, WritePlace},
+    message::{
+        AT_END, AppendObject, AppendReply, FillPlace, PlaceReply, RemoveWritten, ReservePlace, WriteObject, WritePlace,
+    },
 };
 use forebay_rpc::{Call, Called};
 
@@ -27,6 +31,9 @@ use crate::{
     tasks::{all, detached, worst},
     write_back::Place,
 };
+
+/// The writes of a place, by OST, in the words that remove them.
+type Written = RefCell<Vec<(u32, RemoveWritten)>>;
 
 /// What came of an append at the home.
 enum AtHome {
@@ -150,8 +157,8 @@ impl Client {
         Ok(AtHome::Appended(file_offset))
     }
 
-    /// A place first, then the bytes to where they belong, then the size. A place that cannot be filled is given up, and the next
-    /// append has it.
+    /// A place first, then the bytes to where they belong, then the size. A place that cannot be filled is given up, with what was
+    /// written in it.
     async fn append_in_place(&self, file: &OpenFile, at: Snapshot, data: &Payload) -> Result<u64, Trouble> {
         let (object, length) = (at.object.clone(), data.len() as u32);
         let request = ReservePlace { object: object.clone(), file_bytes: at.seen, length };
@@ -164,17 +171,26 @@ impl Client {
         }
         let attr_epoch = at.attr_epoch;
         let fill = FillPlace { object, number, file_offset, length, attr_epoch, before: Vec::new() };
-        if let Err(trouble) = self.write_place(file, &at, &place, data).await {
+        let written = Written::default();
+        if let Err(trouble) = self.write_place(file, &at, &place, data, &written).await {
             // If this is not heard either, others wait for a while, and then do without.
             let given_up = FillPlace { length: 0, ..fill };
             let _ = self.ost_of(&at, at.layout.home()).await?.call(&given_up, Call::default()).await;
+            self.remove_written(file, &at, written).await;
             return Err(trouble);
         }
         let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-        let Called { reply, transno, .. } = self.ost_of(&at, at.layout.home()).await?.call(&fill, call).await?;
-        if !reply.filled {
+        let filled = self.ost_of(&at, at.layout.home()).await?.call(&fill, call).await.map_err(Trouble::from);
+        // (Other errors do not say whether it is.)
+        let is_void = match &filled {
+            Ok(Called { reply, .. }) => !reply.filled,
+            Err(trouble) => matches!(trouble, Trouble::Stale(_)),
+        };
+        if is_void {
+            self.remove_written(file, &at, written).await;
             return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
         }
+        let Called { reply, transno, .. } = filled?;
         let state = file.state();
         state.raised(&at, file_offset.saturating_add(length.into()), transno);
         state.told_time(reply.attr_epoch.max(attr_epoch), reply.mtime_ns);
@@ -188,6 +204,7 @@ impl Client {
         at: &Snapshot,
         place: &PlaceReply,
         data: &Payload,
+        written: &Written,
     ) -> Result<(), Trouble> {
         let (offset, length) = (place.file_offset, data.len() as u64);
         if let Some((offset, length)) = at.layout.first_gap(offset, length) {
@@ -196,11 +213,29 @@ impl Client {
         let requests = plan(&at.layout, offset, length, self.inner.options.max_rpc_bytes.into());
         let sends = requests.into_iter().map(|request| {
             let parts = data.gather(offset, &request.ranges);
+            let write_id = self.write_id();
+            let WriteId { client, sequence } = write_id;
+            let (object, offset, length) = (at.object.clone(), request.offset, request.length);
+            written.borrow_mut().push((request.ost, RemoveWritten { object, offset, length, client, sequence }));
             let (client, file, at, place) = (self.clone(), file.clone(), at.clone(), place.clone());
-            async move { client.write_place_object(&file, &at, &place, request, parts).await }
+            async move { client.write_place_object(&file, &at, &place, (request, write_id), parts).await }
         });
         let results = all(self.env(), sends).await;
         worst(results.into_iter().filter_map(Result::err)).map_or(Ok(()), Err)
+    }
+
+    /// Bytes beyond the end of the file would show in a hole that is made there later. What an OST does not hear of is removed when
+    /// this client is gone.
+    async fn remove_written(&self, file: &OpenFile, at: &Snapshot, written: Written) {
+        let removals = written.into_inner().into_iter().map(|(ost, removal)| {
+            let (client, at) = (self.clone(), at.clone());
+            let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
+            async move {
+                client.ost_of(&at, ost).await?.call(&removal, call).await?;
+                Ok::<(), Trouble>(())
+            }
+        });
+        let _ = all(self.env(), removals).await;
     }
 
     async fn write_place_object(
@@ -208,10 +243,9 @@ impl Client {
         file: &OpenFile,
         at: &Snapshot,
         place: &PlaceReply,
-        request: ObjectRange,
+        (request, write_id): (ObjectRange, WriteId),
         parts: Vec<bytes::Bytes>,
     ) -> Result<(), Trouble> {
-        let write_id = self.write_id();
         let write = WriteObject {
             object: at.object.clone(),
             offset: request.offset,

@@ -92,12 +92,16 @@ bugs! {
     TruncateEpochIgnored = "truncate-epoch-ignored",
     /// Bytes are shown to others whose writer has not been told that they are written.
     UnheardShown = "unheard-shown",
+    /// An append is shown to others when its reply has left, though it may lie elsewhere if that is lost.
+    UnheardAppendShown = "unheard-append-shown",
     /// Who writes to a file is told of a size that others made, and were not told of.
     UntoldSizeTold = "untold-size-told",
     /// An append that had a place before a crash is given another one, though others tell which it had.
     PlaceForgotten = "place-forgotten",
     /// A file is as long as its appends' places, before their bytes are there.
     PlaceShownEmpty = "place-shown-empty",
+    /// What was written for an append that came to nothing stays beyond the end of its file.
+    VoidPlacesLeft = "void-places-left",
     /// OSTs take bytes for a place that was given to another append meanwhile.
     PlaceNotFenced = "place-not-fenced",
     /// A client that closes a file does not ask what became of a change that an OST has not answered.

@@ -137,7 +137,10 @@ impl Oss {
 
     /// Whoever acts by the size of a file knows it before the reply that says it is larger leaves.
     async fn tell_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
-        let never_grow = matches!(op, Op::WritePlace | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate);
+        let never_grow = matches!(
+            op,
+            Op::WritePlace | Op::RemoveWritten | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate
+        );
         let may_grow = self.admits(op) && !never_grow;
         // Each of them begins with its object, behind its own length.
         let object = |body: &[u8]| ObjectRef::decode(&mut Reader::new(body.get(LENGTH_BYTES..)?)).ok();
@@ -202,6 +205,7 @@ impl Service for Oss {
                 | Op::Append
                 | Op::WritePlace
                 | Op::FillPlace
+                | Op::RemoveWritten
                 | Op::TruncateObject
                 | Op::Punch
                 | Op::Destroy

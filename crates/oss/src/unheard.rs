@@ -5,7 +5,9 @@
 //! would lie over newer ones. A reply may be held for as long as a commit takes, by an earlier one of its session. Where nothing is
 //! held nobody waits.
 //!
-//! Not covered: a reply that has left, and is lost on its way, until the server knows that its connection is.
+//! A reply that has left counts as told, though it may be lost on its way, until the server knows that its connection is: a write that
+//! is brought back lies where it lay. Not so an append, which another client is shown only when it is committed, or its client has
+//! used the slot again. And not so a write that another client's append lies behind: there would be a hole meanwhile.
 
 use std::ops::Range;
 
@@ -33,6 +35,8 @@ pub enum Growth {
     None,
     /// To the end of what is written.
     Size,
+    /// The same, and where it lies was the server's choice: brought back by who has not heard of that, it may lie elsewhere.
+    Append,
 }
 
 impl Growth {
@@ -62,7 +66,7 @@ impl Change {
         match look {
             Look::Show(ranges) => self.growth != Growth::None || meet(&self.ranges, ranges),
             Look::Overwrite(ranges) => self.session != session && meet(&self.ranges, ranges),
-            Look::Append => self.growth == Growth::Size,
+            Look::Append => self.growth != Growth::None,
         }
     }
 }
@@ -106,9 +110,27 @@ impl Unheard {
 }
 
 impl Oss {
+    /// For whoever looks.
     fn is_over(&self, change: &Change) -> bool {
+        let Change { session, slot, sequence, transno, growth, .. } = *change;
+        let is_heard = || growth == Growth::None || self.target().has_heard(session, slot, sequence, transno);
+        transno <= self.store().last_committed() || self.is_told(change) && is_heard()
+    }
+
+    fn is_told(&self, change: &Change) -> bool {
         let Change { session, slot, sequence, transno, .. } = *change;
         transno <= self.store().last_committed() || self.target().has_told(session, slot, sequence, transno)
+    }
+
+    /// For what `session` does: its replies arrive in the order in which they left.
+    fn is_over_for(&self, change: &Change, session: SessionId, look: Look<'_>) -> bool {
+        let has_to_be_heard = match look {
+            Look::Show(_) => change.growth == Growth::Append && !planted(Bug::UnheardAppendShown),
+            Look::Overwrite(_) => false,
+            // The reply names those that are appends too.
+            Look::Append => change.growth == Growth::Size,
+        };
+        if has_to_be_heard && change.session != session { self.is_over(change) } else { self.is_told(change) }
     }
 
     /// `ctx` changes `ranges` of the object, under `transno`.
@@ -133,11 +155,13 @@ impl Oss {
         if ctx.is_replay() || planted(Bug::UnheardShown) {
             return Ok(false);
         }
-        let mut changes = self.unheard.in_the_way(fid, ctx.session(), look, until, |change| self.is_over(change));
+        let session = ctx.session();
+        let is_over = |change: &Change| self.is_over_for(change, session, look);
+        let mut changes = self.unheard.in_the_way(fid, session, look, until, is_over);
         let Some(last) = changes.iter().map(|change| change.transno).max() else { return Ok(false) };
         self.target().passed(last).await;
         loop {
-            changes.retain(|change| !self.is_over(change));
+            changes.retain(|change| !is_over(change));
             if changes.is_empty() || ctx.has_ended() {
                 return Ok(true);
             }
@@ -176,7 +200,9 @@ impl Oss {
 
     /// Waits until all changes before `transno` that made the file longer were told to their writers.
     pub(crate) async fn growth_told(&self, ctx: &Context, fid: Fid, transno: Transno) -> Result<(), ErrorReply> {
-        self.wait_told(ctx, fid, Look::Append, transno).await.map(drop)
+        // Its own reply waits for this.
+        let before = Transno(transno.0 - 1);
+        self.wait_told(ctx, fid, Look::Append, before).await.map(drop)
     }
 }
 

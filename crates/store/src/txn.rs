@@ -100,6 +100,14 @@ impl Txn {
         Ok(found.iter().map(within).sum())
     }
 
+    /// What of an object lies in `range`, in order, and which write each part is of. Prefetch its extents just before. Errors:
+    /// `NotResident`.
+    pub fn writes(&self, fid: Fid, range: Range<u64>) -> StoreResult<Vec<(Range<u64>, WriteId)>> {
+        let found = self.overlapping(fid, range.clone())?;
+        let within = |extent: &Extent| extent.offset.max(range.start)..extent.end().min(range.end);
+        Ok(found.iter().map(|extent| (within(extent), extent.write_id)).filter(|(of, _)| !of.is_empty()).collect())
+    }
+
     /// The highest transno contained: what `last_committed` moves to when this is durable.
     pub fn set_transno(&mut self, transno: Transno) {
         self.transno = transno;

@@ -13,7 +13,7 @@ use std::{
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     ClientId, Errno, ErrorReply, Fid, Layout, SessionId,
-    message::{Fence, GetObject, ObjectRef, open_flags},
+    message::{Fence, GetObject, ObjectRef, RemoveWritten, open_flags},
 };
 
 use crate::{Mds, keys, opens::OpenChange, ops::close};
@@ -165,11 +165,28 @@ impl Mds {
         }
         // An OST that cannot do a truncate of it does not answer either.
         let is_stuck = self.wait_until(|memory| memory.stuck.contains(&fid));
+        let told = async {
+            let glimpse = self.glimpse(fid, layout, inode.truncate_epoch).await;
+            if let Some((truncate_epoch, size)) = glimpse.size {
+                self.remove_beyond(fid, layout, truncate_epoch, size, ending.client).await;
+            }
+            glimpse
+        };
         Ok(forebay_env::sync::select! {
             biased;
-            glimpse = self.glimpse(fid, layout, inode.truncate_epoch) => glimpse,
+            glimpse = told => glimpse,
             () = is_stuck => Glimpse::default(),
         })
+    }
+
+    /// Removes what `client` wrote beyond the end of the file: of appends that it did not come to the end of.
+    async fn remove_beyond(&self, fid: Fid, layout: &Layout, truncate_epoch: u64, size: u64, client: ClientId) {
+        let object = ObjectRef { fid: layout.objects_of(fid), layout_generation: layout.generation, truncate_epoch };
+        for (ost, offset) in layout.object_ends(size) {
+            let length = u64::MAX - offset;
+            let removal = RemoveWritten { object: object.clone(), offset, length, client: client.low(), sequence: 0 };
+            self.osts.insist_unless_damaged(ost, &removal, |errno| errno == Errno::ESTALE).await;
+        }
     }
 
     async fn end_handle(&self, session: SessionId, handle: u64, fid: Fid, glimpse: &Glimpse) -> Result<(), ErrorReply> {

@@ -126,7 +126,7 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let transno = ticket.transno();
-    oss.note_change(ctx, fid, transno, vec![range.clone()], Growth::Size);
+    oss.note_change(ctx, fid, transno, vec![range.clone()], Growth::Append);
     let _grows = oss.growing.to(fid, transno, file_end);
     let fragment = Fragment {
         fid,

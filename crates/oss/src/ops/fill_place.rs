@@ -56,7 +56,7 @@ async fn raise(
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let transno = ticket.transno();
-    oss.note_change(ctx, fid, transno, Vec::new(), Growth::Size);
+    oss.note_change(ctx, fid, transno, Vec::new(), Growth::Append);
     let _grows = oss.growing.to(fid, transno, end);
     let superseded = is_superseded(ctx, row.as_ref(), truncate_epoch, transno);
     let now_ns = oss.now_ns();

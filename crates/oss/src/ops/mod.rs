@@ -13,6 +13,7 @@ mod pace;
 mod punch;
 mod raise_size;
 mod read;
+mod remove_written;
 mod reserve_place;
 mod statfs;
 mod truncate;
@@ -65,6 +66,7 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::RaiseSize => raise_size::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::ReservePlace => reserve_place::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::FillPlace => fill_place::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::RemoveWritten => remove_written::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::TruncateObject => truncate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Punch => punch::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,

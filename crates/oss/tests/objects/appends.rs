@@ -1,6 +1,9 @@
 //! Appends at a file's home: the size moves with the bytes, and places that are given up leave nothing.
 
-use forebay_proto::message::{AT_END, AppendObject, AppendReply, FillPlace, PlaceReply, ReservePlace, WritePlace};
+use forebay_env::sim::Fault;
+use forebay_proto::message::{
+    AT_END, AppendObject, AppendReply, FillPlace, PlaceReply, RemoveWritten, ReservePlace, WritePlace,
+};
 
 use super::*;
 
@@ -93,6 +96,27 @@ fn an_append_that_does_not_fit_at_home_changes_nothing_and_tells_the_end() {
         assert_eq!((told.appended, told.file_offset), (false, AT_HOME - 3));
         assert_eq!(world.size().await, AT_HOME - 3);
         assert!(world.append(b"xyz").await.appended);
+    });
+}
+
+/// The journal is stuck, and nothing is committed meanwhile.
+#[test]
+fn an_append_of_level_data_does_not_wait_for_a_commit() {
+    let world = World::new(77);
+    world.run(async {
+        let other = world.other();
+        world.append(b"log").await;
+        let place = world.reserve(&other, 10).await;
+        world.write_place(&other, &place, &[1; 10]).await.expect("written");
+        world.sim.disk_fault(world.server, "/ost/journal", Fault::Stuck(Duration::from_secs(3)));
+        let begun = world.sim.env(world.client).now();
+        assert!(world.fill(&other, &place, 10).await);
+        for number in 0..10 {
+            let by = if number % 2 == 0 { &world.session } else { &other };
+            world.append_by(by, &pattern(number, 1000)).await.expect("appended");
+        }
+        let took = world.sim.env(world.client).now().since(begun);
+        assert!(took < Duration::from_secs(1), "it took {took:?}");
     });
 }
 
@@ -202,6 +226,36 @@ fn a_place_does_not_outlive_its_home() {
         let again = world.reserve(&world.session, 10).await;
         assert_eq!(again.file_offset, 3);
         assert!(again.generation > place.generation && again.number > place.number);
+    });
+}
+
+/// reserve, bytes, given up; others' bytes in the same place |X| truncate to more | a hole, and the bytes of the others
+#[test]
+fn what_was_written_for_a_void_place_is_removed_and_nothing_else_is() {
+    let world = World::new(78);
+    world.run(async {
+        world.append(b"log").await;
+        let place = world.reserve(&world.session, 20).await;
+        world.write_place(&world.session, &place, &[1; 20]).await.expect("written");
+        let sequence = world.writes.get();
+        world.write_place(&world.session, &PlaceReply { file_offset: 10, ..place }, &[2; 4]).await.expect("written");
+        let removal = |offset, length, client, sequence| RemoveWritten {
+            object: world.object(0),
+            offset,
+            length,
+            client,
+            sequence,
+        };
+        let remove = async |removal| world.session.call(&removal, Call::level(CommitLevel::Data)).await.map(drop);
+        remove(removal(3, 20, 1, sequence)).await.expect("there is none of that writer");
+        remove(removal(3, 20, 2, sequence)).await.expect("removed");
+        assert_eq!(remove(removal(3, u64::MAX, 2, 0)).await.unwrap_err().errno(), Errno::EINVAL);
+        world.sim.power_cut(world.server);
+        world.boot();
+        world.truncate(1, 30).await;
+        assert_eq!(world.read(1, 0, 30).await.unwrap(), [&b"log"[..], &[0; 7], &[2; 4], &[0; 16]].concat());
+        remove(removal(0, 30, 2, 0)).await.expect("all that it wrote");
+        assert_eq!(world.read(1, 0, 30).await.unwrap(), [&b"log"[..], &[0; 27]].concat());
     });
 }
 

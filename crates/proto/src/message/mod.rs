@@ -210,4 +210,6 @@ operations! {
     WritePlace = 147, Modify, WritePlace -> WriteReply;
     /// Makes the file longer by such a place.
     FillPlace = 148, Modify, FillPlace -> FillReply;
+    /// Removes bytes that were written for a place that is void.
+    RemoveWritten = 149, Modify, RemoveWritten -> Empty;
 }

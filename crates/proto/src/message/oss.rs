@@ -328,6 +328,23 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Removes what a client has written in `[offset, offset + length)` beyond the end of the file, and that is no part of it. Not the
+    /// bytes of others, nor in any truncate epoch what is not as named.
+    pub struct RemoveWritten {
+        /// What.
+        pub object: ObjectRef,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes.
+        pub length: u64,
+        /// Of which writer ([`WriteId::client`]).
+        pub client: u64,
+        /// Which write of it ([`WriteId::sequence`]); 0: each.
+        pub sequence: u64,
+    }
+}
+
+wire_struct! {
     /// Makes a hole of `[offset, offset + length)`.
     pub struct Punch {
         /// What.

@@ -114,6 +114,9 @@ fn appends(samples: &mut Samples) {
     };
     let filled = FillReply { filled: true, mtime_ns: n.i64(), attr_epoch: n.u64(), before: vec![place(n)] };
     samples.exchange(vec![fill], vec![filled]);
+    let remove =
+        RemoveWritten { object: object(n), offset: n.u64(), length: n.u64(), client: n.u64(), sequence: n.u64() };
+    samples.exchange(vec![remove], vec![Empty {}]);
 }
 
 fn object(n: &mut Numbers) -> ObjectRef {

@@ -144,7 +144,8 @@ impl Follow {
         }
     }
 
-    /// Every record that was acknowledged is there once and whole, and no zeros.
+    /// Every record that was acknowledged is there once and whole, and no zeros. Nor is anything behind them: where the file is made longer
+    /// there is a hole.
     fn audit(&self, seed: u64) {
         let node = self.sim.add_node("auditor");
         self.sim.block_on(async {
@@ -166,6 +167,11 @@ impl Follow {
             let of_nobody: Vec<_> =
                 there.difference(&known).filter(|one| !self.in_doubt.borrow().contains(one)).collect();
             assert!(of_nobody.is_empty(), "seed {seed}: {of_nobody:?}");
+            let longer = SetAttributes { size: Some(bytes.len() as u64 + (1 << 20)), ..SetAttributes::default() };
+            client.setattr(&caller(), file.fid(), longer, None).await.expect("it is made longer");
+            let behind = client.read(&file, bytes.len() as u64, 1 << 20).await.expect("it reads");
+            let left = behind.iter().position(|byte| *byte != 0);
+            assert_eq!(left.map(|at| &behind[at..at + 4]), None, "seed {seed}: {left:?} bytes behind the end");
         });
     }
 }

@@ -66,6 +66,8 @@ async fn open(client: &Client, name: &[u8], stripes: u32) -> OpenFile {
 
 /// An append of 3000 bytes behind 64 KiB that are durable: it is there, and the reply is lost.
 struct Untold {
+    /// Who has not heard where its append lies, and goes on.
+    first: Client,
     second: Client,
     /// The same file, as the second client has it open.
     other: OpenFile,
@@ -82,9 +84,10 @@ impl Untold {
         first.fsync(&log, false).await.expect("synced");
         let ost = scene.cluster.servers[1].node;
         scene.sim.cut(ost, scene.nodes[0]);
-        let told = scene.sim.env(scene.nodes[0]).spawn(async move { first.append(&log, vec![2; 3000]).await });
+        let appends = first.clone();
+        let told = scene.sim.env(scene.nodes[0]).spawn(async move { appends.append(&log, vec![2; 3000]).await });
         scene.sim.sleep(Duration::from_millis(5)).await;
-        Self { second, other, told, ost }
+        Self { first, second, other, told, ost }
     }
 }
 
@@ -232,7 +235,7 @@ fn an_append_that_was_not_told_its_place_has_it_after_a_crash() {
     for seed in 0..10 {
         let scene = Scene::new(seed, ClusterOptions::default());
         scene.sim.block_on(async {
-            let Untold { second, other, told, ost } = Untold::append(&scene).await;
+            let Untold { first: _first, second, other, told, ost } = Untold::append(&scene).await;
             let at = second.append(&other, vec![3; 2000]).await.expect("appended");
             assert_eq!(at as usize, STRIPE + 3000, "seed {seed}: a place was given before");
             scene.power_cycle(1);
