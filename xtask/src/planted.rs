@@ -93,6 +93,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         }
         NamesAheadUnleased => &["forebay_mds", "scenes:listings"],
         WayUpTakenForAName => &["scenes:listings"],
+        AccessTimeNotSent | AccessMovesChangeTime => &["forebay_mds", "scenes:access_times"],
         LastRecallUnsaid => &["forebay_client", "scenes:listings"],
         InlineBytesNotAsked
         | InlineNotOutlined

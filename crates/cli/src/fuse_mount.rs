@@ -53,6 +53,8 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     fuse.devices = options.devices;
     fuse.set_ids = options.set_ids;
     fuse.no_exec = options.no_exec;
+    fuse.access_times = options.access_times.unwrap_or_default();
+    fuse.no_directory_access_times = options.no_directory_access_times.unwrap_or(false);
     fuse.transport = options.transport;
     fuse.allow_other = options.allow_other || crate::posix::is_root();
     let mut mounted =

@@ -1,6 +1,6 @@
 //! What follows `-o`.
 
-use forebay_client::{CommitLevel, MountOptions};
+use forebay_client::{AccessTimes, CommitLevel, MountOptions};
 use forebay_env::Address;
 use forebay_fuse::FuseTransport;
 use forebay_proto::limits::INLINE_BYTES;
@@ -35,6 +35,10 @@ pub struct Options {
     pub set_ids: bool,
     /// No program runs from it.
     pub no_exec: bool,
+    /// Which reads move access times.
+    pub access_times: Option<AccessTimes>,
+    /// No listing moves the access time of its directory.
+    pub no_directory_access_times: Option<bool>,
     /// Other users may use it; the default when root mounts.
     pub allow_other: bool,
     /// By which way the kernel's requests come.
@@ -43,29 +47,10 @@ pub struct Options {
     pub remount: bool,
 }
 
-/// What fstab and mount(8) add, and means nothing to us; also what is so anyway (access times move by hand only; locks hold
-/// across mounts, access control lists and attributes of users are kept).
-const IGNORED: &[&str] = &[
-    "auto",
-    "noauto",
-    "nofail",
-    "_netdev",
-    "async",
-    "atime",
-    "noatime",
-    "diratime",
-    "nodiratime",
-    "relatime",
-    "norelatime",
-    "strictatime",
-    "nostrictatime",
-    "nouser",
-    "flock",
-    "acl",
-    "user_xattr",
-    "lazytime",
-    "nolazytime",
-];
+/// What fstab and mount(8) add, and means nothing to us; also what is so anyway (locks hold across mounts, access control lists and
+/// attributes of users are kept, access times are told to the servers late).
+const IGNORED: &[&str] =
+    &["auto", "noauto", "nofail", "_netdev", "async", "nouser", "flock", "acl", "user_xattr", "lazytime", "nolazytime"];
 
 /// Notes that fstab keeps for others.
 fn is_note(word: &str) -> bool {
@@ -112,6 +97,13 @@ impl Options {
             ("noexec", "") => self.no_exec = true,
             ("exec", "") => self.no_exec = false,
             ("defaults", "") => {}
+            ("noatime", "") => self.access_times = Some(AccessTimes::Never),
+            ("strictatime", "") => self.access_times = Some(AccessTimes::Always),
+            ("relatime" | "atime" | "norelatime" | "nostrictatime", "") => {
+                self.access_times = Some(AccessTimes::Relative);
+            }
+            ("nodiratime", "") => self.no_directory_access_times = Some(true),
+            ("diratime", "") => self.no_directory_access_times = Some(false),
             // What users may mount, they cannot gain rights by. mount(8) adds who it was.
             ("user", _) | ("users", "") => (self.devices, self.set_ids, self.no_exec) = (false, false, true),
             ("owner" | "group", "") => (self.devices, self.set_ids) = (false, false),
@@ -135,6 +127,8 @@ impl Options {
         options.write_back_bytes = self.write_back_bytes.unwrap_or(options.write_back_bytes);
         options.read_cache_bytes = self.read_cache_bytes.unwrap_or(options.read_cache_bytes);
         options.inline_bytes = self.inline_bytes.unwrap_or(options.inline_bytes);
+        options.access_times = if self.read_only { AccessTimes::Never } else { self.access_times.unwrap_or_default() };
+        options.no_directory_access_times = self.no_directory_access_times.unwrap_or(false);
         options.description = description;
         options
     }
@@ -201,6 +195,16 @@ mod tests {
             assert_eq!(parsed.transport, transport);
         }
         assert_eq!(parse("").expect("none"), Options::default());
+        for (words, access_times, no_directories) in [
+            ("relatime,nodiratime", Some(AccessTimes::Relative), Some(true)),
+            ("noatime", Some(AccessTimes::Never), None),
+            ("noatime,strictatime,nodiratime,diratime,lazytime", Some(AccessTimes::Always), Some(false)),
+            ("strictatime,atime", Some(AccessTimes::Relative), None),
+        ] {
+            let options = parse(words).expect(words);
+            let told = (options.access_times, options.no_directory_access_times);
+            assert_eq!(told, (access_times, no_directories), "{words}");
+        }
         assert_eq!(parse("ro,dev,suid,noexec,rw,nodev,nosuid,exec").expect("the last count"), Options::default());
         let safe = parse("defaults,nosuid,nodev").expect("as fstab has it");
         assert!(!safe.set_ids && !safe.devices);

@@ -1,6 +1,6 @@
 //! `mount -o remount,...`: what the kernel keeps of a mount changes under the programs that use it.
 //!
-//! What the mount's process keeps (commit, pin, rpc, writeback, readcache, inline, transport) was chosen when it began. mount(8) gives the options of
+//! What the mount's process keeps (commit, pin, rpc, writeback, readcache, inline, transport, access times) was chosen when it began. mount(8) gives the options of
 //! fstab again whenever it remounts, so those may be named, as they are.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // asks the kernel, and the process that serves the mount
 
@@ -80,6 +80,11 @@ fn difference(wanted: &Options, now: &Options) -> Option<&'static str> {
         ("inline=", differs(&wanted.inline_bytes, &now.inline_bytes)),
         ("readcache=", differs(&wanted.read_cache_bytes, &now.read_cache_bytes)),
         ("writeback=", differs(&wanted.write_back_bytes, &now.write_back_bytes)),
+        (
+            "noatime, relatime or strictatime",
+            differs(&wanted.access_times, &Some(now.access_times.unwrap_or_default())),
+        ),
+        ("nodiratime", differs(&wanted.no_directory_access_times, &Some(now.no_directory_access_times == Some(true)))),
         ("transport=", wanted.transport != Options::default().transport && wanted.transport != now.transport),
     ];
     all.into_iter().find(|(_, differs)| *differs).map(|(word, _)| word)
@@ -111,5 +116,9 @@ mod tests {
         assert_eq!(difference(&parse("remount,commit=commit"), &now), Some("commit="));
         assert_eq!(difference(&parse("remount,writeback=1MiB"), &now), Some("writeback="));
         assert_eq!(difference(&parse("remount,transport=dev"), &now), Some("transport="));
+        assert_eq!(difference(&parse("remount,relatime,diratime"), &now), None);
+        assert_eq!(difference(&parse("remount,noatime"), &now), Some("noatime, relatime or strictatime"));
+        assert_eq!(difference(&parse("remount,nodiratime"), &now), Some("nodiratime"));
+        assert_eq!(difference(&parse("remount,strictatime"), &parse("strictatime")), None);
     }
 }

@@ -4,7 +4,6 @@
 //!
 //! | where the file ends | requests, one after another |
 //! |---|---|
-//! | this client alone has it open, and keeps writes back | none, but with `limits::DELAYS_APPENDS` only: it knows the end, and the bytes are sent with others |
 //! | in the home's object, and so would the append | 1: the home chooses the place, and has the bytes |
 //! | on other OSTs, or over several | 3: a place at the home, the bytes to their OSTs, and the home again |
 
@@ -29,7 +28,6 @@ use crate::{
     payload::{block_sums, whole_sum},
     plan::{ObjectRange, Stretch, plan, stretch_at_home},
     tasks::{all, detached, worst},
-    write_back::Place,
 };
 
 /// The writes of a place, by OST, in the words that remove them.
@@ -67,17 +65,9 @@ impl Client {
             let busy = state.busy();
             let end = state.size.borrow().seen();
             let changing = self.bytes_change(file.fid(), end..u64::MAX);
-            if limits::DELAYS_APPENDS
-                && !state.is_inline()
-                && let Some(offset) = self.keep_back(file, Place::End, &data, era).await
-            {
-                return Ok(offset);
-            }
             let (client, file) = (self.clone(), file.clone());
             detached(self.env(), async move {
                 let _busy = busy;
-                // From now on nothing is kept at an end that this append may move.
-                let _moving = file.state().end_moves();
                 client.settle_set_of(file.fid()).await;
                 let _outside = client.send_kept_through(&file).await?;
                 let appended = client.append_all(&file, &data, era).await;

@@ -107,7 +107,7 @@ impl Client {
     pub fn getattr<'a>(&'a self, fid: Fid, open: Option<&'a OpenFile>) -> Boxed<'a, ClientResult<Attr>> {
         Box::pin(async move {
             if let Some(attr) = self.known_under_lease(fid).await? {
-                return Ok(attr);
+                return Ok(self.with_accessed(attr));
             }
             let asked = self.inner.leases.ticket();
             let entry = match self.inner.leases.entry(fid) {
@@ -117,7 +117,7 @@ impl Client {
             if let Some(file) = open {
                 file.state().adopt(asked, &entry.attr, entry.layout.as_ref());
             }
-            self.complete(entry).await
+            Ok(self.with_accessed(self.complete(entry).await?))
         })
     }
 
@@ -189,6 +189,9 @@ impl Client {
         open: Option<&'a OpenFile>,
     ) -> Boxed<'a, ClientResult<Attr>> {
         Box::pin(async move {
+            if changes.atime.is_some() {
+                self.forget_access(fid);
+            }
             if let Some(attr) = self.set_ahead(caller, fid, &changes) {
                 return Ok(attr);
             }
@@ -198,7 +201,6 @@ impl Client {
             // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
             detached(self.env(), async move {
                 let mut call = Call::level(client.level());
-                let _moving = changes.size.map(|_| client.end_moves(fid));
                 let outside = match through {
                     Some(file) => {
                         client.settle_coming(fid).await;
@@ -216,6 +218,7 @@ impl Client {
                 let entry = client.change_attributes(&request, call).await?;
                 if let Some(file) = client.inner.file(fid) {
                     file.adopt(asked, &entry.attr, entry.layout.as_ref());
+                    file.times_told(&entry.attr);
                 }
                 drop((outside, changing, open));
                 client.complete(entry).await

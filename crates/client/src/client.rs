@@ -15,6 +15,7 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
     ClientError, MountOptions,
+    access::Accesses,
     ahead::Ahead,
     eras::Era,
     errors::Trouble,
@@ -62,6 +63,8 @@ pub(crate) struct Inner {
     pub ahead: Ahead,
     /// Attributes that were set and not sent yet.
     pub set_ahead: SetAhead,
+    /// What was read, as far as the MDT does not know when.
+    pub accesses: Accesses,
     /// What was written and not sent yet.
     pub write_back: WriteBack,
     /// What was read of files, or will be.

@@ -3,7 +3,7 @@
 use forebay_env::Address;
 use forebay_proto::message::CommitLevel;
 
-use crate::limits;
+use crate::{AccessTimes, limits};
 
 /// What a client is told at its start.
 #[derive(Clone, Debug)]
@@ -28,6 +28,10 @@ pub struct MountOptions {
     /// Files of at most so many bytes go to the MDT with their last close, if they were made and closed without a pause; 0: none. A
     /// directory or file may say otherwise of itself.
     pub inline_bytes: usize,
+    /// Which reads move access times.
+    pub access_times: AccessTimes,
+    /// No listing moves the access time of its directory.
+    pub no_directory_access_times: bool,
 }
 
 impl MountOptions {
@@ -43,6 +47,8 @@ impl MountOptions {
             write_back_bytes: limits::WRITE_BACK_BYTES,
             read_cache_bytes: limits::READ_CACHE_BYTES,
             inline_bytes: forebay_proto::limits::INLINE_BYTES,
+            access_times: AccessTimes::default(),
+            no_directory_access_times: false,
         }
     }
 }

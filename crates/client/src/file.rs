@@ -17,8 +17,8 @@ use forebay_proto::{
 use forebay_rpc::{Call, Lost};
 
 use crate::{
-    Client, ClientError, ClientResult, choices::Known, client::Inner, eras::Era, errors::Trouble, inline::Inline,
-    leases::Ticket, limits, read_cache::Company, set_ahead::Setting, sharing::Sharing, size::KnownSize,
+    Client, ClientError, ClientResult, access::Accessed, choices::Known, client::Inner, eras::Era, errors::Trouble,
+    inline::Inline, leases::Ticket, limits, read_cache::Company, set_ahead::Setting, sharing::Sharing, size::KnownSize,
     write_back::Kept,
 };
 
@@ -46,8 +46,6 @@ pub(crate) struct FileState {
     idle: Notify,
     /// This client has written beyond the end, or made a hole.
     sparse: Cell<bool>,
-    /// Appends and truncates that are under way: nobody here knows where the file ends before they are answered.
-    pub end_moves: Cell<usize>,
     /// What was written and not sent yet.
     pub kept: RefCell<Kept>,
     /// The directory it was made in, ahead.
@@ -56,6 +54,8 @@ pub(crate) struct FileState {
     pub setting: RefCell<Option<Setting>>,
     /// What it is like, as far as is known, and since when.
     pub like: RefCell<Option<(Ticket, Attr)>>,
+    /// When it was read last, if the MDT may not know.
+    pub accessed: Cell<Option<Accessed>>,
     /// Something of it has arrived.
     pub arrived: Notify,
     /// What is known of other clients that write to it.
@@ -131,15 +131,6 @@ impl Drop for Busy {
     }
 }
 
-/// An append or a truncate is under way.
-pub(crate) struct EndMoves(Rc<FileState>);
-
-impl Drop for EndMoves {
-    fn drop(&mut self) {
-        self.0.end_moves.set(self.0.end_moves.get() - 1);
-    }
-}
-
 /// A handle is being opened again.
 pub(crate) struct Reopening(Rc<FileState>);
 
@@ -168,11 +159,11 @@ impl FileState {
             in_flight: Cell::new(0),
             idle: Notify::new(),
             sparse: Cell::new(false),
-            end_moves: Cell::new(0),
             kept: RefCell::new(Kept::new(owner.options.max_rpc_bytes.into())),
             came_to: Cell::new(None),
             setting: RefCell::default(),
             like: RefCell::default(),
+            accessed: Cell::default(),
             arrived: Notify::new(),
             sharing: Sharing::default(),
             ask_for_data_at: Cell::new(Time(0)),
@@ -274,12 +265,6 @@ impl FileState {
         Busy(self.clone())
     }
 
-    /// Where the file ends is being changed elsewhere, until the answer is dropped.
-    pub fn end_moves(self: &Rc<Self>) -> EndMoves {
-        self.end_moves.set(self.end_moves.get() + 1);
-        EndMoves(self.clone())
-    }
-
     /// Waits until no change is under way.
     pub async fn idle(&self) {
         while self.in_flight.get() > 0 {
@@ -368,11 +353,6 @@ impl Drop for FileState {
 }
 
 impl Client {
-    /// As [`FileState::end_moves`], of a file that may be open here.
-    pub(crate) fn end_moves(&self, fid: Fid) -> Option<EndMoves> {
-        self.inner.file(fid).map(|file| file.end_moves())
-    }
-
     /// The state of a file just opened, as it was `asked` for.
     pub(crate) fn file_state(&self, asked: Ticket, attr: &Attr, layout: Layout) -> Rc<FileState> {
         if let Some(file) = self.inner.file(attr.fid) {

@@ -9,6 +9,7 @@
 //! Invariant: dropping the future of any call is safe: what was sent goes on, handles that nobody got are closed.
 //! Not here: redundant layouts, several MDTs (names all live on MDT0000).
 
+mod access;
 mod ahead;
 mod allocate;
 mod append;
@@ -60,6 +61,7 @@ mod watches;
 mod write;
 mod write_back;
 
+pub use access::AccessTimes;
 pub use ahead::Coming;
 pub use allocate::Allocate;
 pub use attributes::{SetAttributes, SetTime};

@@ -174,6 +174,7 @@ pub const WATCH_RETRY: Duration = Duration::from_millis(5);
 pub const WATCH_UNUSED: u32 = 16;
 /// See [`WATCH_UNUSED`].
 pub const WATCH_PAUSE: Duration = Duration::from_secs(1);
-/// Whether an append is a delayed write where this client knows the end of the file. With it histories of seed 439 show an append at two
-/// places (docs/decisions/0042-the-size-moves-with-the-bytes.md).
-pub const DELAYS_APPENDS: bool = false;
+/// How long what was read, and stays open, may wait until the MDT is told: at most one request for a file in so long.
+pub const ACCESS_TERM: Duration = Duration::from_secs(60);
+/// Directories that were listed, and of which the MDT is not told yet; of more none is told.
+pub const LISTED_DIRECTORIES: usize = 16 << 10;

@@ -47,6 +47,7 @@ impl Client {
                 next_write: Cell::new(1),
                 ahead: Default::default(),
                 set_ahead: Default::default(),
+                accesses: Default::default(),
                 write_back: WriteBack::default(),
                 read_cache: Default::default(),
                 watches: Default::default(),
@@ -72,6 +73,7 @@ impl Client {
     pub fn unmount(&self) -> Boxed<'_, ClientResult<()>> {
         Box::pin(async move {
             self.settle_all().await;
+            self.tell_accesses(None).await;
             let closed = self.close_all().await;
             let synced = self.sync_started().await;
             let sessions = self.inner.peers.started().into_iter().map(|peer| async move {

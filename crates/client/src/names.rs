@@ -41,7 +41,7 @@ impl Client {
                 && !is_dots
                 && let Some(kept) = self.inner.leases.name(parent, name)
             {
-                return Ok(kept.ok_or(Errno::ENOENT)?.attr);
+                return Ok(self.with_accessed(kept.ok_or(Errno::ENOENT)?.attr));
             }
             let request = Lookup { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name) };
             for _ in 0..limits::STALE_ATTEMPTS {
@@ -67,7 +67,7 @@ impl Client {
                 match entry {
                     // The file went before the OSTs were asked: the name stands for another by now, or for none.
                     Err(error) if error.errno == Errno::ESTALE => {}
-                    other => return other,
+                    other => return other.map(|attr| self.with_accessed(attr)),
                 }
             }
             Err(Errno::ESTALE.into())

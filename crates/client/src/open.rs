@@ -20,6 +20,7 @@ use forebay_rpc::RpcError;
 
 use crate::{
     Caller, Client, ClientError, ClientResult,
+    access::with_access,
     client::Inner,
     eras::Era,
     file::FileState,
@@ -301,7 +302,6 @@ impl Client {
                 let request = Open { caller: caller.clone(), fid, flags, handle };
                 let changes = mode.write || mode.truncate;
                 let changing = mode.truncate.then(|| client.all_bytes_change(fid));
-                let _moving = mode.truncate.then(|| client.end_moves(fid));
                 let _outside = if mode.truncate { client.send_kept_of(fid).await? } else { None };
                 if changes {
                     client.inner.leases.touch(fid);
@@ -475,6 +475,7 @@ impl Client {
             let (own, request) = setting.into_request(file.fid);
             (slot, set) = (Some(own), Some(request));
         }
+        let accessed = file.take_access();
         let (truncate_epoch, size) = file.size_to_close(done);
         let (attr_epoch, mtime_ns) = file.time();
         let mut request = Close {
@@ -489,7 +490,7 @@ impl Client {
             // What was lost is a hole, where more follows.
             sparse: file.is_sparse() || file.losses() > 0,
             inline: None,
-            set: set.clone(),
+            set: with_access(set.clone(), file.fid, accessed),
         };
         if let Some(taken) = &taken {
             // No OST has told a time.
@@ -533,6 +534,9 @@ impl Client {
             if set.is_some() {
                 self.closed_set(&file, outcome);
             }
+        }
+        if let Some(at_ns) = accessed {
+            file.access_told(at_ns);
         }
         // Only now: while the MDT may not have executed it, the handle is named to it after a restart.
         self.inner.handles.borrow_mut().remove(&handle);

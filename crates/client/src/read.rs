@@ -42,7 +42,7 @@ pub(crate) struct Read {
 impl Client {
     /// Reads `[offset, offset + length)`, cut at the end of the file; holes come as zeros; parts one after another.
     ///
-    /// Every byte was verified against the sums its writer made; EIO if a target has no intact copy.
+    /// That it was read [`Client::accessed`] notes. Every byte was verified against the sums its writer made; EIO if a target has no intact copy.
     pub fn read_parts<'a>(
         &'a self,
         file: &'a OpenFile,
@@ -71,10 +71,11 @@ impl Client {
         })
     }
 
-    /// As [`Client::read_parts`], in one piece (copied only if there are several parts).
+    /// As [`Client::read_parts`], in one piece (copied only if there are several parts), and as a program reads: its access time moves.
     pub fn read<'a>(&'a self, file: &'a OpenFile, offset: u64, length: usize) -> Boxed<'a, ClientResult<Bytes>> {
         Box::pin(async move {
             let mut parts = self.read_parts(file, offset, length).await?;
+            self.accessed(file);
             Ok(match parts.len() {
                 0 => Bytes::new(),
                 1 => parts.remove(0),

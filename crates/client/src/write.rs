@@ -23,7 +23,7 @@ use crate::{
     payload::{Payload, block_sums},
     plan::{ObjectRange, plan},
     tasks::{all, detached, worst},
-    write_back::{Place, room::request_cost},
+    write_back::room::request_cost,
 };
 
 /// What came of an attempt.
@@ -55,7 +55,7 @@ impl Client {
                 self.outline(file.state()).await?;
             }
             let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
-            if length == data.len() && self.keep_back(file, Place::At(offset), &data, era).await.is_some() {
+            if length == data.len() && self.keep_back(file, offset, &data, era).await {
                 return Ok(length);
             }
             let (client, file) = (self.clone(), file.clone());

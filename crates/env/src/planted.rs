@@ -142,6 +142,10 @@ bugs! {
     NamesNotReclaimed = "names-not-reclaimed",
     /// `..` is looked for among the names of a directory that are kept.
     WayUpTakenForAName = "way-up-taken-for-a-name",
+    /// A close does not bring the access time of what was read.
+    AccessTimeNotSent = "access-time-not-sent",
+    /// An access time that was read moves the change time.
+    AccessMovesChangeTime = "access-moves-change-time",
     /// Another client is shown the links of a file whose name was taken away.
     LoneFileShown = "lone-file-shown",
     /// A lookup brings other names with it, and their inodes are not leased.

@@ -1,5 +1,7 @@
 //! How a file system is mounted.
 
+use forebay_client::AccessTimes;
+
 /// By which way the kernel's requests come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FuseTransport {
@@ -47,6 +49,10 @@ pub struct FuseOptions {
     pub set_ids: bool,
     /// Run no programs from it.
     pub no_exec: bool,
+    /// Which access times the kernel says that the mount moves; it moves none itself.
+    pub access_times: AccessTimes,
+    /// The same of directories: none.
+    pub no_directory_access_times: bool,
     /// By which way requests come.
     pub transport: FuseTransport,
 }
@@ -61,6 +67,8 @@ impl FuseOptions {
             devices: false,
             set_ids: false,
             no_exec: false,
+            access_times: AccessTimes::default(),
+            no_directory_access_times: false,
             transport: FuseTransport::Auto,
         }
     }

@@ -51,15 +51,25 @@ pub(crate) fn system_time(ns: i64) -> SystemTime {
     if ns < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
-/// A time to set; beyond what 64 bits of nanoseconds hold (1677 to 2262) it is the nearest they hold.
+/// Access, modification and change time.
+pub(crate) fn times_ns(attr: &FileAttr) -> [i64; 3] {
+    [attr.atime, attr.mtime, attr.ctime].map(nanoseconds)
+}
+
+/// Nanoseconds since 1970; beyond what 64 bits hold (1677 to 2262) the nearest they hold.
+fn nanoseconds(time: SystemTime) -> i64 {
+    let of = |distance: Duration| i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => of(after),
+        Err(before) => -of(before.duration()),
+    }
+}
+
+/// A time to set.
 pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
-    let nanoseconds = |distance: Duration| i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
     match time {
         TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::At(match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => nanoseconds(after),
-            Err(before) => -nanoseconds(before.duration()),
-        }),
+        TimeOrNow::SpecificTime(time) => SetTime::At(nanoseconds(time)),
     }
 }
 

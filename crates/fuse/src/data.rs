@@ -51,6 +51,15 @@ impl Server {
         self.drop_set_ids(asker, ino, open).await
     }
 
+    /// It was read: the kernel asks for access times anew after each read. `open_flags`: of the descriptor now; O_NOATIME may come
+    /// and go with fcntl(2).
+    pub async fn note_access(&self, handle: FileHandle, open_flags: i32) -> ClientResult<()> {
+        if open_flags & libc::O_NOATIME == 0 {
+            self.client.accessed(&self.file(handle)?.file().await?);
+        }
+        Ok(())
+    }
+
     /// `open_flags`: of the descriptor now; O_APPEND may come and go with fcntl(2). Pages of a mapping that are written
     /// back have their place already.
     #[allow(clippy::too_many_arguments)] // as the kernel's structure
@@ -162,6 +171,10 @@ impl Server {
             let (from, to) = (self.file(from)?.file().await?, self.file(to)?.file().await?);
             from.size_is_used();
             let copied = self.client.copy_range((&from, offset_in), (&to, offset_out), bytes, enough).await?;
+            if self.client.accessed(&from) {
+                // Here the kernel does not know that its access time is another.
+                self.forget_attributes(from.fid().low);
+            }
             Ok((copied, offset_out..offset_out + copied))
         })
         .await

@@ -12,7 +12,7 @@ use forebay_client::{ClientResult, DirEntry};
 use forebay_proto::{Errno, Fid};
 use fuser::{FileAttr, FileHandle};
 
-use crate::{limits, server::Server};
+use crate::{convert, limits, server::Server};
 
 /// An open directory.
 pub(crate) struct Directory {
@@ -85,6 +85,10 @@ impl Server {
         mut add: impl FnMut(&DirEntry) -> bool,
     ) -> ClientResult<()> {
         let directory = self.directory(handle)?;
+        if after == 0 {
+            let [accessed_ns, modified_ns, changed_ns] = convert::times_ns(&directory.attr.get());
+            self.client.listed(directory.fid, accessed_ns, modified_ns.max(changed_ns));
+        }
         let mut page = directory.resume(after);
         while page.give(&mut add) == Given::Nothing && !page.end {
             let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, false).await;

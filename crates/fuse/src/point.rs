@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use forebay_client::{ClientError, ClientResult};
+use forebay_client::{AccessTimes, ClientError, ClientResult};
 use forebay_proto::Errno;
 use fuser::Session;
 
@@ -99,7 +99,10 @@ fn mount_directly(point: &str, options: &FuseOptions) -> ClientResult<Option<Own
     let flags = flag(options.read_only, libc::MS_RDONLY)
         | flag(!options.devices, libc::MS_NODEV)
         | flag(!options.set_ids, libc::MS_NOSUID)
-        | flag(options.no_exec, libc::MS_NOEXEC);
+        | flag(options.no_exec, libc::MS_NOEXEC)
+        | flag(options.access_times == AccessTimes::Never, libc::MS_NOATIME)
+        | flag(options.access_times == AccessTimes::Always, libc::MS_STRICTATIME)
+        | flag(options.no_directory_access_times, libc::MS_NODIRATIME);
     match call_mount(&options.source, point, flags, &data) {
         Ok(()) => Ok(Some(descriptor)),
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(None),

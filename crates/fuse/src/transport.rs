@@ -330,16 +330,18 @@ impl Filesystem for Transport {
         fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         self.serve(reply, async move |server: &Rc<Server>| {
             // The kernel reads pages for itself, what programs read for them.
-            match lock_owner {
-                None => server.read_pages(ino.0, fh, offset, size).await,
-                Some(_) => server.read(ino.0, fh, offset, size).await,
-            }
+            let read = match lock_owner {
+                None => server.read_pages(ino.0, fh, offset, size).await?,
+                Some(_) => server.read(ino.0, fh, offset, size).await?,
+            };
+            server.note_access(fh, flags.0).await?;
+            Ok(read)
         });
     }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, SessionId, Uuid, limits as proto_limits,
-    message::{Connect, ConnectReply, Empty, Fence, FrameHeader},
+    message::{Connect, ConnectReply, Empty, Fence, FrameHeader, features},
 };
 use forebay_rpc::server::{Connection, Request};
 use forebay_store::CommitPoint;
@@ -20,9 +20,6 @@ use crate::{
     rows::{self, FenceRow, SessionRow},
     session::Session,
 };
-
-/// Feature bits this server understands; none are defined yet.
-const FEATURES: u64 = 0;
 
 impl Core {
     pub(crate) fn connect(&self, connection: &Rc<Connection>, request: Request) {
@@ -171,7 +168,7 @@ impl Core {
             incarnation: self.incarnation(),
             session: session.id,
             slots: proto_limits::SLOTS,
-            features: FEATURES & connect.features,
+            features: features::ALL & connect.features,
             recovering,
             window_ms: u32::try_from(self.options.recovery_window.as_millis()).unwrap_or(u32::MAX),
             last_committed: self.store.last_committed(),

@@ -2,6 +2,7 @@
 //! and /dev/fuse; says so and does nothing where they are not.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
+mod access_times;
 mod attributes;
 #[path = "../common/mod.rs"]
 mod common;

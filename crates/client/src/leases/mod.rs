@@ -343,6 +343,14 @@ impl Leases {
         self.learn(asked, &entry_of(file));
     }
 
+    /// It was read at `at_ns`: the MDT will be told.
+    pub fn accessed(&self, fid: Fid, at_ns: i64) {
+        if let Some(node) = self.state.borrow_mut().nodes.get_mut(&fid) {
+            let entries = [node.entry.as_mut(), node.written.as_mut()];
+            entries.into_iter().flatten().for_each(|entry| entry.attr.atime_ns = entry.attr.atime_ns.max(at_ns));
+        }
+    }
+
     /// A directory that was just made, by this client: it has no names.
     pub fn learn_empty(&self, asked: Ticket, entry: &EntryReply) {
         self.learn(asked, entry);

@@ -120,11 +120,6 @@ impl Sharing {
         covers(&self.claimed.borrow(), offset, length)
     }
 
-    /// A write is under way that ends behind `end`.
-    pub fn writes_behind(&self, end: u64) -> bool {
-        self.writing.borrow().values().any(|(_, to)| *to > end)
-    }
-
     /// The MDT has forgotten what was claimed.
     pub fn forget(&self) {
         self.forgotten.set(true);

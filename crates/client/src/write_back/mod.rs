@@ -20,7 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{Bug, Time, planted, sync::Notify};
-use forebay_proto::{Fid, limits::FILE_BYTES, message::CommitLevel};
+use forebay_proto::{Fid, message::CommitLevel};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
@@ -227,19 +227,10 @@ fn meets(ranges: &[(u64, u64)], start: u64, end: u64) -> bool {
     ranges.get(next).is_some_and(|(from, _)| *from < end)
 }
 
-/// Where a write goes.
-#[derive(Clone, Copy)]
-pub(crate) enum Place {
-    /// To this offset.
-    At(u64),
-    /// To the end of the file.
-    End,
-}
-
 /// What is to be done with a write.
 enum Keep {
-    /// It is kept, at this offset: acknowledge it.
-    Kept(u64),
+    /// It is kept: acknowledge it.
+    Kept,
     /// Too much is kept already.
     Wait,
     /// These OSTs have not granted room for so much more.
@@ -249,26 +240,22 @@ enum Keep {
 }
 
 impl Client {
-    /// Keeps a write back that was begun in `era`, if that may be; returns where. `None`: it has to be sent.
-    pub(crate) async fn keep_back(&self, file: &OpenFile, place: Place, data: &Payload, era: Era) -> Option<u64> {
+    /// Keeps a write back that was begun in `era`, if that may be. False: it has to be sent.
+    pub(crate) async fn keep_back(&self, file: &OpenFile, offset: u64, data: &Payload, era: Era) -> bool {
         let holds = self.inner.leases.holds(file.fid());
         if data.len() <= limits::KEEP_BYTES && holds == Holds::Nothing {
             self.ask_for_data(file);
         }
-        if let Place::At(offset) = place
-            && data.len() <= limits::KEEP_BYTES
-            && holds != Holds::All
-            && self.may_keep_any(file)
-        {
+        if data.len() <= limits::KEEP_BYTES && holds != Holds::All && self.may_keep_any(file) {
             self.consider_claim(file, offset, data.len() as u64);
         }
         loop {
             if era != self.inner.era() {
-                return None;
+                return false;
             }
-            match self.try_keep(file, place, data) {
-                Keep::Kept(offset) => return Some(offset),
-                Keep::Send => return None,
+            match self.try_keep(file, offset, data) {
+                Keep::Kept => return true,
+                Keep::Send => return false,
                 Keep::Wait => {
                     let fewer = self.inner.write_back.fewer.notified();
                     // What of this file is on its way makes room when it arrives; what is not whole may become so meanwhile.
@@ -279,7 +266,7 @@ impl Client {
                 }
                 Keep::AskRoom(osts, bytes) => {
                     if !self.have_room(osts, bytes).await {
-                        return None;
+                        return false;
                     }
                 }
             }
@@ -305,15 +292,7 @@ impl Client {
         }
     }
 
-    /// Where the file ends, with what is kept. `None`: only the home knows, as others may write, or something is under way there.
-    fn end_to_keep_at(&self, file: &OpenFile, holds: Holds) -> Option<u64> {
-        let state = file.state();
-        let end = state.size.borrow().seen().max(state.kept.borrow().end());
-        let is_moving = state.end_moves.get() > 0 || state.sharing.writes_behind(end);
-        (holds == Holds::All && !is_moving && state.losses() == 0).then_some(end)
-    }
-
-    fn try_keep(&self, file: &OpenFile, place: Place, data: &Payload) -> Keep {
+    fn try_keep(&self, file: &OpenFile, offset: u64, data: &Payload) -> Keep {
         let (inner, state, length) = (&self.inner, file.state(), data.len());
         let bound = inner.options.write_back_bytes;
         if inner.set_ahead.is_on_its_way(state) {
@@ -324,13 +303,6 @@ impl Client {
             return Keep::Send;
         }
         let holds = inner.leases.may_keep(file.fid());
-        let offset = match place {
-            Place::At(offset) => Some(offset),
-            Place::End => self.end_to_keep_at(file, holds),
-        };
-        let Some(offset) = offset.filter(|offset| offset.saturating_add(length as u64) <= FILE_BYTES) else {
-            return Keep::Send;
-        };
         if holds == Holds::Nothing || holds == Holds::Share && !state.sharing.covers(offset, length as u64) {
             return Keep::Send;
         }
@@ -353,7 +325,7 @@ impl Client {
         self.look_after_room(osts());
         inner.counters.written(length);
         self.look_after_age();
-        Keep::Kept(offset)
+        Keep::Kept
     }
 
     /// Keeps a write back; sends what became whole by it.

@@ -31,7 +31,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
         learn(&mut inode, size, mtime_ns);
         inode.sparse |= request.sparse;
     }
-    if let Some(set) = &request.set {
+    if let Some(set) = request.set.as_ref().filter(|set| set.mask != set_attr::ACCESSED) {
         let written_ns = inode.ctime_ns;
         setattr::set(tx, set, &mut inode)?;
         if set.mask & set_attr::MTIME == 0 {
@@ -47,8 +47,12 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
         return Ok(Closed { attr: None });
     }
     // What was written in place may change neither size nor time, but the content is another: see `migrate`.
-    if request.wrote || inode != before {
+    let is_changed = request.wrote || inode != before;
+    let is_accessed = request.set.as_ref().is_some_and(|set| setattr::access(set, &mut inode));
+    if is_changed {
         tx.put_inode(request.fid, &mut inode);
+    } else if is_accessed {
+        tx.put_inode_accessed(request.fid, &inode);
     }
     // Until now its attributes were nobody's to keep: whoever wrote it looks at it first.
     let was_last = flags & open_flags::WRITE != 0 && tx.memory.opens.count(request.fid).writers == 1;
@@ -62,6 +66,9 @@ fn check_set(tx: &Tx<'_>, request: &Close) -> Step<()> {
     let Some(set) = &request.set else { return Ok(()) };
     if set.fid != request.fid || set.mask & set_attr::SIZE != 0 {
         return Err(ErrorReply::new(Errno::EINVAL, "a close sets no size, nor anything of another file").into());
+    }
+    if set.mask == set_attr::ACCESSED {
+        return Ok(());
     }
     // When it was executed first none may have been under way.
     let is_cut = tx.memory.truncating.contains(&request.fid) && !tx.origin.is_replay;
@@ -140,6 +147,34 @@ mod tests {
             assert_eq!((after.size, after.mtime_ns), (before.size, before.mtime_ns));
             assert_eq!(after.transno > before.transno, wrote);
         }
+    }
+
+    #[test]
+    fn a_reader_brings_its_access_time_and_nobody_is_made_to_forget_anything() {
+        let mut world = World::new();
+        let fid = opened(&mut world, "a");
+        world.run(|tx| apply(tx, &close(fid, 1)));
+        let open = Open { caller: root(), fid, flags: open_flags::READ, handle: 2 };
+        world.run(|tx| crate::ops::open::apply(tx, &open));
+        let before = world.run(|tx| tx.inode(fid));
+        let atime_ns = before.atime_ns + 9;
+        let set = SetAttr {
+            caller: root(),
+            fid,
+            mask: set_attr::ACCESSED,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime_ns,
+            mtime_ns: 0,
+            handle: 0,
+            at_ns: 0,
+        };
+        let read = Close { wrote: false, attr_epoch: u64::MAX, set: Some(set), ..close(fid, 2) };
+        world.run(|tx| apply(tx, &read));
+        assert!(world.effects.changes().all(|changed| changed != fid));
+        assert_eq!(world.run(|tx| tx.inode(fid)), Inode { atime_ns, ..before });
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub fn keys(request: &SetAttr) -> [Key; 1] {
 
 /// Errors: EPERM, EACCES, EISDIR, EINVAL, EFBIG, ESTALE.
 pub fn apply(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
+    if request.mask == set_attr::ACCESSED {
+        return accessed(tx, request);
+    }
     tx.wait_for_truncate(request.fid)?;
     if !may_be_told(tx, request) {
         let words = "attributes were set under a lease on the file's data that has ended since";
@@ -35,6 +38,27 @@ pub fn apply(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
 /// Others than who asks may write to objects of the file, under the attribute epoch that they know.
 fn is_written_by_others(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> bool {
     inode.is_file() && inode.written && !inode.inline && !tx.memory.opens.is_sole_writer(fid, tx.origin.session)
+}
+
+/// Only the access time, of what the client has read: nobody waits for it, nor is anybody made to forget what he keeps.
+fn accessed(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
+    let mut inode = tx.inode(request.fid)?;
+    if access(request, &mut inode) {
+        tx.put_inode_accessed(request.fid, &inode);
+    }
+    Ok(tx.entry_reply(request.fid, &inode))
+}
+
+/// Takes over when the client has read, if that is news.
+pub fn access(request: &SetAttr, inode: &mut Inode) -> bool {
+    let is_later = request.mask & set_attr::ACCESSED != 0 && request.atime_ns > inode.atime_ns;
+    if is_later {
+        inode.atime_ns = request.atime_ns;
+        if planted(Bug::AccessMovesChangeTime) {
+            inode.ctime_ns = request.atime_ns;
+        }
+    }
+    is_later
 }
 
 /// Whether the client may have answered it: nobody else could see the file, nor can now.
@@ -153,6 +177,22 @@ mod tests {
         world.memory.kept.data.end(world.session, fid);
         world.is_replay = true;
         world.run(|tx| apply(tx, &told));
+    }
+
+    #[test]
+    fn an_access_moves_the_access_time_forward_and_nothing_else() {
+        let mut world = World::new();
+        let fid = owned(&mut world, 7);
+        let before = world.run(|tx| tx.inode(fid));
+        let other = forebay_proto::SessionId(world.session.0 + 1);
+        world.memory.kept.grant(other, fid);
+        let accessed = |atime_ns| SetAttr { atime_ns, ..request(root(), fid, set_attr::ACCESSED) };
+        let later = before.atime_ns + 5;
+        assert_eq!(world.run(|tx| apply(tx, &accessed(later))).attr.atime_ns, later);
+        assert!(world.effects.changes().all(|changed| changed != fid), "others keep what they know");
+        assert_eq!(world.run(|tx| apply(tx, &accessed(later - 1))).attr.atime_ns, later);
+        let after = world.run(|tx| tx.inode(fid));
+        assert_eq!(after, Inode { atime_ns: later, ..before });
     }
 
     #[test]

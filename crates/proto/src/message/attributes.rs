@@ -20,6 +20,9 @@ pub mod set_attr {
     pub const ATIME_NOW: u32 = 64;
     /// Modification time: the server's now.
     pub const MTIME_NOW: u32 = 128;
+    /// Access time, as given, if that is later: the client has read. No other time moves, and nobody's lease is recalled. Of servers
+    /// with [`super::features::ACCESS_TIMES`].
+    pub const ACCESSED: u32 = 256;
 }
 
 /// Bits of [`Attr::flags`].

@@ -7,6 +7,14 @@ wire_struct! {
     pub struct Empty {}
 }
 
+/// Bits of [`Connect::features`].
+pub mod features {
+    /// [`super::set_attr::ACCESSED`].
+    pub const ACCESS_TIMES: u64 = 1;
+    /// All that this program understands.
+    pub const ALL: u64 = ACCESS_TIMES;
+}
+
 wire_struct! {
     /// Begins a session, or resumes it after a lost connection or a restart of the target.
     pub struct Connect {

@@ -5,7 +5,7 @@ use std::{rc::Rc, time::Duration};
 use forebay_env::{Address, Stream};
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply, SessionId, Transno, Uuid,
-    message::{Connect, ConnectReply, FrameHeader, FrameKind, Op},
+    message::{Connect, ConnectReply, FrameHeader, FrameKind, Op, features},
 };
 
 use super::{SessionState, inner::Inner, reply::Verdict};
@@ -14,9 +14,6 @@ use crate::{
     frame::{Frame, FrameError, FrameReader, Outbox},
     limits,
 };
-
-/// Feature bits this client understands; none are defined yet.
-const FEATURES: u64 = 0;
 
 /// How an attempt to connect, or a connection, ended.
 enum End {
@@ -198,7 +195,7 @@ impl Inner {
             target: self.options.target,
             client: state.client,
             description: self.options.description.clone(),
-            features: FEATURES,
+            features: features::ALL,
             session: state.session,
             last_committed: state.last_committed,
             granted_bytes,
@@ -269,6 +266,7 @@ impl Inner {
             let restarted = state.incarnation != reply.incarnation;
             state.link = Some(outbox.clone());
             (state.session, state.incarnation) = (reply.session, reply.incarnation);
+            state.features = reply.features;
             state.stats.connects += 1;
             (state.sent_at, state.received_at) = (self.env.now(), self.env.now());
             restarted

@@ -65,6 +65,8 @@ pub(super) struct State {
     pub incarnation: Incarnation,
     /// The target's own uuid, once known: another one means that it was formatted anew.
     pub target_uuid: Option<Uuid>,
+    /// What both sides understand.
+    pub features: u64,
     pub last_committed: Transno,
     pub replay: ReplayList,
     pub recovery: Recovery,
@@ -122,6 +124,7 @@ impl Inner {
             session: SessionId(0),
             incarnation: Incarnation(0),
             target_uuid: None,
+            features: 0,
             last_committed: Transno(0),
             replay: ReplayList::default(),
             recovery: Recovery::default(),

@@ -228,6 +228,11 @@ impl ClientSession {
         self.inner().state.borrow().last_committed
     }
 
+    /// The target understands what the feature bit `bit` stands for, as far as the last connect told.
+    pub fn has_feature(&self, bit: u64) -> bool {
+        self.inner().state.borrow().features & bit != 0
+    }
+
     /// The target's incarnation at the last connect.
     pub fn incarnation(&self) -> Incarnation {
         self.inner().state.borrow().incarnation

@@ -1,5 +1,6 @@
 //! Scenes of a simulated cluster, each a test of what it is named for. One program: a cluster takes a minute to compile.
 
+mod access_times;
 mod ahead;
 mod appends;
 mod clocks;

@@ -1,0 +1,173 @@
+//! Access times: a read asks nobody, its time goes with the close, and nobody is made to forget what he keeps.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_client::{AccessTimes, Client, CommitLevel, MountOptions, OpenFile, OpenMode, SetAttributes, SetTime};
+use forebay_proto::{Fid, message::Attr};
+
+use crate::small::{Scene, begin, caller};
+
+const NAME: &[u8] = b"f";
+
+async fn mount(scene: &Scene, name: &str, choose: impl Fn(&mut MountOptions)) -> Client {
+    let node = scene.sim.add_node(name);
+    let mut options = scene.cluster.mount_options(node, CommitLevel::Data);
+    choose(&mut options);
+    Client::mount(&scene.sim.env(node), options).await.expect("it mounts")
+}
+
+/// A file of 100,000 bytes, made a while ago and kept by nobody.
+async fn file(scene: &Scene) -> Fid {
+    let maker = mount(scene, "author", |_| {}).await;
+    let file = begin(&maker, NAME).await;
+    maker.write(&file, 0, vec![7; 100_000]).await.expect("it is written");
+    let fid = file.fid();
+    maker.close(file).await.expect("it is closed");
+    maker.unmount().await.expect("it ends");
+    scene.sim.sleep(Duration::from_secs(5)).await;
+    fid
+}
+
+async fn open(client: &Client, fid: Fid) -> OpenFile {
+    client.open(&caller(), fid, OpenMode::READ).await.expect("it opens")
+}
+
+async fn read(client: &Client, file: &OpenFile) {
+    assert_eq!(client.read(file, 0, 10).await.expect("it is read"), Bytes::from_static(&[7; 10]));
+}
+
+async fn open_and_read(client: &Client, fid: Fid) {
+    let file = open(client, fid).await;
+    read(client, &file).await;
+    client.close(file).await.expect("it is closed");
+}
+
+async fn look(client: &Client, fid: Fid) -> Attr {
+    client.getattr(fid, None).await.expect("it is there")
+}
+
+/// open, read, close | as many requests as without it, the time at once here, and for others after the close
+#[test]
+fn the_first_read_after_a_change_moves_the_access_time_without_a_request_of_its_own() {
+    let scene = Scene::new(1);
+    scene.sim.block_on(async {
+        let fid = file(&scene).await;
+        let plain = mount(&scene, "plain", |options| options.access_times = AccessTimes::Never).await;
+        let before_all = look(&plain, fid).await;
+        let requests = async |client: &Client| {
+            let before = client.stats().rpcs;
+            open_and_read(client, fid).await;
+            client.stats().rpcs - before
+        };
+        let needed = requests(&plain).await;
+        assert_eq!(look(&plain, fid).await.atime_ns, before_all.atime_ns);
+
+        let (reader, other) = scene.mounts().await;
+        let file = open(&reader, fid).await;
+        scene.sim.sleep(Duration::from_secs(1)).await;
+        read(&reader, &file).await;
+        let here = look(&reader, fid).await;
+        assert!(here.atime_ns > before_all.ctime_ns && here.ctime_ns == before_all.ctime_ns);
+        reader.close(file).await.expect("it is closed");
+        let there = look(&other, fid).await;
+        assert_eq!((there.atime_ns, there.ctime_ns, there.mtime_ns), (here.atime_ns, here.ctime_ns, here.mtime_ns));
+        // The second one moves nothing, and neither asks for more than a mount that moves none.
+        scene.sim.sleep(Duration::from_secs(1)).await;
+        assert_eq!(requests(&other).await, needed);
+        assert_eq!(look(&other, fid).await.atime_ns, here.atime_ns);
+        // A change does.
+        let changes = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+        let changed = reader.setattr(&caller(), fid, changes, None).await.expect("it is changed");
+        scene.sim.sleep(Duration::from_secs(1)).await;
+        assert_eq!(requests(&other).await, needed);
+        assert!(look(&reader, fid).await.atime_ns > changed.ctime_ns);
+    });
+}
+
+/// another keeps attributes and bytes, and one reads | the other asks for nothing again
+#[test]
+fn what_others_keep_of_a_file_stays_when_somebody_reads_it() {
+    let scene = Scene::new(2);
+    scene.sim.block_on(async {
+        let fid = file(&scene).await;
+        let (reader, keeper) = scene.mounts().await;
+        look(&keeper, fid).await;
+        let before = keeper.stats().rpcs;
+        look(&keeper, fid).await;
+        assert_eq!(keeper.stats().rpcs, before, "it keeps them");
+        open_and_read(&reader, fid).await;
+        look(&keeper, fid).await;
+        assert_eq!(keeper.stats().rpcs, before, "and still does");
+    });
+}
+
+#[test]
+fn a_time_that_is_given_counts_and_not_what_was_read_before() {
+    let scene = Scene::new(3);
+    scene.sim.block_on(async {
+        let fid = file(&scene).await;
+        let (reader, other) = scene.mounts().await;
+        let file = open(&reader, fid).await;
+        read(&reader, &file).await;
+        let changes = SetAttributes { atime: Some(SetTime::At(77)), ..SetAttributes::default() };
+        assert_eq!(reader.setattr(&caller(), fid, changes, None).await.expect("it is set").atime_ns, 77);
+        assert_eq!(look(&reader, fid).await.atime_ns, 77);
+        reader.close(file).await.expect("it is closed");
+        assert_eq!(look(&other, fid).await.atime_ns, 77);
+    });
+}
+
+/// strictatime moves with each read, noatime with none, a listing the directory's but with nodiratime
+#[test]
+fn the_mount_chooses_which_reads_move_access_times() {
+    let scene = Scene::new(4);
+    scene.sim.block_on(async {
+        let fid = file(&scene).await;
+        let strict = mount(&scene, "strict", |options| options.access_times = AccessTimes::Always).await;
+        let never = mount(&scene, "never", |options| options.access_times = AccessTimes::Never).await;
+        let mut last = look(&strict, fid).await.atime_ns;
+        for _ in 0..3 {
+            scene.sim.sleep(Duration::from_secs(1)).await;
+            open_and_read(&strict, fid).await;
+            let now = look(&strict, fid).await.atime_ns;
+            assert!(now > last);
+            last = now;
+            open_and_read(&never, fid).await;
+            assert_eq!(look(&never, fid).await.atime_ns, last);
+        }
+        let blind = mount(&scene, "blind", |options| options.no_directory_access_times = true).await;
+        let root = look(&strict, Fid::ROOT).await;
+        blind.listed(Fid::ROOT, root.atime_ns, root.ctime_ns);
+        assert_eq!(look(&blind, Fid::ROOT).await.atime_ns, root.atime_ns);
+        strict.listed(Fid::ROOT, root.atime_ns, root.ctime_ns);
+        assert!(look(&strict, Fid::ROOT).await.atime_ns > root.atime_ns);
+    });
+}
+
+/// a file that stays open, a directory that was listed | the MDT is told some day, and at the end of the mount
+#[test]
+fn what_stays_open_and_what_was_listed_is_told_a_while_later() {
+    let scene = Scene::new(5);
+    scene.sim.block_on(async {
+        let fid = file(&scene).await;
+        let (reader, other) = scene.mounts().await;
+        let file = open(&reader, fid).await;
+        read(&reader, &file).await;
+        let root = look(&reader, Fid::ROOT).await;
+        reader.listed(Fid::ROOT, root.atime_ns, root.ctime_ns);
+        let here = [look(&reader, fid).await.atime_ns, look(&reader, Fid::ROOT).await.atime_ns];
+        scene.sim.sleep(Duration::from_secs(100)).await;
+        let there = [look(&other, fid).await.atime_ns, look(&other, Fid::ROOT).await.atime_ns];
+        assert_eq!(here, there);
+        scene.sim.sleep(Duration::from_secs(1)).await;
+        let file_changed = SetAttributes { mode: Some(0o640), ..SetAttributes::default() };
+        other.setattr(&caller(), fid, file_changed, None).await.expect("it is changed");
+        let again = open(&reader, fid).await;
+        read(&reader, &again).await;
+        reader.close(again).await.expect("it is closed");
+        read(&reader, &file).await;
+        reader.unmount().await.expect("it ends");
+        assert!(look(&other, fid).await.atime_ns > here[0]);
+    });
+}
