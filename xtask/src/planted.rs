@@ -82,7 +82,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         UnheardShown | UnheardAppendShown | UntoldSizeTold | PlaceForgotten | UnansweredNotAsked => {
             &["scenes:returning", "histories"]
         }
-        PlaceShownEmpty | PlaceNotFenced | VoidPlacesLeft => &["objects:appends", "scenes:appends", "histories"],
+        PlaceShownEmpty | PlaceNotFenced | AppendsDoNotFence | VoidPlacesLeft => {
+            &["objects:appends", "scenes:appends", "histories"]
+        }
         HeldIsIgnored => &["objects:held", "disasters", "histories"],
         LevelOfInodeIgnored => &["forebay_mds", "servers:levels", "scenes:levels"],
         RecallIgnored | FlushedBeforeSent | FidReused => {

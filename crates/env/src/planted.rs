@@ -100,6 +100,8 @@ bugs! {
     PlaceForgotten = "place-forgotten",
     /// A file is as long as its appends' places, before their bytes are there.
     PlaceShownEmpty = "place-shown-empty",
+    /// The home takes bytes for a place that is void over an append that came meanwhile.
+    AppendsDoNotFence = "appends-do-not-fence",
     /// What was written for an append that came to nothing stays beyond the end of its file.
     VoidPlacesLeft = "void-places-left",
     /// OSTs take bytes for a place that was given to another append meanwhile.

@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn changes_without_an_answer_are_no_riddle_on_one_target_either() {
         let lost = |n: u32| {
-            let input = if n % 3 == 0 {
+            let input = if n.is_multiple_of(3) {
                 Ask::Append { cells: 1 + n % 4, tag: n + 1 }
             } else {
                 Ask::Write { at: n % 7, cells: 1 + n % 3, tag: n + 1 }

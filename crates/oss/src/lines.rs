@@ -6,7 +6,7 @@
 //!
 //! Invariant: what is visible ends where the first place begins; an append that is at home (`ops/append.rs`) takes its turn too.
 //! Invariant: a place that was void is never filled, and OSTs refuse bytes for it as soon as they have some of a later
-//! generation (`ObjectRow::place_generation`): whoever is late writes over nobody.
+//! generation (`ObjectRow::place_generation`), and the home as soon as an append lies there: whoever is late writes over no append.
 //! Not here: writes at offsets of their own, and truncates of other OSTs; a file may become longer by a write behind its places.
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_env::{Time, sync::Notify};
+use forebay_env::{Bug, Time, planted, sync::Notify};
 use forebay_proto::{ErrorReply, Fid, Incarnation, SessionId};
 use forebay_target::Context;
 
@@ -132,6 +132,15 @@ impl Lines {
     pub fn end(&self, fid: Fid) -> u64 {
         let lines = self.lines.borrow();
         lines.get(&fid).and_then(|line| line.places.back()).map_or(0, |last| last.offset + last.length)
+    }
+
+    /// What an append at the home gives its object as the generation of its bytes: none of a place that is void by now is so high, and
+    /// none of one that is open is higher.
+    pub fn fence(&self, fid: Fid) -> u64 {
+        if planted(Bug::AppendsDoNotFence) {
+            return 0;
+        }
+        self.lines.borrow().get(&fid).map_or(self.generation.get(), |line| line.generation)
     }
 
     /// The first has been made part of the file.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, FileTimes, OpenOptions},
-    io::Read,
+    io::Read as _,
     os::{
         fd::AsRawFd,
         unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
@@ -38,6 +38,9 @@ fn moves(path: &Path, read: impl FnOnce(&Path)) -> bool {
     after[0] > before[0]
 }
 
+/// A way to read a file.
+type Read = fn(&Path);
+
 fn read(path: &Path) {
     assert!(!fs::read(path).expect("read").is_empty());
 }
@@ -71,7 +74,7 @@ fn access_times_move_as_relatime_says() {
     fs::write(&file, vec![b'x'; 100_000]).expect("written");
     assert!(moves(&file, read), "the first one after it was written");
     assert!(!moves(&file, read), "the second");
-    let reads: [(&str, fn(&Path)); 4] = [
+    let reads: [(&str, Read); 4] = [
         ("read", read),
         ("a page of a mapping", map),
         ("copy_file_range", |path| {

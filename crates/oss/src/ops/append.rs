@@ -155,6 +155,7 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
             txn.insert(placed).map_err(store_error)?;
             row.object_bytes = row.object_bytes.max(range.end);
             row.file_bytes = file_end;
+            row.place_generation = row.place_generation.max(oss.lines.fence(fid));
             row.touch(truncate_epoch, request.attr_epoch, now_ns);
             let before = oss.places.before(fid, truncate_epoch, is_over);
             let (mtime_ns, attr_epoch) = (row.mtime_ns, row.attr_epoch);
@@ -197,7 +198,8 @@ async fn write_at(
         let before = Vec::new();
         AppendReply { appended: true, file_offset, mtime_ns, attr_epoch, before }
     };
-    run_as(oss, ctx, write, bulk, None, reply).await
+    let fence = oss.lines.fence(request.object.fid);
+    run_as(oss, ctx, write, bulk, Some(fence), reply).await
 }
 
 impl Oss {

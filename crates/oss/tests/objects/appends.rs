@@ -211,6 +211,41 @@ fn a_place_whose_client_is_silent_is_given_to_the_next_and_late_bytes_for_it_are
     }
 }
 
+/// reserve, given up or |X|; append of another at the home; late bytes | they do not lie over the append, nor after |X| again
+#[test]
+fn late_bytes_for_a_void_place_do_not_lie_over_an_append_at_the_home() {
+    for (restarts, dies_again) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = World::new(79);
+        world.run(async {
+            world.append(b"log").await;
+            let (mine, other) = (&world.session, world.other());
+            let place = world.reserve(mine, 10).await;
+            if restarts {
+                world.sim.power_cut(world.server);
+                world.boot();
+            } else {
+                assert!(!world.fill(mine, &place, 0).await, "given up");
+            }
+            assert_eq!(world.append_by(&other, &[2; 10]).await.expect("appended").file_offset, 3);
+            if dies_again {
+                world.sim.power_cut(world.server);
+                world.boot();
+            }
+            let late = world.write_place(mine, &place, &[1; 10]).await.unwrap_err();
+            assert_eq!(late.errno(), Errno::STALE_EPOCH);
+            assert_eq!(world.read(0, 0, 13).await.unwrap(), [&b"log"[..], &[2; 10]].concat());
+            // Places of now are not in the way of each other, nor of an append between them.
+            let next = world.reserve(mine, 5).await;
+            world.write_place(mine, &next, &[3; 5]).await.expect("written");
+            let both_of_them = both(world.append_by(&other, b"end"), world.fill(mine, &next, 5)).await;
+            assert_eq!((both_of_them.0.expect("appended").file_offset, both_of_them.1), (18, true));
+            let last = world.reserve(mine, 2).await;
+            world.write_place(mine, &last, b"!!").await.expect("written");
+            assert!(world.fill(mine, &last, 2).await);
+        });
+    }
+}
+
 /// reserve |X| fill | its client has to ask again
 #[test]
 fn a_place_does_not_outlive_its_home() {

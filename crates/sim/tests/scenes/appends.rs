@@ -162,7 +162,7 @@ impl Follow {
             }
             let there: BTreeSet<(u8, u8)> = records.iter().copied().collect();
             assert_eq!(there.len(), records.len(), "seed {seed}: a record is there twice, or torn: {records:?}");
-            let known = self.written.borrow();
+            let known = self.written.borrow().clone();
             assert!(known.is_subset(&there), "seed {seed}: lost are {:?}", known.difference(&there));
             let of_nobody: Vec<_> =
                 there.difference(&known).filter(|one| !self.in_doubt.borrow().contains(one)).collect();
