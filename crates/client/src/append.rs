@@ -203,7 +203,7 @@ impl Client {
         let requests = plan(&at.layout, offset, length, self.inner.options.max_rpc_bytes.into());
         let sends = requests.into_iter().map(|request| {
             let parts = data.gather(offset, &request.ranges);
-            let write_id = self.write_id();
+            let write_id = self.write_id().of_place();
             let WriteId { client, sequence } = write_id;
             let (object, offset, length) = (at.object.clone(), request.offset, request.length);
             written.borrow_mut().push((request.ost, RemoveWritten { object, offset, length, client, sequence }));
@@ -214,8 +214,8 @@ impl Client {
         worst(results.into_iter().filter_map(Result::err)).map_or(Ok(()), Err)
     }
 
-    /// Bytes beyond the end of the file would show in a hole that is made there later. What an OST does not hear of is removed when
-    /// this client is gone.
+    /// Bytes beyond the end of the file would show in a hole that is made there later. What an OST does not hear of stays, unless this
+    /// client ends with the file open: then the MDT removes it.
     async fn remove_written(&self, file: &OpenFile, at: &Snapshot, written: Written) {
         let removals = written.into_inner().into_iter().map(|(ost, removal)| {
             let (client, at) = (self.clone(), at.clone());

@@ -73,9 +73,10 @@ impl Client {
     pub fn unmount(&self) -> Boxed<'_, ClientResult<()>> {
         Box::pin(async move {
             self.settle_all().await;
-            self.tell_accesses(None).await;
             let closed = self.close_all().await;
             let synced = self.sync_started().await;
+            // No loss if the MDT is away.
+            let _ = self.env().timeout(forebay_rpc::limits::CLOSE_TIMEOUT, self.tell_accesses(None)).await;
             let sessions = self.inner.peers.started().into_iter().map(|peer| async move {
                 peer.session.close().await;
                 ClientResult::Ok(())

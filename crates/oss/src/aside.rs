@@ -83,6 +83,11 @@ impl Aside {
         }
     }
 
+    /// `bytes` fewer lie in the ranges: there is room for others in their place.
+    pub fn empty(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
     /// Nothing is set aside in `range` any more, which holds no bytes from now on; `bytes` lay in what was set aside of it. A
     /// hole in the middle of a range stays set aside where there would be too many.
     pub fn remove(&mut self, range: &Range<u64>, bytes: u64) {

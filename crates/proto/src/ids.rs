@@ -151,8 +151,23 @@ pub type ClientId = Uuid;
 pub struct WriteId {
     /// The low 64 bits of the writer's [`ClientId`].
     pub client: u64,
-    /// Counts that writer's writes, from 1.
+    /// Counts that writer's writes, from 1; with [`WriteId::OF_PLACE`] where it writes for a place at the end of a file.
     pub sequence: u64,
+}
+
+impl WriteId {
+    /// In the sequence of who writes for a place that is no part of the file yet (`WritePlace`).
+    pub const OF_PLACE: u64 = 1 << 63;
+
+    /// The same, of a write for a place.
+    pub fn of_place(self) -> Self {
+        Self { sequence: self.sequence | Self::OF_PLACE, ..self }
+    }
+
+    /// A write for a place made it.
+    pub fn is_of_place(self) -> bool {
+        self.sequence & Self::OF_PLACE != 0
+    }
 }
 
 impl Encode for WriteId {

@@ -24,7 +24,7 @@ use forebay_sim::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
-const SEEDS: std::ops::Range<u64> = 0..2000;
+const SEEDS: std::ops::Range<u64> = 0..1000;
 
 /// In so many seeds every fault meets every state so often, but for pairs that `moments` says are impossible or rare.
 const MANY_SEEDS: usize = 20_000;

@@ -1,6 +1,7 @@
 //! What a client that is gone leaves behind: open handles.
 //!
-//! Order: an evicted writer is fenced on the OSTs of its files; then the OSTs tell size and times; then the handle goes (and
+//! Order: an evicted writer is fenced on the OSTs of its files; then the OSTs tell size and times, and remove what it wrote beyond the
+//! end for appends; then the handle goes (and
 //! with the last one of an orphan, the file), and leases on data that stood in the way of others. So nothing is destroyed, and no size is believed, under a hand that still
 //! writes.
 
@@ -167,26 +168,39 @@ impl Mds {
         let is_stuck = self.wait_until(|memory| memory.stuck.contains(&fid));
         let told = async {
             let glimpse = self.glimpse(fid, layout, inode.truncate_epoch).await;
-            if let Some((truncate_epoch, size)) = glimpse.size {
-                self.remove_beyond(fid, layout, truncate_epoch, size, ending.client).await;
+            if let Some(size) = glimpse.size {
+                self.remove_beyond(fid, layout, size, ending.client).await?;
             }
-            glimpse
+            Ok(glimpse)
         };
-        Ok(forebay_env::sync::select! {
+        forebay_env::sync::select! {
             biased;
             glimpse = told => glimpse,
-            () = is_stuck => Glimpse::default(),
-        })
+            () = is_stuck => Ok(Glimpse::default()),
+        }
     }
 
-    /// Removes what `client` wrote beyond the end of the file: of appends that it did not come to the end of.
-    async fn remove_beyond(&self, fid: Fid, layout: &Layout, truncate_epoch: u64, size: u64, client: ClientId) {
+    /// Removes what `client` wrote beyond the end of the file for appends that it did not come to the end of. Where an OST refuses, it stays.
+    async fn remove_beyond(
+        &self,
+        fid: Fid,
+        layout: &Layout,
+        (truncate_epoch, size): (u64, u64),
+        client: ClientId,
+    ) -> Result<(), ErrorReply> {
+        let Some(inode) = self.change(|tx| tx.find_inode(fid)).await? else { return Ok(()) };
+        if inode.truncate_epoch != truncate_epoch || inode.layout() != Some(layout) {
+            return Ok(());
+        }
+        // The home may have lost a size that was told before.
+        let size = size.max(inode.size);
         let object = ObjectRef { fid: layout.objects_of(fid), layout_generation: layout.generation, truncate_epoch };
         for (ost, offset) in layout.object_ends(size) {
             let length = u64::MAX - offset;
             let removal = RemoveWritten { object: object.clone(), offset, length, client: client.low(), sequence: 0 };
-            self.osts.insist_unless_damaged(ost, &removal, |errno| errno == Errno::ESTALE).await;
+            self.osts.insist_unless_damaged(ost, &removal, |errno| errno != Errno::RECOVERING).await;
         }
+        Ok(())
     }
 
     async fn end_handle(&self, session: SessionId, handle: u64, fid: Fid, glimpse: &Glimpse) -> Result<(), ErrorReply> {

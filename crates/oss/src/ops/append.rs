@@ -13,7 +13,7 @@ use forebay_target::{Answer, Context, store_error};
 
 use super::{
     change::Change,
-    write::{check_size, run_as},
+    write::{WriteOf, check_size, run_as},
 };
 use crate::{Oss, limits, object::key, places::own_place, server::decode, unheard::Growth};
 
@@ -198,8 +198,7 @@ async fn write_at(
         let before = Vec::new();
         AppendReply { appended: true, file_offset, mtime_ns, attr_epoch, before }
     };
-    let fence = oss.lines.fence(request.object.fid);
-    run_as(oss, ctx, write, bulk, Some(fence), reply).await
+    run_as(oss, ctx, write, bulk, WriteOf::Append, reply).await
 }
 
 impl Oss {

@@ -1,20 +1,19 @@
 //! RemoveWritten: bytes that somebody wrote beyond the end of the file for an append that came to nothing, so that no hole that is
 //! made there later shows them.
+//!
+//! Not what was written at offsets of its own: that may have been seen, once others have made the file longer.
 
 use std::ops::Range;
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
-    Errno, ErrorReply, Transno,
+    Errno, ErrorReply, Transno, WriteId,
     message::{Empty, RemoveWritten},
 };
 use forebay_store::Txn;
 use forebay_target::{Answer, Context, store_error};
 
-use super::{
-    change::{Change, give_back},
-    truncate::STEP_EXTENTS,
-};
+use super::{change::Change, truncate::STEP_EXTENTS};
 use crate::{ObjectRow, Oss, key, server::decode};
 
 /// Removes them, in whatever truncate epoch: the bytes of such a write are never part of the file later. Steps from the end on are
@@ -26,7 +25,9 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Ans
         let words = format!("what was written in {} bytes at {}", request.length, request.offset);
         return Err(ErrorReply::new(Errno::EINVAL, words));
     };
-    if oss.load_applied(fid).await?.is_none() && !ctx.is_replay() {
+    oss.target().wait_applied(Some(fid)).await;
+    let is_there = oss.load_applied(fid).await?.is_some() && !oss.destroyed.borrow().contains(fid);
+    if !is_there && !ctx.is_replay() {
         return Ok(Answer::read(&Empty {}));
     }
     let _cutting = oss.cutting();
@@ -40,10 +41,17 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Ans
         step(oss, &request, begins..end).await?;
         end = begins;
     }
+    let rest = request.offset..end;
+    oss.store().prefetch_extents(fid, rest.clone()).await.map_err(store_error)?;
+    let writes = oss.store().begin().writes(fid, rest.clone()).map_err(store_error)?;
+    if !ctx.is_replay() && !writes.iter().any(|(_, write_id)| is_named(&request, *write_id)) {
+        return Ok(Answer::read(&Empty {}));
+    }
     let ticket = ctx.admit();
     let version = ticket.transno();
-    let rest = request.offset..end;
-    Change { fid, epoch: None, extents: Some(rest.clone()) }
+    // What is replayed where the object is gone makes one of the epoch that its client knew.
+    let epoch = ctx.is_replay().then_some(request.object.truncate_epoch);
+    Change { fid, epoch, extents: Some(rest.clone()) }
         .apply(oss, ctx, ticket, |txn, row| remove(txn, row, &request, rest, version).map(|()| Empty {}))
         .await
 }
@@ -80,11 +88,19 @@ fn remove(
 ) -> Result<(), ErrorReply> {
     let fid = request.object.fid;
     for (range, write_id) in txn.writes(fid, range).map_err(store_error)? {
-        let is_it = request.sequence == 0 || write_id.sequence == request.sequence;
-        if write_id.client == request.client && is_it && !planted(Bug::VoidPlacesLeft) {
-            give_back(txn, fid, row, &range)?;
+        if is_named(request, write_id) && !planted(Bug::VoidPlacesLeft) {
+            let mut emptied = 0;
+            for part in row.aside.within(&range) {
+                emptied += txn.data_bytes(fid, part).map_err(store_error)?;
+            }
+            row.aside.empty(emptied);
             txn.punch(fid, range, version).map_err(store_error)?;
         }
     }
     Ok(())
+}
+
+fn is_named(request: &RemoveWritten, write_id: WriteId) -> bool {
+    let is_it = write_id.sequence == request.sequence || request.sequence == 0 && write_id.is_of_place();
+    write_id.client == request.client && is_it
 }

@@ -34,12 +34,23 @@ pub fn one_piece(request: WriteObject) -> WritePieces {
 
 /// Runs a write. All pieces become visible at once, or none.
 pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) -> Result<Answer, ErrorReply> {
-    run_as(oss, ctx, request, bulk, None, |written| written).await
+    run_as(oss, ctx, request, bulk, WriteOf::Offset, |written| written).await
 }
 
 /// Runs a write of bytes of an append's place, unless that is void: bytes of a later generation are here (see [`crate::lines`]).
 pub async fn run_place(oss: &Oss, ctx: &Context, request: WritePlace, bulk: Bytes) -> Result<Answer, ErrorReply> {
-    run_as(oss, ctx, one_piece(request.write), bulk, Some(request.generation), |written| written).await
+    run_as(oss, ctx, one_piece(request.write), bulk, WriteOf::Place(request.generation), |written| written).await
+}
+
+/// What bytes are written for.
+#[derive(Clone, Copy)]
+pub enum WriteOf {
+    /// An offset that the client chose.
+    Offset,
+    /// An append's place, of this generation.
+    Place(u64),
+    /// An append at the home that has its place already.
+    Append,
 }
 
 /// Runs a write that is answered as `reply` says.
@@ -48,7 +59,7 @@ pub async fn run_as<R: Encode>(
     ctx: &Context,
     request: WritePieces,
     bulk: Bytes,
-    place_generation: Option<u64>,
+    of: WriteOf,
     reply: impl Fn(WriteReply) -> R,
 ) -> Result<Answer, ErrorReply> {
     let parts = check(&request, &bulk)?;
@@ -67,7 +78,7 @@ pub async fn run_as<R: Encode>(
     let room = room_for(oss, ctx, &request, &bulk, aside).await.map_err(store_error)?;
     // Mostly it was told meanwhile: who waits here has taken room.
     oss.others_told(ctx, fid, &ranges).await?;
-    let early = oss.may_answer_early(ctx, &request.object).filter(|_| place_generation.is_none());
+    let early = oss.may_answer_early(ctx, &request.object).filter(|_| !matches!(of, WriteOf::Place(_)));
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let transno = ticket.transno();
@@ -94,8 +105,10 @@ pub async fn run_as<R: Encode>(
     };
     let now_ns = told_ns.unwrap_or_else(|| oss.now_ns());
     let apply = |txn: &mut Txn, row: &mut ObjectRow| {
-        if let Some(generation) = place_generation {
-            take_place(ctx, &request, row, generation)?;
+        match of {
+            WriteOf::Offset => {}
+            WriteOf::Place(generation) => take_place(ctx, &request, row, generation)?,
+            WriteOf::Append => row.place_generation = row.place_generation.max(oss.lines.fence(fid)),
         }
         if let Some(placed) = &placed {
             let mut filled = 0;

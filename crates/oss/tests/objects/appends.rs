@@ -42,7 +42,7 @@ impl World {
 
     async fn write_place(&self, by: &ClientSession, place: &PlaceReply, bytes: &[u8]) -> Result<(), RpcError> {
         self.writes.set(self.writes.get() + 1);
-        let (offset, write_id) = (place.file_offset, WriteId { client: 2, sequence: self.writes.get() });
+        let (offset, write_id) = (place.file_offset, WriteId { client: 2, sequence: self.writes.get() }.of_place());
         let sums = crc::blocks(offset, bytes.len() as u64, BLOCK_BYTES)
             .map(|(at, length)| crc::block_sum(FID, at, write_id, &bytes[(at - offset) as usize..][..length as usize]));
         let write = WriteObject {
@@ -272,7 +272,7 @@ fn what_was_written_for_a_void_place_is_removed_and_nothing_else_is() {
         world.append(b"log").await;
         let place = world.reserve(&world.session, 20).await;
         world.write_place(&world.session, &place, &[1; 20]).await.expect("written");
-        let sequence = world.writes.get();
+        let sequence = world.writes.get() | WriteId::OF_PLACE;
         world.write_place(&world.session, &PlaceReply { file_offset: 10, ..place }, &[2; 4]).await.expect("written");
         let removal = |offset, length, client, sequence| RemoveWritten {
             object: world.object(0),

@@ -328,8 +328,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Removes what a client has written in `[offset, offset + length)` beyond the end of the file, and that is no part of it. Not the
-    /// bytes of others, nor in any truncate epoch what is not as named.
+    /// Removes what a client has written in `[offset, offset + length)` for places that are void. Nothing of others, and in any truncate
+    /// epoch.
     pub struct RemoveWritten {
         /// What.
         pub object: ObjectRef,
@@ -339,7 +339,7 @@ wire_struct! {
         pub length: u64,
         /// Of which writer ([`WriteId::client`]).
         pub client: u64,
-        /// Which write of it ([`WriteId::sequence`]); 0: each.
+        /// Which write of it ([`WriteId::sequence`]); 0: each that was for a place.
         pub sequence: u64,
     }
 }
