@@ -111,6 +111,14 @@ pub const ROWS: &[Row] = &[
     ),
     ok("mount {d}/c {d}/m2 -o remount,rw", ""),
     ok("umount {d}/m2", ""),
+    ok("mount {d}/c {d}/m2 -o noatime,nodiratime", ""),
+    prepare(|site| read_moves(site, "m2/comp", false)),
+    ok("umount {d}/m2", ""),
+    ok("mount {d}/c {d}/m2 -o strictatime", ""),
+    prepare(|site| read_moves(site, "m2/comp", true)),
+    ok("umount {d}/m2", ""),
+    ok("mount {d}/c {d}/m2 -o relatime", ""),
+    ok("umount {d}/m2", ""),
     ok("mount --sloppy {d}/c {d}/m2 -o nosuchoption", ""),
     ok("umount -l {d}/m2", ""),
     ok("{d}/c {d}/m2 -o rw", "").called("mount.forebay"),
@@ -155,6 +163,17 @@ fn make_dir(site: &Site, name: &str) -> Outcome {
 fn write(site: &Site, name: &str, bytes: usize) -> Outcome {
     let path = site.dir().join(name);
     fs::write(&path, vec![7; bytes]).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Whether a read moves the access time is as the mount was told.
+fn read_moves(site: &Site, name: &str, wanted: bool) -> Outcome {
+    let path = site.dir().join(name);
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let accessed = || fs::metadata(&path).and_then(|meta| meta.accessed());
+    let before = accessed().map_err(failed)?;
+    fs::read(&path).map_err(failed)?;
+    let moved = accessed().map_err(failed)? > before;
+    if moved == wanted { Ok(()) } else { Err(format!("{}: a read moved its access time: {moved}", path.display())) }
 }
 
 /// The page that `up --metrics` promises.
