@@ -12,7 +12,7 @@ use forebay_history::Summary;
 use forebay_sim::{HistoryOptions, HistoryReport, run_history};
 
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
-const SEEDS: std::ops::Range<u64> = 0..400;
+const SEEDS: std::ops::Range<u64> = 0..300;
 
 fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let parse = |text: String| {
