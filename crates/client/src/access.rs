@@ -1,8 +1,8 @@
 //! Access times of what is read.
 //!
-//! A read asks nobody: the time is noted here where the mount's rule wants it to move, shown to whoever looks through this client, and
-//! goes to the MDT with the close of a handle that goes there anyway; by itself only for a file that stays open, or a directory that was
-//! listed, after [`limits::ACCESS_TERM`].
+//! A read sends no request for it. The client notes the time where the mount's rule wants it to move, and shows it to all who look
+//! through this client. The time goes to the MDT with the close, which goes there anyway. Of a file that stays open, or a directory
+//! that was listed, the client sends it in a request of its own after [`limits::ACCESS_TERM`].
 //!
 //! Invariant: it moves no other time, and no lease of anybody is recalled for it: other clients may see the time of before for as long
 //! as they keep what they know.
