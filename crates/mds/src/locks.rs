@@ -46,8 +46,10 @@ impl Locks {
         self.files.get(&fid).and_then(|list| list.in_the_way(session, wanted))
     }
 
-    /// Sets a lock, or lets go of one.
+    /// Sets a lock, or lets go of one. Through which handle is the client's business: locks of one owner are one lock where
+    /// they touch, through whichever of its descriptors they were set.
     pub fn set(&mut self, session: SessionId, fid: Fid, lock: &LockSpec) {
+        let lock = &LockSpec { handle: 0, ..lock.clone() };
         let list = self.files.entry(fid).or_default();
         self.count -= list.len();
         list.set(session, lock);
@@ -253,6 +255,18 @@ fn check(lock: &LockSpec) -> Result<(), ErrorReply> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locks_of_one_owner_are_one_lock_through_whichever_handle_they_were_set() {
+        let (session, fid, mut locks) = (SessionId(1), Fid::ROOT, Locks::default());
+        let of = |handle, end| LockSpec { handle, end, kind: lock_kind::FCNTL, ..lock(lock_mode::EXCLUSIVE) };
+        for set in [of(1, 9), of(2, u64::MAX), of(1, 29)] {
+            locks.set(session, fid, &set);
+        }
+        let asked = LockSpec { owner: 2, start: 10, ..of(3, 29) };
+        let told = locks.in_the_way(session, fid, &asked).map(|lock| (lock.start, lock.end));
+        assert_eq!((told, locks.len()), (Some((0, u64::MAX)), 1));
+    }
 
     fn lock(mode: u32) -> LockSpec {
         LockSpec { kind: lock_kind::FLOCK, owner: 1, mode, start: 0, end: 9, pid: 1, handle: 1 }

@@ -125,14 +125,19 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     }
     tx.need_room()?;
     let mut list = read(tx, request.fid, &inode)?;
+    let before = (inode.mode, list.len());
     if is_acl(&request.name) && !set_acl(request, &mut inode)? {
         list.retain(|(name, _)| *name != request.name);
-        write(tx, request.fid, &mut inode, &list);
+        if (inode.mode, list.len()) != before {
+            write(tx, request.fid, &mut inode, &list);
+        }
         return Ok(Empty {});
     }
     let place = find(&list, &request.name);
     may_set(request, place.is_ok())?;
     match place {
+        // As ext4 has it, this is no change, and moves no ctime.
+        Ok(at) if list[at].1 == request.value && inode.mode == before.0 => return Ok(Empty {}),
         Ok(at) => list[at].1 = request.value.clone(),
         Err(at) => list.insert(at, (request.name.clone(), request.value.clone())),
     }
@@ -456,6 +461,37 @@ mod tests {
         set_list(&mut world, fid, acl::ACCESS, Bytes::new());
         let inode = world.run(|tx| tx.inode(fid));
         assert_eq!((inode.mode & 0o777, inode.has_acl, world.count(keys::XATTR)), (0o740, false, 0));
+    }
+
+    #[test]
+    fn a_value_or_list_that_is_set_already_moves_no_ctime() {
+        let mut world = World::new();
+        let dir = world.mkdir(Fid::ROOT, "d");
+        let inode = |world: &mut World| world.run(|tx| tx.inode(dir));
+        let mode = inode(&mut world).mode;
+        let list_of = |mode: u32| {
+            let entries = [(1u16, mode >> 6), (4, mode >> 3), (0x20, mode)].map(|(tag, bits)| {
+                [&tag.to_le_bytes()[..], &(bits as u16 & 7).to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+            });
+            Bytes::from([2u32.to_le_bytes().to_vec(), entries.concat()].concat())
+        };
+        let before = inode(&mut world).ctime_ns;
+        for (name, value) in [(acl::ACCESS, list_of(mode)), (acl::ACCESS, Bytes::new()), (acl::DEFAULT, Bytes::new())] {
+            set_list(&mut world, dir, name, value);
+            assert_eq!(inode(&mut world).ctime_ns, before);
+        }
+        for (name, value) in [
+            (acl::ACCESS, list_of(mode ^ 0o1)),
+            (acl::ACCESS, acl_of_user_7()),
+            (acl::DEFAULT, acl_of_user_7()),
+            (b"user.a", Bytes::from_static(b"x")),
+        ] {
+            let before = inode(&mut world).ctime_ns;
+            set_list(&mut world, dir, name, value.clone());
+            let changed = inode(&mut world).ctime_ns;
+            set_list(&mut world, dir, name, value);
+            assert!(changed > before && inode(&mut world).ctime_ns == changed);
+        }
     }
 
     #[test]
