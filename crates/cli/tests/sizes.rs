@@ -190,3 +190,19 @@ fn an_append_by_its_flag_alone_goes_to_the_end_that_another_mount_made() {
     assert_eq!(whole.len(), AFTER + 3);
     assert!(whole[..AFTER] == contents(AFTER) && whole[AFTER..] == *b"end");
 }
+
+#[test]
+fn a_read_sees_all_of_an_empty_file_that_another_mount_made_longer_by_name() {
+    let Some(mounts) = Mounts::new("sizes-truncate") else { return };
+    for (name, bytes) in [("a", 100), ("b", 45_056), ("c", 300_000)] {
+        let made = OpenOptions::new().write(true).create_new(true).open(mounts.second.join(name)).expect("it is made");
+        drop(made);
+        let file = File::open(mounts.first.join(name)).expect("it opens");
+        let path = std::ffi::CString::new(mounts.second.join(name).into_os_string().into_encoded_bytes());
+        // SAFETY: a string that outlives the call.
+        assert_eq!(unsafe { libc::truncate(path.expect("no path has a zero").as_ptr(), bytes) }, 0);
+        let mut read = vec![1; bytes as usize + 1];
+        let got = file.read_at(&mut read, 0).expect("read");
+        assert!(got == bytes as usize && read[..got].iter().all(|byte| *byte == 0), "{name}: {got} bytes");
+    }
+}

@@ -158,7 +158,10 @@ impl Tx<'_> {
             if size > limits::INLINE_BYTES as u64 {
                 self.log_truncate(fid, inode, Purpose::Outline { size });
             }
-        } else if inode.written {
+        } else if inode.written || self.memory.opens.is_open_elsewhere(fid, self.origin.session) {
+            // Who else has it open asks the OSTs, under the epoch that it knows: only a new one makes it look again. Being told
+            // the epoch makes objects.
+            inode.written = true;
             self.log_truncate(fid, inode, Purpose::Cut { size });
         }
         Ok(())

@@ -77,3 +77,30 @@ fn names_do_not_wait_for_an_ost_that_a_truncate_waits_for() {
         });
     }
 }
+
+/// A creates and opens for reading only |B truncates by name| A reads: the zeros up to the new end
+#[test]
+fn who_has_an_empty_file_open_for_reading_sees_that_another_made_it_longer() {
+    for seed in 0..8 {
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+            cluster.boot_all();
+            let [reader, other] = [sim.add_node("reader"), sim.add_node("other")];
+            let reader = cluster.mount(reader, CommitLevel::Data).await.expect("it mounts");
+            let other = cluster.mount(other, CommitLevel::Data).await.expect("it mounts");
+            let layout = LayoutSpec { stripe_count: 1 + (seed % 2) as u32, ..LayoutSpec::inherit() };
+            let made = reader.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ, layout).await;
+            let file = made.expect("it is made").1;
+            let attr = other.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
+            for bytes in [45_056, 3, 300_000] {
+                let size = SetAttributes { size: Some(bytes), ..SetAttributes::default() };
+                other.setattr(&caller(), attr.fid, size, None).await.expect("it has that size");
+                let read = reader.read(&file, 0, 400_000).await.expect("read");
+                assert!(read.len() as u64 == bytes && read.iter().all(|byte| *byte == 0), "{} bytes", read.len());
+            }
+            reader.close(file).await.expect("closed");
+            other.unlink(&caller(), Fid::ROOT, b"f").await.expect("gone");
+        });
+    }
+}
