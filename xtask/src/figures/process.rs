@@ -10,7 +10,8 @@ pub fn output(command: &mut Command) -> Outcome<String> {
     let output =
         command.stderr(std::process::Stdio::inherit()).output().map_err(|error| format!("{shown}: {error}"))?;
     if !output.status.success() {
-        return Err(format!("{shown}: {}", output.status));
+        let told = String::from_utf8_lossy(&output.stdout);
+        return Err(format!("{shown}: {}\n{}", output.status, told.trim_end()).trim_end().to_owned());
     }
     String::from_utf8(output.stdout).map_err(|error| format!("{shown}: {error}"))
 }

@@ -1,6 +1,7 @@
 //! A cluster with two mounts or more, whose processes can be stopped, and its servers killed and brought back.
 
 use std::{
+    cell::Cell,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -39,6 +40,8 @@ pub struct Cluster<'a> {
     pub second: PathBuf,
     /// Those after it.
     others: Vec<PathBuf>,
+    /// Something is wrong on its disks, which are left for a look.
+    is_kept: Cell<bool>,
 }
 
 impl<'a> Cluster<'a> {
@@ -48,7 +51,14 @@ impl<'a> Cluster<'a> {
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
         let mount = |number: u32| dir.join(format!("m{number}"));
         let others = (3..=shape.mounts).map(mount).collect();
-        let cluster = Self { forebay, first: mount(1), second: mount(2), others, dir: dir.join("cluster") };
+        let cluster = Self {
+            forebay,
+            first: mount(1),
+            second: mount(2),
+            others,
+            dir: dir.join("cluster"),
+            is_kept: Cell::default(),
+        };
         let osts = shape.osts.to_string();
         let sizes = ["--osts", &osts, "--ost-size", shape.ost_size, "--mdt-size", shape.mdt_size];
         let separate = shape.separate.then_some("--separate");
@@ -103,7 +113,10 @@ impl<'a> Cluster<'a> {
         let targets = fs::read_dir(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))?;
         let is_target = |path: &PathBuf| path.join("identity").exists();
         let targets = targets.filter_map(|entry| Some(entry.ok()?.path())).filter(is_target);
-        let found = output(self.forebay.command(&["fsck"]).args(targets))?;
+        let found = output(self.forebay.command(&["fsck"]).args(targets)).map_err(|error| {
+            self.is_kept.set(true);
+            format!("{error}\nthe targets are left in {}", self.dir.display())
+        })?;
         println!("fsck: {}", found.lines().last().unwrap_or_default());
         Ok(())
     }
@@ -153,7 +166,9 @@ impl Drop for Cluster<'_> {
             let _ = self.forebay.command(&["umount", "--lazy"]).arg(mount).output();
         }
         let _ = self.forebay.command(&["down", "--force", &text(&self.dir)]).output();
-        let _ = fs::remove_dir_all(&self.dir);
+        if !self.is_kept.get() {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
     }
 }
 
