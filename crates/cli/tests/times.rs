@@ -303,3 +303,19 @@ fn times_move_as_on_a_local_file_system_while_servers_die() {
         scene.compare(dir, &format!("f{seed}"), seed, STEPS / 2, true);
     }
 }
+
+#[test]
+fn nothing_is_left_on_osts_of_an_unwritten_file_whose_times_another_mount_set() {
+    let Some(mounts) = Mounts::new("times-left") else { return };
+    let [path, there] = [&mounts.first, &mounts.second].map(|mount| mount.join("unwritten"));
+    let file = File::create_new(&path).expect("it is made");
+    let set = File::open(&there).expect("it opens");
+    set.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)).expect("set");
+    drop((file, set));
+    fs::remove_file(&there).expect("gone");
+    for mount in [&mounts.second, &mounts.first] {
+        run(forebay().arg("umount").arg(mount));
+    }
+    run(forebay().args(["down", &mounts.cluster()]));
+    run(forebay().args(["fsck", &mounts.cluster()]));
+}

@@ -1,5 +1,5 @@
 //! Files of which it is certain that nothing was ever written to them, though they were open for writing: whoever made them closed
-//! them again without a write, and nobody else opened them for writing. They have no objects to destroy.
+//! them again without a write, nobody else opened them for writing, and no OST was told of them. They have no objects to destroy.
 //!
 //! Only a gain, and only in memory: after a restart, and of files that are too many to be kept, nothing is certain, and their objects are
 //! destroyed whether there are any or not. Nothing else may hang on it: what the first execution of a request found here, a
@@ -32,8 +32,8 @@ impl Empties {
         self.made.insert(fid, (session, handle));
     }
 
-    /// Somebody else may write to the file.
-    pub fn opened(&mut self, fid: Fid) {
+    /// Somebody else may write to the file, or its OSTs are told of it.
+    pub fn has_objects(&mut self, fid: Fid) {
         self.made.remove(&fid);
         self.empty.remove(&fid);
     }
@@ -84,10 +84,10 @@ mod tests {
         let mut empties = Empties::default();
         (1..5).for_each(|low| empties.made(fid(low), MINE, low));
         empties.closed(fid(1), MINE, 1, true);
-        empties.opened(fid(2));
+        empties.has_objects(fid(2));
         empties.closed(fid(2), MINE, 2, false);
         empties.closed(fid(3), MINE, 3, false);
-        empties.opened(fid(3));
+        empties.has_objects(fid(3));
         empties.closed(fid(3), SessionId(2), 9, false);
         assert!((1..5).all(|low| !empties.has(fid(low))));
     }

@@ -42,6 +42,11 @@ pub enum OpenChange {
         /// Something was, or may have been, written through it.
         wrote: bool,
     },
+    /// OSTs are told of the file's epochs, which makes objects there.
+    Told {
+        /// File.
+        fid: Fid,
+    },
 }
 
 /// Handles of one file.
@@ -172,7 +177,7 @@ impl Opens {
                 self.opened(fid, session, handle, flags, transno);
                 match flags & open_flags::WRITE != 0 {
                     true if made => self.empties.made(fid, session, handle),
-                    true => self.empties.opened(fid),
+                    true => self.empties.has_objects(fid),
                     false => {}
                 }
             }
@@ -180,6 +185,7 @@ impl Opens {
                 self.closed(fid, session, handle);
                 self.empties.closed(fid, session, handle, wrote);
             }
+            OpenChange::Told { fid } => self.empties.has_objects(fid),
         }
     }
 

@@ -9,7 +9,9 @@ use forebay_proto::{DecodeError, Errno, Fid, Reader, limits, message::LayoutSpec
 use crate::{
     halt::Step,
     inode::{Body, Inode},
-    keys, layout_row, perm,
+    keys, layout_row,
+    opens::OpenChange,
+    perm,
     tx::Tx,
     varint,
 };
@@ -179,6 +181,7 @@ impl Tx<'_> {
         let log = TruncateLog { truncate_epoch: inode.truncate_epoch, attr_epoch: inode.attr_epoch, purpose };
         self.put_with(keys::truncate(fid), |out| log.encode(out));
         self.effects.truncate = Some(fid);
+        self.effects.opens.push(OpenChange::Told { fid });
     }
 }
 

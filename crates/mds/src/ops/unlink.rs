@@ -113,6 +113,26 @@ mod tests {
         assert_eq!(world.count(keys::DESTROY), 1);
     }
 
+    #[test]
+    fn a_file_whose_osts_were_told_of_a_time_may_have_objects() {
+        let mut world = World::new();
+        let request = world.create(&root(), Fid::ROOT, "a", 1);
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
+        let told = world.run(|tx| {
+            let mut inode = tx.inode(fid)?;
+            inode.attr_epoch += 1;
+            tx.put_inode(fid, &mut inode);
+            tx.log_set_time(fid, &inode);
+            Ok(keys::truncate(fid))
+        });
+        world.close(fid, 1, false);
+        world.run(|tx| {
+            tx.delete(told);
+            apply(tx, &unlink("a"))
+        });
+        assert_eq!(world.count(keys::DESTROY), 1);
+    }
+
     /// create, close, unlink |MDT| again
     #[test]
     fn what_comes_with_a_replay_is_not_certain_to_be_empty() {
