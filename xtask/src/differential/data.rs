@@ -352,7 +352,8 @@ impl Place {
         }
         match self.reopened(slot, flags | libc::O_NONBLOCK) {
             Ok(fd) => (fd, Some(owned(fd))),
-            Err(_) => (-1, None),
+            // One that has no name any more, or may not be opened: then it is the one there is.
+            Err(_) => (self.fd(slot), None),
         }
     }
 }
