@@ -212,7 +212,8 @@ impl Core {
     pub(crate) async fn reserve(&self, payload_bytes: u64, fragments: usize, aside: u64) -> StoreResult<Reservation> {
         let weight = weight_of(payload_bytes, fragments as u64);
         let device_bytes = device_bytes_of(payload_bytes, fragments as u64, self.slab_usable());
-        let aside = aside_weight(aside);
+        // A piece of a few bytes weighs more than what was set aside for it: that comes from the two slabs that are not counted on.
+        let aside = if aside >= payload_bytes { weight.max(aside_weight(aside)) } else { aside_weight(aside) };
         self.refuse_when_full(weight, aside)?;
         if self.room_now(device_bytes) && !self.promises.anybody_waits() {
             return Ok(self.promises.grant(weight, device_bytes));

@@ -137,6 +137,48 @@ fn what_was_set_aside_is_there_after_crashes_of_a_full_store() {
     }
 }
 
+/// a full store on which nothing is left beside what was set aside; that is written in two pieces, the second of 16 bytes, as the
+/// kernel cuts a write from a buffer that does not begin with a page | both are taken
+#[test]
+fn a_piece_of_a_few_bytes_finds_the_room_that_was_set_aside_for_it() {
+    let sim = Sim::new(1);
+    let node = sim.add_node("oss0");
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = Rc::new(fresh(&env, &format(), &quick()).await);
+        let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(0) });
+        store.set_aside(0, 8 * PIECE);
+        fill(&env, &store, &told, 1).await;
+        // What was told before a crash is replayed, and takes the rest.
+        let replayed = (FILLER, told.next.get() * PIECE, told.next.get());
+        write_from(&store, replayed, PIECE + SLACK).await.expect("a replay is taken");
+        assert_eq!(store.space().available_bytes, 0);
+        let mut left = 8 * PIECE;
+        for piece in 0..8 {
+            let few = 16 << piece;
+            for bytes in [PIECE - few, few] {
+                let at = 8 * PIECE - left;
+                let transno = told.next.get() + 1;
+                told.next.set(transno);
+                let room = store.reserve_from(bytes, 1, bytes).await;
+                let room = room.unwrap_or_else(|error| panic!("{bytes} set aside at {at}: {error}: {:?}", store.space()));
+                let data = stamped(fid(ASIDE), at, bytes as usize, transno).freeze();
+                let fragments = vec![fragment(fid(ASIDE), at, data, transno, transno)];
+                let placed = store.place(room, fragments).await.expect("it is written");
+                let mut txn = store.begin();
+                txn.insert(placed).expect("known");
+                txn.set_transno(Transno(transno));
+                txn.apply().expect("applied");
+                store.set_aside(left, left - bytes);
+                left -= bytes;
+            }
+        }
+        let full = store.reserve(1, 1).await.expect_err("others find it full");
+        assert_eq!(full.kind, StoreErrorKind::Full);
+        Rc::into_inner(store).expect("alone").close().await.expect("it closes");
+    });
+}
+
 /// a full store; a little goes everywhere; quiet | as much is written, at once
 #[test]
 fn what_went_here_and_there_can_be_written_anew_after_the_cleaner_gave_up() {
