@@ -104,7 +104,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         | OutlinedBeforeWritten
         | OutlineEndNotSynced => &["forebay_mds", "scenes:inline", "histories"],
         AttributesNotSettled | SetTimeUndone => &["scenes:set_ahead", "histories"],
-        SetTimeNotTold => &["scenes:times"],
+        SetTimeNotTold | ReplayTakesNewTime => &["scenes:times"],
         EarlyBytesComeLate => &["scenes:early"],
         OpensNotSynced => &["forebay_mds", "scenes:fsync"],
         GrantsForgotten => &["scenes:granted"],
@@ -114,7 +114,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         ClaimNotTakenBack | SharesNotRecalled | ClaimEndNotAwaited | MeetingClaimsShared => {
             &["forebay_mds", "scenes:sharing", "histories"]
         }
-        StalePagesKept | StalePageWritten => &["forebay_fuse"],
+        StalePagesKept | StalePageWritten | OwnerOfBeforeBelieved => &["forebay_fuse"],
         SizesNotWatched => &["scenes:watches"],
         EraSurvived => &["scenes:rejoining"],
         DeletedServed => &["stores:deleted"],

@@ -167,6 +167,11 @@ impl FileState {
     }
 }
 
+/// What is `like` that belongs to the caller. (Whoever asks for one has found that he may, by an owner who may not be it any more.)
+pub(crate) fn may_set(caller: &Caller, like: &Attr) -> bool {
+    caller.uid == 0 || caller.uid == like.uid
+}
+
 impl Client {
     /// Sets attributes of a file without asking anybody. `None`: the MDT has to be asked.
     ///
@@ -176,11 +181,12 @@ impl Client {
         let Some(state) = inner.file(fid) else { return self.set_early(caller, fid, changes) };
         let is_ours = inner.leases.may_keep(fid) == Holds::All && state.losses() == 0 && !state.is_inline();
         let is_durable = self.level() == CommitLevel::Commit || state.level.get().commits();
-        let may = caller.uid == 0 && !is_durable && inner.options.write_back_bytes > 0;
+        let may = !is_durable && inner.options.write_back_bytes > 0;
         if !is_ours || !may || state.writers.get() == 0 || state.is_reopening() {
             return None;
         }
-        let attr = self.keep_setting(fid, &mut state.setting.borrow_mut(), &self.like(&state)?, changes)?;
+        let like = self.like(&state).filter(|like| may_set(caller, like))?;
+        let attr = self.keep_setting(fid, &mut state.setting.borrow_mut(), &like, changes)?;
         inner.leases.links_change(fid);
         state.is_like(inner.leases.ticket(), &attr);
         self.look_after_age();

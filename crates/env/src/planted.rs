@@ -132,6 +132,10 @@ bugs! {
     ReplayListMixesIncarnations = "replay-list-mixes-incarnations",
     /// A client does not tell of what an eviction lost.
     LossNotTold = "loss-not-told",
+    /// Attributes of what is open change for whom the kernel takes for its owner, though another mount gave it away.
+    OwnerOfBeforeBelieved = "owner-of-before-believed",
+    /// A replay takes the time at which it is executed: times of files that were shown before are later afterwards.
+    ReplayTakesNewTime = "replay-takes-new-time",
     /// A client acknowledges recalls and goes on believing.
     RecallIgnored = "recall-ignored",
     /// A client says that it has sent what it kept back, and has not.

@@ -3,7 +3,7 @@
 use std::{rc::Rc, time::Duration};
 
 use forebay_client::{Attr, ClientResult, OpenFile, SetAttributes, StatFs, mode};
-use forebay_proto::Errno;
+use forebay_proto::{Errno, Fid};
 use fuser::{FileAttr, FileHandle};
 
 use crate::{
@@ -73,7 +73,8 @@ impl Server {
             _ => self.if_open(handle).await,
         };
         let (sets_ids, cuts) = (changes.mode.is_some_and(convert::has_set_ids), changes.size.is_some());
-        let mut changed = match self.client.setattr(&decided(), fid, changes, open.as_ref()).await {
+        let set = async |caller: &_| self.client.setattr(caller, fid, changes.clone(), open.as_ref()).await;
+        let mut changed = match asker.set(&changes, set, || self.drops_set_ids(fid, &changes)).await {
             // Whatever is done to it, nobody can see any more.
             Err(error) if error.errno == Errno::ESTALE && handle.is_none() => {
                 let attr = self.races.attr(ino).ok_or(error)?;
@@ -91,6 +92,19 @@ impl Server {
         let attr = self.exact(&changed).await?;
         self.note_directory(&attr);
         Ok(Attributes { attr, valid_for: Duration::ZERO })
+    }
+
+    /// The kernel does so before fallocate(2), by whoever has it open for writing.
+    async fn drops_set_ids(&self, fid: Fid, changes: &SetAttributes) -> ClientResult<bool> {
+        let SetAttributes { mode: Some(mode), uid: None, gid: None, size: None, atime: None, mtime: None } = changes
+        else {
+            return Ok(false);
+        };
+        let before = self.client.getattr(fid, None).await?.mode & mode::PERMISSIONS;
+        let after = mode & mode::PERMISSIONS;
+        Ok(before != after
+            && convert::without_set_ids(before, || false) == convert::without_set_ids(after, || false)
+            && after & !before == 0)
     }
 
     /// Drops set-id bits before bytes are changed through `open` by `asker`, who does not hold CAP_FSETID.

@@ -92,11 +92,11 @@ impl Server {
         let mut page = directory.resume(after);
         while page.give(&mut add) == Given::Nothing && !page.end {
             let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, false).await;
-            if next.as_ref().is_err_and(|error| error.errno == Errno::ESTALE) {
-                page.end = true;
-                break;
-            }
-            let next = next?;
+            let next = next.map_err(|error| match error.errno {
+                // It was removed, and nobody has it open any more as far as the MDT knows.
+                Errno::ESTALE => Errno::ENOENT.into(),
+                _ => error,
+            })?;
             // A page without entries that is not the end would be asked for for ever.
             let end = next.end || next.entries.is_empty();
             page = Page { entries: next.entries.into(), end, ..page };

@@ -364,7 +364,7 @@ impl Mds {
             client: ctx.client(),
             is_replay: ctx.is_replay(),
             transno,
-            now_ns: self.env.unix_time().0,
+            now_ns: ctx.time_ns(),
             has_room: self.has_room(),
             has_room_for_bytes: self.has_room_for_bytes(),
         }

@@ -87,11 +87,6 @@ impl Oss {
         self.target.get().expect("`started` was called before any request")
     }
 
-    /// Now, for modification times.
-    pub(crate) fn now_ns(&self) -> i64 {
-        self.env.unix_time().0
-    }
-
     /// The object's row, with what was acknowledged of it.
     pub(crate) async fn load(&self, fid: Fid) -> Result<Option<ObjectRow>, ErrorReply> {
         self.target().wait_applied(Some(fid)).await;

@@ -161,7 +161,8 @@ fn a_piece_of_a_few_bytes_finds_the_room_that_was_set_aside_for_it() {
                 let transno = told.next.get() + 1;
                 told.next.set(transno);
                 let room = store.reserve_from(bytes, 1, bytes).await;
-                let room = room.unwrap_or_else(|error| panic!("{bytes} set aside at {at}: {error}: {:?}", store.space()));
+                let room =
+                    room.unwrap_or_else(|error| panic!("{bytes} set aside at {at}: {error}: {:?}", store.space()));
                 let data = stamped(fid(ASIDE), at, bytes as usize, transno).freeze();
                 let fragments = vec![fragment(fid(ASIDE), at, data, transno, transno)];
                 let placed = store.place(room, fragments).await.expect("it is written");

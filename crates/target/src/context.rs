@@ -20,7 +20,7 @@ use crate::{
     dispatch::reply_to,
     limits,
     rows::{self, ReplyRow},
-    session::{Reply, Session},
+    session::{Kept, Reply, Session},
 };
 
 /// What a request is answered with.
@@ -65,12 +65,14 @@ struct Inner {
     early: Cell<Option<Fid>>,
     /// Own change that the reply shows: it leaves after that one's reply.
     shows: Cell<Transno>,
+    /// What [`Context::time_ns`] returned last.
+    time_ns: Cell<i64>,
 }
 
 impl Context {
     pub(crate) fn new(target: Target, session: Rc<Session>, header: FrameHeader) -> Self {
-        let (touched, applied, in_line, early, shows) = Default::default();
-        Self { inner: Rc::new(Inner { target, session, header, touched, applied, in_line, early, shows }) }
+        let (touched, applied, in_line, early, shows, time_ns) = Default::default();
+        Self { inner: Rc::new(Inner { target, session, header, touched, applied, in_line, early, shows, time_ns }) }
     }
 
     /// The session it came in.
@@ -96,6 +98,26 @@ impl Context {
     /// The transno a replay had, and keeps.
     pub fn replay_transno(&self) -> Option<Transno> {
         self.is_replay().then_some(self.inner.header.transno)
+    }
+
+    /// The Unix time of the change, for the times of the files it changes: now, or of a replay what it was the first time, as somebody
+    /// may have been shown that. The reply carries what was returned last.
+    pub fn time_ns(&self) -> i64 {
+        let told = self.inner.header.time_ns;
+        let ns = match self.is_replay() && told != 0 && !planted(Bug::ReplayTakesNewTime) {
+            true => told,
+            false => self.core().env.unix_time().0,
+        };
+        self.inner.time_ns.set(ns);
+        ns
+    }
+
+    fn kept(&self, transno: Transno, body: &Bytes) -> Kept {
+        Kept { transno, time_ns: self.inner.time_ns.get(), op: self.header().op, body: body.clone() }
+    }
+
+    pub(crate) fn reply(&self, body: Bytes) -> Reply {
+        Reply { time_ns: self.inner.time_ns.get(), ..reply_to(self.header(), FrameKind::Reply, body) }
     }
 
     /// When the reply may leave. The target sees to it; a service need not.
@@ -220,7 +242,7 @@ impl Context {
         let (session, header) = (&self.inner.session, &self.inner.header);
         self.inner.applied.set(transno);
         if header.slot != CONTROL_SLOT {
-            session.applied(header.slot, header.sequence, transno, header.op, body.clone());
+            session.applied(header.slot, header.sequence, self.kept(transno, &body));
         }
         match self.inner.in_line.get() {
             _ if self.is_replay() => {}
@@ -285,9 +307,9 @@ impl Context {
         core.held.answered(fid, transno);
         // Asked again, it is answered from here: it is on its way to be applied.
         if header.slot != CONTROL_SLOT {
-            session.applied(header.slot, header.sequence, transno, header.op, body.clone());
+            session.applied(header.slot, header.sequence, self.kept(transno, &body));
         }
-        session.ready(transno, Reply { transno, ..reply_to(header, FrameKind::Reply, body) });
+        session.ready(transno, Reply { transno, ..self.reply(body) });
         core.flush(session);
     }
 

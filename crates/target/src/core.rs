@@ -270,7 +270,7 @@ impl Core {
         let Some(connection) = connection else { return };
         let mut header = FrameHeader::new(reply.kind, reply.op);
         (header.flags, header.slot, header.sequence) = (reply.flags, reply.slot, reply.sequence);
-        (header.level, header.transno) = (reply.level, reply.transno);
+        (header.level, header.transno, header.time_ns) = (reply.level, reply.transno, reply.time_ns);
         session.sent(reply.slot, reply.sequence);
         self.send(&connection, header, reply.body, reply.bulk);
     }

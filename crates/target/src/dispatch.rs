@@ -97,9 +97,9 @@ impl Core {
             Op::AwaitRecalls | Op::WatchSize => self.execute(session, op, request),
             _ => match session.begin(header.slot, header.sequence) {
                 Begin::Execute => self.execute(session, op, request),
-                Begin::Again { transno, op: kept, body } => {
-                    let mut reply = reply_to(header, FrameKind::Reply, body);
-                    (reply.op, reply.transno) = (kept, transno);
+                Begin::Again(kept) => {
+                    let mut reply = reply_to(header, FrameKind::Reply, kept.body);
+                    (reply.op, reply.transno, reply.time_ns) = (kept.op, kept.transno, kept.time_ns);
                     self.answer_again(session, op, request.body, reply);
                 }
                 Begin::UnderWay | Begin::Outdated => {}
@@ -200,7 +200,7 @@ impl Core {
             return result.err().filter(|e| e.errno == Errno::STOPPED).map_or((), |error| self.stop(&error.message));
         }
         let mut reply = match result {
-            Ok(answer) => Reply { bulk: answer.bulk, ..reply_to(header, FrameKind::Reply, answer.body) },
+            Ok(answer) => Reply { bulk: answer.bulk, ..ctx.reply(answer.body) },
             Err(error) => {
                 if error.errno == Errno::STOPPED {
                     self.stop(&error.message);
@@ -252,6 +252,7 @@ pub(crate) fn reply_to(header: &FrameHeader, kind: FrameKind, body: Bytes) -> Re
         sequence: header.sequence,
         level: header.level,
         transno: Transno(0),
+        time_ns: 0,
         body,
         bulk: Vec::new(),
     }

@@ -31,7 +31,17 @@ pub enum Standing {
     /// In execution.
     Running,
     /// Applied: asked again, it is answered from here.
-    Applied { transno: Transno, op: u16, body: Bytes },
+    Applied(Kept),
+}
+
+/// What is kept of a change's reply.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    pub transno: Transno,
+    /// See [`forebay_proto::message::FrameHeader::time_ns`]; of one that was loaded, which no replay follows, 0.
+    pub time_ns: i64,
+    pub op: u16,
+    pub body: Bytes,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,7 +60,7 @@ pub enum Begin {
     /// Its reply is on its way, or it is in execution: nothing to do.
     UnderWay,
     /// Answer it again.
-    Again { transno: Transno, op: u16, body: Bytes },
+    Again(Kept),
     /// A newer request has taken the slot: whoever sent this does not wait any more.
     Outdated,
     /// No such slot.
@@ -67,6 +77,8 @@ pub struct Reply {
     pub sequence: u64,
     pub level: CommitLevel,
     pub transno: Transno,
+    /// See [`forebay_proto::message::FrameHeader::time_ns`].
+    pub time_ns: i64,
     pub body: Bytes,
     pub bulk: Vec<Bytes>,
 }
@@ -129,7 +141,7 @@ impl Session {
 
     /// A committed reply, loaded after a restart.
     pub fn load(&self, slot: u16, row: ReplyRow) {
-        let standing = Standing::Applied { transno: row.transno, op: row.op, body: row.body };
+        let standing = Standing::Applied(Kept { transno: row.transno, time_ns: 0, op: row.op, body: row.body });
         *self.slot(slot).expect("rows are written for slots that exist") =
             Slot { sequence: row.sequence, standing, sent: 0 };
     }
@@ -152,13 +164,13 @@ impl Session {
 
     /// Its client has the reply to the request of `sequence`, the change `transno`: it has used the slot again. (Or that was not made.)
     pub fn has_heard(&self, slot: u16, sequence: u64, transno: Transno) -> bool {
-        let is_it = |standing: &Standing| matches!(standing, Standing::Applied { transno: its, .. } if *its == transno);
+        let is_it = |standing: &Standing| matches!(standing, Standing::Applied(kept) if kept.transno == transno);
         self.slot(slot).is_none_or(|slot| slot.sequence > sequence || !is_it(&slot.standing))
     }
 
     /// The request of `sequence` has changed what it asked for, or another has come in its slot.
     pub fn has_done(&self, slot: u16, sequence: u64) -> bool {
-        let is_applied = |slot: &Slot| slot.sequence == sequence && matches!(slot.standing, Standing::Applied { .. });
+        let is_applied = |slot: &Slot| slot.sequence == sequence && matches!(slot.standing, Standing::Applied(_));
         self.slot(slot).is_none_or(|slot| slot.sequence > sequence || is_applied(&slot))
     }
 
@@ -187,11 +199,9 @@ impl Session {
             match &slot.standing {
                 Standing::Open => {}
                 Standing::Running => return Begin::UnderWay,
-                Standing::Applied { transno, .. } if self.is_outgoing(*transno) => return Begin::UnderWay,
-                Standing::Applied { .. } if planted(Bug::ReplyCacheDropped) => {}
-                Standing::Applied { transno, op, body } => {
-                    return Begin::Again { transno: *transno, op: *op, body: body.clone() };
-                }
+                Standing::Applied(kept) if self.is_outgoing(kept.transno) => return Begin::UnderWay,
+                Standing::Applied(_) if planted(Bug::ReplyCacheDropped) => {}
+                Standing::Applied(kept) => return Begin::Again(kept.clone()),
             }
         }
         *slot = Slot { sequence, standing: Standing::Running, sent: 0 };
@@ -214,13 +224,13 @@ impl Session {
     }
 
     /// The request's change was applied with its reply row.
-    pub fn applied(&self, slot: u16, sequence: u64, transno: Transno, op: u16, body: Bytes) {
+    pub fn applied(&self, slot: u16, sequence: u64, kept: Kept) {
         if let Some(mut slot) = self.slot(slot)
             && sequence >= slot.sequence
         {
             // It may have been answered before it was applied.
             let sent = if slot.sequence == sequence { slot.sent } else { 0 };
-            *slot = Slot { sequence, standing: Standing::Applied { transno, op, body }, sent };
+            *slot = Slot { sequence, standing: Standing::Applied(kept), sent };
         }
     }
 
@@ -342,9 +352,13 @@ mod tests {
         Session::new(SessionId(1), ClientId::default(), "test".into(), 0, Time(0))
     }
 
+    fn kept(transno: u64) -> Kept {
+        Kept { transno: Transno(transno), time_ns: 70, op: 36, body: Bytes::from_static(b"reply") }
+    }
+
     fn reply(sequence: u64, level: CommitLevel) -> Reply {
         let (transno, body, bulk) = (Transno(sequence), Bytes::new(), vec![]);
-        Reply { kind: FrameKind::Reply, flags: 0, op: 1, slot: 0, sequence, level, transno, body, bulk }
+        Reply { kind: FrameKind::Reply, flags: 0, op: 1, slot: 0, sequence, level, transno, time_ns: 0, body, bulk }
     }
 
     fn sequences(replies: &[Reply]) -> Vec<u64> {
@@ -356,8 +370,8 @@ mod tests {
         let session = session();
         assert!(matches!(session.begin(2, 1), Begin::Execute));
         assert!(matches!(session.begin(2, 1), Begin::UnderWay));
-        session.applied(2, 1, Transno(7), 36, Bytes::from_static(b"reply"));
-        assert!(matches!(session.begin(2, 1), Begin::Again { transno: Transno(7), op: 36, .. }));
+        session.applied(2, 1, kept(7));
+        assert!(matches!(session.begin(2, 1), Begin::Again(Kept { transno: Transno(7), time_ns: 70, op: 36, .. })));
         assert!(matches!(session.begin(2, 2), Begin::Execute));
         assert!(matches!(session.begin(2, 1), Begin::Outdated));
         session.reopen(2, 2);
@@ -424,7 +438,7 @@ mod tests {
         let session = session();
         assert!(matches!(session.begin(2, 1), Begin::Execute));
         session.expect_reply(Transno(7));
-        session.applied(2, 1, Transno(7), 36, Bytes::new());
+        session.applied(2, 1, kept(7));
         assert!(!session.has_told(2, 1, Transno(7)) && !session.has_heard(2, 1, Transno(7)));
         assert!(session.has_done(2, 1) && !session.has_done(2, 2));
         session.ready(Transno(7), reply(1, CommitLevel::Data));
@@ -442,7 +456,7 @@ mod tests {
         let session = session();
         session.load(0, ReplyRow { sequence: 9, transno: Transno(50), op: 1, body: Bytes::new() });
         assert!(!session.may_keep(0, 8) && session.may_keep(0, 10));
-        session.applied(0, 8, Transno(49), 1, Bytes::new());
-        assert!(matches!(session.begin(0, 9), Begin::Again { transno: Transno(50), .. }));
+        session.applied(0, 8, kept(49));
+        assert!(matches!(session.begin(0, 9), Begin::Again(Kept { transno: Transno(50), .. })));
     }
 }

@@ -123,3 +123,51 @@ fn groups_sticky_bits_and_times_follow_the_rules_of_the_local_file_system() {
     assert_eq!((after.atime(), after.atime_nsec()), (before.atime(), before.atime_nsec()));
     assert_eq!((after.mtime(), after.mtime_nsec()), (5, 123_456_789));
 }
+
+/// Somebody's file, which he has open, is given away through another mount | he changes nothing of it any more; who holds the
+/// capability does
+#[test]
+fn the_owner_of_before_changes_nothing_through_what_he_has_open() {
+    const USER: u32 = 4242;
+    let Some(mounts) = Mounts::new("given") else { return };
+    let path = mounts.first.join("f");
+    fs::write(&path, b"x").expect("written");
+    std::os::unix::fs::chown(&path, Some(USER), Some(USER)).expect("given");
+    let file = fs::File::options().read(true).write(true).open(&path).expect("opened");
+    let by_user = |what: &(dyn Fn() + Sync)| {
+        let thread = || {
+            // SAFETY: the system calls themselves are about the calling thread alone.
+            let became = unsafe {
+                [
+                    libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()),
+                    libc::syscall(libc::SYS_setresgid, USER, USER, USER),
+                    libc::syscall(libc::SYS_setresuid, USER, USER, USER),
+                ]
+            };
+            assert_eq!(became, [0; 3]);
+            what();
+        };
+        std::thread::scope(|scope| scope.spawn(thread).join().expect("as said"));
+    };
+    by_user(&|| {
+        file.set_permissions(PermissionsExt::from_mode(0o640)).expect("it is his");
+        file.set_modified(std::time::UNIX_EPOCH).expect("it is his");
+    });
+    std::os::unix::fs::chown(mounts.second.join("f"), Some(0), Some(0)).expect("given away");
+    by_user(&|| {
+        let mode = file.set_permissions(PermissionsExt::from_mode(0o666));
+        let time = file.set_modified(std::time::SystemTime::now());
+        assert_eq!(mode.expect_err("not his").raw_os_error(), Some(libc::EPERM));
+        assert_eq!(time.expect_err("not his").raw_os_error(), Some(libc::EPERM));
+        file.set_len(5).expect("he has it open for writing");
+    });
+    let there = fs::metadata(mounts.second.join("f")).expect("there");
+    assert_eq!((there.mode() & 0o7777, there.uid(), there.len()), (0o640, 0, 5));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "4242", "--regid", "4242", "--clear-groups"]);
+    command.args(["--inh-caps", "+fowner,+chown", "--ambient-caps", "+fowner,+chown"]);
+    command.args(["sh", "-c", "chmod 600 f && touch -d @5 f && chown 4243:4244 f"]).current_dir(&mounts.first);
+    assert!(command.status().expect("it runs").success());
+    let there = fs::metadata(mounts.second.join("f")).expect("there");
+    assert_eq!((there.mode() & 0o7777, there.uid(), there.gid(), there.mtime()), (0o600, 4243, 4244, 5));
+}

@@ -39,11 +39,16 @@ fn bytes(request: &ReadDir) -> usize {
     (request.max_bytes as usize).clamp(ENTRY_BYTES + ATTR_BYTES + 255, limits::READDIR_BYTES)
 }
 
-/// Whoever else changes the directory has to have asked for it first. Errors: ENOTDIR, ESTALE.
+/// Whoever else changes the directory has to have asked for it first. Errors: ENOENT of a removed one, ENOTDIR, ESTALE.
 pub fn shows(tx: &mut Tx<'_>, request: &ReadDir) -> Step<Empty> {
-    tx.dir(request.fid)?;
+    listed(tx, request)?;
     tx.share_names(request.fid);
     Ok(Empty {})
+}
+
+fn listed(tx: &Tx<'_>, request: &ReadDir) -> Step<Inode> {
+    let dir = tx.dir(request.fid)?;
+    if dir.nlink > 0 { Ok(dir) } else { Err(Errno::ENOENT.into()) }
 }
 
 /// The entries that rows hold, with their cookies.
@@ -58,9 +63,9 @@ pub fn decode(rows: &[(Bytes, Bytes)]) -> Result<Vec<(u64, Entry)>, ErrorReply> 
     Ok(entries)
 }
 
-/// `entries`: those after the request's cookie, `all`: that there are no more. Errors: ENOTDIR, ESTALE.
+/// `entries`: those after the request's cookie, `all`: that there are no more. Errors: as [`shows`].
 pub fn apply(tx: &mut Tx<'_>, request: &ReadDir, entries: &[(u64, Entry)], all: bool) -> Step<ReadDirReply> {
-    let dir = tx.dir(request.fid)?;
+    let dir = listed(tx, request)?;
     tx.share_names(request.fid);
     let mut page = Page { request, room: bytes(request), reply: ReadDirReply { entries: Vec::new(), end: false } };
     let parent = dir.dir().ok_or(Errno::ENOTDIR)?.parent;
@@ -70,12 +75,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &ReadDir, entries: &[(u64, Entry)], all: 
             return Ok(page.reply);
         }
     }
-    // The names of a removed directory were none.
-    if dir.nlink > 0 {
-        for (cookie, entry) in entries {
-            if !page.add(tx, *cookie, entry)? {
-                return Ok(page.reply);
-            }
+    for (cookie, entry) in entries {
+        if !page.add(tx, *cookie, entry)? {
+            return Ok(page.reply);
         }
     }
     page.reply.end = all;

@@ -21,7 +21,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, 
         return Err(ErrorReply::new(Errno::EFBIG, words));
     };
     let row = oss.admissible(ctx, &request.object).await?;
-    let (fid, epoch, now_ns) = (request.object.fid, request.object.truncate_epoch, oss.now_ns());
+    let (fid, epoch, now_ns) = (request.object.fid, request.object.truncate_epoch, ctx.time_ns());
     let end = first_part(row.as_ref(), request.offset, end);
     let asked = request.offset..end;
     let range = row.as_ref().map_or_else(|| asked.clone(), |row| row.aside.reach(asked.clone()));

@@ -138,7 +138,7 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
         sums,
     };
     let placed = oss.store().place(room, vec![fragment]).await.map_err(store_error)?;
-    let (moved, now_ns) = (Cell::new(false), oss.now_ns());
+    let (moved, now_ns) = (Cell::new(false), ctx.time_ns());
     let is_over = |place: &AppendPlace, given: Transno| oss.is_heard(place, given);
     let change = Change { fid, epoch: Some(truncate_epoch), extents: Some(range.clone()) };
     let applied = change

@@ -59,7 +59,7 @@ async fn raise(
     oss.note_change(ctx, fid, transno, Vec::new(), Growth::Append);
     let _grows = oss.growing.to(fid, transno, end);
     let superseded = is_superseded(ctx, row.as_ref(), truncate_epoch, transno);
-    let now_ns = oss.now_ns();
+    let now_ns = ctx.time_ns();
     let is_over = |place: &AppendPlace, given: Transno| oss.is_heard(place, given);
     let answer = Change { fid, epoch: Some(truncate_epoch), extents: None }
         .apply(oss, ctx, ticket, |_txn, row| {

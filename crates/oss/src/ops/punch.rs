@@ -40,7 +40,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
     let version = ticket.transno();
     let epoch = request.object.truncate_epoch;
     let superseded = is_superseded(ctx, row.as_ref(), epoch, version);
-    let now_ns = oss.now_ns();
+    let now_ns = ctx.time_ns();
     let fid = request.object.fid;
     Change { fid, epoch: Some(epoch), extents: Some(request.offset..end) }
         .apply(oss, ctx, ticket, move |txn, row| {

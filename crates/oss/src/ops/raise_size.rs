@@ -27,7 +27,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
     oss.note_change(ctx, fid, transno, Vec::new(), growth);
     let _grows = oss.growing.to(fid, transno, request.file_bytes);
     let superseded = is_superseded(ctx, row.as_ref(), epoch, transno);
-    let now_ns = oss.now_ns();
+    let now_ns = ctx.time_ns();
     Change { fid, epoch: Some(epoch), extents: None }
         .apply(oss, ctx, ticket, move |_txn, row| {
             if !superseded {

@@ -103,7 +103,7 @@ pub async fn run_as<R: Encode>(
             placed => Some(placed?),
         },
     };
-    let now_ns = told_ns.unwrap_or_else(|| oss.now_ns());
+    let now_ns = told_ns.unwrap_or_else(|| ctx.time_ns());
     let apply = |txn: &mut Txn, row: &mut ObjectRow| {
         match of {
             WriteOf::Offset => {}
@@ -185,7 +185,7 @@ fn answer_early<R: Encode>(
     mut row: ObjectRow,
     reply: impl Fn(WriteReply) -> R,
 ) -> i64 {
-    let (fid, now_ns) = (request.object.fid, oss.now_ns());
+    let (fid, now_ns) = (request.object.fid, ctx.time_ns());
     row.touch(request.object.truncate_epoch, request.attr_epoch, now_ns);
     let file_bytes = row.file_bytes.max(request.file_bytes);
     let file_bytes = oss.told_size(ctx, fid, ticket.transno(), request.file_bytes, file_bytes);

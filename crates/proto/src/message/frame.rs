@@ -68,6 +68,9 @@ pub struct FrameHeader {
     pub body_sum: u64,
     /// Bytes of bulk that follow the body. Bulk is covered by the block sums in the body.
     pub bulk_bytes: u32,
+    /// Reply: the server's Unix time of the change, as the times of the files it changed show it; 0 where no time was taken.
+    /// Replay: the time it had.
+    pub time_ns: i64,
 }
 
 impl FrameHeader {
@@ -92,6 +95,7 @@ impl FrameHeader {
             body_bytes: 0,
             body_sum: 0,
             bulk_bytes: 0,
+            time_ns: 0,
         }
     }
 
@@ -124,7 +128,8 @@ impl FrameHeader {
         w.u32(self.body_bytes);
         w.u64(self.body_sum);
         w.u32(self.bulk_bytes);
-        w.bytes(&[0; 12]);
+        w.i64(self.time_ns);
+        w.bytes(&[0; 4]);
         let sum = crc::crc64(&w.as_slice()[..FRAME_HEADER_BYTES - 8]);
         w.u64(sum);
         w.into_vec().try_into().expect("the fields above are 128 bytes")
@@ -172,6 +177,7 @@ impl FrameHeader {
         header.body_bytes = r.u32()?;
         header.body_sum = r.u64()?;
         header.bulk_bytes = r.u32()?;
+        header.time_ns = r.i64()?;
         if header.body_bytes as usize > limits::BODY_BYTES || header.bulk_bytes as usize > limits::BULK_BYTES {
             return Err(DecodeError::new("frame: body or bulk is longer than the protocol allows"));
         }

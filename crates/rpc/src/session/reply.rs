@@ -91,11 +91,12 @@ impl Inner {
         let Some(pending) = self.slots.take(slot, sequence) else { return };
         let transno = received.header.transno;
         self.state.borrow_mut().stats.replies += 1;
-        let Pending { header, op, body, bulk, pin, fids, waiter, .. } = pending;
+        let Pending { mut header, op, body, bulk, pin, fids, waiter, .. } = pending;
         let modified = error.is_none() && op.class() == Class::Modify && transno > Transno(0);
         if modified && !planted(Bug::NothingKeptForReplay) {
             let mut state = self.state.borrow_mut();
             let incarnation = state.incarnation;
+            header.time_ns = received.header.time_ns;
             let entry = Entry { header, body, bulk, pin, fids, incarnation };
             state.replay.insert(transno, Entry::of(op, entry, &received.body));
             drop(state);
