@@ -31,6 +31,8 @@ pub struct Done {
     pub mount: Answer,
     /// What the call was about.
     pub about: About,
+    /// The mount was asked once more, as docs/posix.md says.
+    pub asked: Option<&'static str>,
 }
 
 /// One of the programs.
@@ -56,11 +58,19 @@ impl Actor {
             while let Ok(step) = steps.recv() {
                 let slots = places[0].abouts();
                 let about = step.call.slot().map_or(About::default(), |slot| slots[slot]);
-                let [local, mount] = places.each_mut().map(|place| place.perform(&step, &slots));
+                let [local, mut mount] = places.each_mut().map(|place| place.perform(&step, &slots));
+                let refused = setup.refused(&step.call, &local, &mount);
+                if let Some((_, asks)) = &refused {
+                    for call in asks {
+                        places[1].perform(&Step { call: call.clone(), ..step.clone() }, &slots);
+                    }
+                    mount = places[1].perform(&step, &slots);
+                }
+                let asked = refused.map(|(says, _)| says);
                 if let Some(slot) = step.call.fills().filter(|_| local.result.is_ok() != mount.result.is_ok()) {
                     places.iter_mut().for_each(|place| place.forget(slot));
                 }
-                if answered.send(Ok(Done { local, mount, about })).is_err() {
+                if answered.send(Ok(Done { local, mount, about, asked })).is_err() {
                     return;
                 }
             }

@@ -3,8 +3,9 @@
 //! A row quotes the page, and a test looks the words up there. What no row covers is a failure.
 
 use super::{
-    answer::Differ,
+    answer::{Answer, Differ},
     call::{Call, Target},
+    looks,
 };
 
 /// How a run is set up.
@@ -83,6 +84,37 @@ const MOVES_BYTES: (&str, i32) = (
     libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE,
 );
 
+/// A call that the mount may refuse until somebody has asked about what it names: that is done, and the call is made again.
+struct Refused {
+    /// Words of docs/posix.md.
+    says: &'static str,
+    /// What is to be asked, if this is such a refusal.
+    asks: fn(&Call, i32) -> Vec<Call>,
+}
+
+const REFUSED: [Refused; 2] = [
+    Refused {
+        says: "is refused (EPERM) until somebody has asked about the file on this mount",
+        asks: |call, errno| match call {
+            Call::Fchmod { slot, .. } | Call::Fchown { slot, .. } | Call::Futimens { slot, .. }
+                if matches!(errno, libc::EPERM | libc::EACCES) =>
+            {
+                vec![Call::Fstat { slot: *slot }]
+            }
+            _ => Vec::new(),
+        },
+    },
+    Refused {
+        says: "may say ESTALE until its new name has been looked up (stat(2))",
+        asks: |call, errno| match call {
+            Call::Rename { from, to } | Call::Renameat2 { from, to, .. } if errno == libc::ESTALE => {
+                vec![Call::Lstat { path: from.clone() }, Call::Lstat { path: to.clone() }]
+            }
+            _ => Vec::new(),
+        },
+    },
+];
+
 /// A difference that is expected.
 struct Row {
     /// Words of docs/posix.md.
@@ -90,7 +122,14 @@ struct Row {
     covers: fn(&Case<'_>) -> bool,
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
+    Row {
+        says: "may move by a nanosecond when one of them closes it",
+        covers: |case| {
+            let moved = case.differ.local == "stayed" && case.differ.mount == looks::MOVED_A_LITTLE;
+            case.setup.mounts > 1 && case.differ.what == "ctime" && moved
+        },
+    },
     Row {
         says: "has no names, and takes none (ENOENT, or ESTALE to a program that is not root",
         covers: |case| {
@@ -179,6 +218,13 @@ impl Setup {
         LEFT.iter().find(|left| (left.when)(self, call)).map(|left| left.says)
     }
 
+    /// What has to be asked before the mount is asked for the same once more, and the words of docs/posix.md; `None`: its answer stands.
+    pub fn refused(&self, call: &Call, local: &Answer, mount: &Answer) -> Option<(&'static str, Vec<Call>)> {
+        let errno = mount.result.err().filter(|_| self.mounts > 1 && local.result != mount.result)?;
+        let mut refused = REFUSED.iter().map(|refused| (refused.says, (refused.asks)(call, errno)));
+        refused.find(|(_, asks)| !asks.is_empty())
+    }
+
     /// "Layouts as extended attributes", "Commit levels", "Small files": listed where a directory hands them down.
     pub fn of_the_mount_alone(&self, name: &str) -> bool {
         name.starts_with("user.forebay.")
@@ -197,7 +243,8 @@ mod tests {
     #[test]
     fn every_documented_difference_stands_in_the_page_that_it_quotes() {
         let page = include_str!("../../../docs/posix.md").replace('\n', " ");
-        let quoted = LEFT.iter().map(|left| left.says).chain(ROWS.iter().map(|row| row.says)).chain([MOVES_BYTES.0]);
+        let refused = REFUSED.iter().map(|refused| refused.says).chain([MOVES_BYTES.0]);
+        let quoted = LEFT.iter().map(|left| left.says).chain(ROWS.iter().map(|row| row.says)).chain(refused);
         for says in quoted {
             assert!(page.contains(&says.replace('\n', " ")), "docs/posix.md does not say: {says}");
         }

@@ -9,6 +9,12 @@ use super::answer::{Differ, Stat};
 /// A time further away from now than this was given by utimensat(2): nanoseconds.
 const GIVEN_FROM: i128 = 86_400 * 1_000_000_000;
 
+/// A time of the mount that moved by no more than this, where the local one stayed, moved a little.
+const A_LITTLE: i128 = 16;
+
+/// See [`A_LITTLE`].
+pub const MOVED_A_LITTLE: &str = "moved a little";
+
 /// Everything seen on one file system.
 pub struct Looks {
     begun: i128,
@@ -20,6 +26,13 @@ struct Look {
     times: [Option<i128>; 3],
 }
 
+/// An attribute as words; of a time, by how much it has moved.
+struct Word {
+    what: &'static str,
+    words: String,
+    by: Option<i128>,
+}
+
 impl Looks {
     /// Nothing yet.
     pub fn new() -> Self {
@@ -28,31 +41,34 @@ impl Looks {
     }
 
     /// The attributes as words, and remembers them.
-    fn see(&mut self, stat: &Stat) -> Vec<(&'static str, String)> {
+    fn see(&mut self, stat: &Stat) -> Vec<Word> {
         let fresh = self.seen.len();
         let look = self.seen.entry(stat.inode).or_insert(Look { number: fresh, times: [None; 3] });
         let asked = |flag| stat.mask & flag != 0;
-        let mut words = vec![("file", look.number.to_string()), ("kind", format!("{:o}", stat.kind()))];
+        let number = look.number.to_string();
+        let word = |what, words| Word { what, words, by: None };
+        let mut words = vec![word("file", number), word("kind", format!("{:o}", stat.kind()))];
         if asked(libc::STATX_MODE) {
-            words.push(("mode", format!("{:o}", stat.mode)));
+            words.push(word("mode", format!("{:o}", stat.mode)));
         }
         if asked(libc::STATX_NLINK) {
-            words.push(("nlink", stat.nlink.to_string()));
+            words.push(word("nlink", stat.nlink.to_string()));
         }
         if asked(libc::STATX_UID) {
-            words.push(("uid", stat.uid.to_string()));
+            words.push(word("uid", stat.uid.to_string()));
         }
         if asked(libc::STATX_GID) {
-            words.push(("gid", stat.gid.to_string()));
+            words.push(word("gid", stat.gid.to_string()));
         }
         if asked(libc::STATX_SIZE) {
-            words.push(("size", stat.size.to_string()));
+            words.push(word("size", stat.size.to_string()));
         }
         let times = [("atime", libc::STATX_ATIME), ("mtime", libc::STATX_MTIME), ("ctime", libc::STATX_CTIME)];
         for (which, (name, flag)) in times.into_iter().enumerate().filter(|(_, (_, flag))| asked(*flag)) {
             let _ = flag;
             let now = stat.times[which];
-            words.push((name, moved(self.begun, look.times[which], now)));
+            let by = look.times[which].map(|before| now - before);
+            words.push(Word { what: name, words: moved(self.begun, look.times[which], now), by });
             look.times[which] = Some(now);
         }
         words
@@ -72,7 +88,11 @@ fn moved(begun: i128, before: Option<i128>, now: i128) -> String {
 /// Compares attributes of two file systems, each with what was seen there before.
 pub fn compare(looks: &mut [Looks; 2], local: &Stat, mount: &Stat) -> Vec<Differ> {
     let [local, mount] = [looks[0].see(local), looks[1].see(mount)];
-    let pairs = local.into_iter().zip(mount);
-    let other = pairs.filter(|((_, local), (_, mount))| local != mount);
-    other.map(|((what, local), (_, mount))| Differ { what, local, mount }).collect()
+    let other = local.into_iter().zip(mount).filter(|(local, mount)| local.words != mount.words);
+    let differ = |(local, mount): (Word, Word)| {
+        let a_little = local.words == "stayed" && mount.by.is_some_and(|by| (1..=A_LITTLE).contains(&by));
+        let shown = if a_little { MOVED_A_LITTLE.into() } else { mount.words };
+        Differ { what: local.what, local: local.words, mount: shown }
+    };
+    other.map(differ).collect()
 }

@@ -91,6 +91,7 @@ impl Stage {
         let answers = [done.local.shown(), done.mount.shown()];
         if self.trace {
             println!("{step}\n    local: {}\n    mount: {}", answers[0], answers[1]);
+            done.asked.iter().for_each(|says| println!("    asked once more, as documented: {says}"));
         }
         differs.retain(|differ| match known(&Case { setup: self.setup, call: &step.call, about, differ }) {
             Some(says) if self.trace => {
