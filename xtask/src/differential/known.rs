@@ -54,7 +54,16 @@ struct Left {
     when: fn(&Setup, &Call) -> bool,
 }
 
-const LEFT: [Left; 4] = [
+const LEFT: [Left; 5] = [
+    Left {
+        says: "who may change or remove one is decided by the owner that the kernel saw last",
+        when: |setup, call| match call {
+            Call::Setxattr { name, .. } | Call::Removexattr { name, .. } => {
+                name.0 == b"security.selinux" && setup.mounts > 1
+            }
+            _ => false,
+        },
+    },
     Left {
         says: "Between mounts mappings are not coherent",
         when: |setup, call| matches!(call, Call::Map { .. }) && setup.mounts > 1,
@@ -122,7 +131,14 @@ struct Row {
     covers: fn(&Case<'_>) -> bool,
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
+    Row {
+        says: "that another mount removed it moves no time of it here",
+        covers: |case| {
+            let removed = case.about.directory() && case.about.removed && case.setup.mounts > 1;
+            removed && case.differ.what == "ctime" && case.differ.mount == "stayed"
+        },
+    },
     Row {
         says: "may move by a nanosecond when one of them closes it",
         covers: |case| {
