@@ -242,7 +242,7 @@ impl Context {
         let (session, header) = (&self.inner.session, &self.inner.header);
         self.inner.applied.set(transno);
         if header.slot != CONTROL_SLOT {
-            session.applied(header.slot, header.sequence, self.kept(transno, &body));
+            session.applied(header.slot, header.sequence, self.kept(transno, body));
         }
         match self.inner.in_line.get() {
             _ if self.is_replay() => {}
