@@ -319,3 +319,25 @@ fn nothing_is_left_on_osts_of_an_unwritten_file_whose_times_another_mount_set() 
     run(forebay().args(["down", &mounts.cluster()]));
     run(forebay().args(["fsck", &mounts.cluster()]));
 }
+
+/// A directory that is open is removed, through this mount and through another | its change time moves once, and its listing is ENOENT
+#[test]
+fn a_removed_directory_that_is_open_has_changed_once() {
+    let Some(mounts) = Mounts::new("removed-times") else { return };
+    for by in [&mounts.first, &mounts.second] {
+        let dir = mounts.first.join("d");
+        fs::create_dir(&dir).expect("made");
+        let open = File::open(&dir).expect("opened");
+        let before = open.metadata().expect("there");
+        fs::remove_dir(by.join("d")).expect("removed");
+        let looks = [(); 2].map(|()| open.metadata().expect("it is open"));
+        let changed = looks.each_ref().map(|look| (look.ctime(), look.ctime_nsec()));
+        assert!(changed[0] > (before.ctime(), before.ctime_nsec()), "{changed:?}");
+        assert_eq!(changed[0], changed[1]);
+        assert_eq!((looks[0].nlink(), looks[0].mtime_nsec()), (0, before.mtime_nsec()));
+        let mut room = [0_u8; 4096];
+        // SAFETY: an open descriptor and room for entries.
+        let listed = unsafe { libc::syscall(libc::SYS_getdents64, open.as_raw_fd(), room.as_mut_ptr(), room.len()) };
+        assert_eq!((listed, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOENT)));
+    }
+}

@@ -239,9 +239,17 @@ impl Server {
         Ok(self.directories.borrow().get(&handle.0).cloned().ok_or(Errno::EBADF)?)
     }
 
-    /// The attributes that an open directory had when somebody last looked.
+    /// The attributes that an open directory, which is gone, had when somebody last looked; it was removed when that was noticed.
     pub fn directory_at_last(&self, fid: Fid) -> Option<FileAttr> {
-        self.directories.borrow().values().find(|directory| directory.fid == fid).map(|directory| directory.attr.get())
+        let open = self.directories.borrow();
+        let mut attr = open.values().find(|directory| directory.fid == fid)?.attr.get();
+        if attr.nlink > 0 {
+            let [.., changed_ns] = convert::times_ns(&attr);
+            let gone_ns = self.env.unix_time().0.max(changed_ns.saturating_add(1));
+            attr = FileAttr { nlink: 0, ctime: convert::system_time(gone_ns), ..attr };
+            open.values().filter(|directory| directory.fid == fid).for_each(|directory| directory.attr.set(attr));
+        }
+        Some(attr)
     }
 
     /// The attributes of something that may be an open directory.

@@ -131,14 +131,7 @@ struct Row {
     covers: fn(&Case<'_>) -> bool,
 }
 
-const ROWS: [Row; 12] = [
-    Row {
-        says: "that another mount removed it moves no time of it here",
-        covers: |case| {
-            let removed = case.about.directory() && case.about.removed && case.setup.mounts > 1;
-            removed && case.differ.what == "ctime" && case.differ.mount == "stayed"
-        },
-    },
+const ROWS: [Row; 11] = [
     Row {
         says: "may move by a nanosecond when one of them closes it",
         covers: |case| {
