@@ -167,11 +167,6 @@ impl FileState {
     }
 }
 
-/// What is `like` that belongs to the caller. (Whoever asks for one has found that he may, by an owner who may not be it any more.)
-pub(crate) fn may_set(caller: &Caller, like: &Attr) -> bool {
-    caller.uid == 0 || caller.uid == like.uid
-}
-
 impl Client {
     /// Sets attributes of a file without asking anybody. `None`: the MDT has to be asked.
     ///
@@ -181,12 +176,11 @@ impl Client {
         let Some(state) = inner.file(fid) else { return self.set_early(caller, fid, changes) };
         let is_ours = inner.leases.may_keep(fid) == Holds::All && state.losses() == 0 && !state.is_inline();
         let is_durable = self.level() == CommitLevel::Commit || state.level.get().commits();
-        let may = !is_durable && inner.options.write_back_bytes > 0;
+        let may = caller.uid == 0 && !is_durable && inner.options.write_back_bytes > 0;
         if !is_ours || !may || state.writers.get() == 0 || state.is_reopening() {
             return None;
         }
-        let like = self.like(&state).filter(|like| may_set(caller, like))?;
-        let attr = self.keep_setting(fid, &mut state.setting.borrow_mut(), &like, changes)?;
+        let attr = self.keep_setting(fid, &mut state.setting.borrow_mut(), &self.like(&state)?, changes)?;
         inner.leases.links_change(fid);
         state.is_like(inner.leases.ticket(), &attr);
         self.look_after_age();
@@ -228,7 +222,7 @@ impl Client {
     }
 
     /// What a file is like that only this client has open: if nothing has happened to it since that was told.
-    fn like(&self, file: &FileState) -> Option<Attr> {
+    pub(crate) fn like(&self, file: &FileState) -> Option<Attr> {
         let (asked, mut attr) = file.like.borrow().clone()?;
         attr.size = attr.size.max(file.size.borrow().seen()).max(file.kept.borrow().end());
         if let Some((_, written_ns)) = file.told().filter(|(epoch, _)| *epoch == attr.attr_epoch) {

@@ -7,23 +7,20 @@
 //! - where they become the owner of something new, it asks as the caller, and if that is refused once more with the
 //!   supplementary groups from /proc. What is left is a process that is not user 0 but holds CAP_DAC_OVERRIDE: it may
 //!   be refused;
-//! - of attributes of what is open the kernel decides by the owner that it saw last, and another mount may have given the file away
-//!   since. There the mount asks as the caller too, and as user 0 where /proc tells of the capability.
+//! - what only the owner may do the kernel decides by the owner that it saw last, and another mount may have given the file away
+//!   since. The mount looks, and refuses who is not the owner and has no capability at all: [`Asker::is_allowed_still`].
 //!
 //! Of CAP_FSETID the kernel tells with a write, and with nothing else that changes bytes: there /proc tells.
 #![allow(clippy::disallowed_methods)] // a process's groups and capabilities stand in /proc
 
 use std::fs;
 
-use forebay_client::{Caller, ClientError, ClientResult, SetAttributes, SetTime};
+use forebay_client::{Caller, ClientError, ClientResult};
 use forebay_env::{Bug, planted};
 use forebay_proto::Errno;
 
 pub(crate) const S_ISGID: u32 = 0o2000;
-/// Capabilities among the bits of a process's.
-const CAP_CHOWN: u64 = 1 << 0;
-const CAP_DAC_OVERRIDE: u64 = 1 << 1;
-const CAP_FOWNER: u64 = 1 << 3;
+/// CAP_FSETID among the bits of a process's capabilities.
 const CAP_FSETID: u64 = 1 << 4;
 /// The initial user namespace as links in /proc read: the kernel asks for CAP_FSETID there.
 const INITIAL_USERS: &str = "user:[4026531837]";
@@ -52,32 +49,12 @@ impl Asker {
 
     /// It holds CAP_FSETID: what it changes keeps its set-id bits.
     pub fn keeps_set_ids(&self) -> bool {
-        self.holds(CAP_FSETID).unwrap_or(self.is_root())
-    }
-
-    /// The kernel lets it make `changes` to what belongs to others.
-    fn may_change_others(&self, changes: &SetAttributes) -> bool {
-        let is_now = |time: Option<SetTime>| time.is_none_or(|time| matches!(time, SetTime::Now));
-        let may_by = match changes {
-            SetAttributes { uid: None, gid: None, mode: None, atime, mtime, .. }
-                if is_now(*atime) && is_now(*mtime) =>
-            {
-                CAP_FOWNER | CAP_DAC_OVERRIDE
-            }
-            SetAttributes { uid: None, gid: None, .. } => CAP_FOWNER,
-            _ => CAP_CHOWN,
-        };
-        self.holds(may_by) == Some(true)
-    }
-
-    /// It holds one of the `capabilities`. `None`: it cannot be seen from here.
-    fn holds(&self, capabilities: u64) -> Option<bool> {
-        let status = status_of(self.pid)?;
+        let Some(status) = status_of(self.pid) else { return self.is_root() };
         let is_initial = || {
             let users = fs::read_link(format!("/proc/{}/ns/user", self.pid));
             users.is_ok_and(|users| users.as_os_str() == INITIAL_USERS)
         };
-        Some(parse_capabilities(&status) & capabilities != 0 && is_initial())
+        parse_capabilities(&status) & CAP_FSETID != 0 && is_initial()
     }
 
     pub fn is_of_group(&self, gid: u32) -> bool {
@@ -89,25 +66,15 @@ impl Asker {
         Caller { uid: self.uid, gid: self.gid, groups: Vec::new() }
     }
 
-    /// Calls `set`, which makes `changes` that the kernel has allowed by the owner that it knew; `is_allowed`: to anybody who may write.
-    pub async fn set<T>(
-        &self,
-        changes: &SetAttributes,
-        set: impl AsyncFn(&Caller) -> ClientResult<T>,
-        is_allowed: impl AsyncFn() -> ClientResult<bool>,
-    ) -> ClientResult<T> {
-        // What a truncate needs the handle tells.
-        if self.is_root() || changes.size.is_some() {
-            return set(&decided()).await;
-        }
-        match self.make(changes.mode.unwrap_or(0), &set).await {
-            Err(ClientError { errno: Errno::EACCES | Errno::EPERM, .. })
-                if planted(Bug::OwnerOfBeforeBelieved) || self.may_change_others(changes) || is_allowed().await? =>
-            {
-                set(&decided()).await
-            }
-            other => other,
-        }
+    /// The kernel has allowed what only the owner may do, or who holds a capability for it, by the owner that it saw last. That holds
+    /// still, as far as can be seen from here.
+    pub fn is_allowed_still(&self, owner: u32) -> bool {
+        self.is_allowed_with(owner, || parse_capabilities(&status_of(self.pid)?).into())
+    }
+
+    /// `capabilities`: of the process; `None`: not seen. Which of them count, in which user namespace, the kernel has decided.
+    fn is_allowed_with(&self, owner: u32, capabilities: impl FnOnce() -> Option<u64>) -> bool {
+        self.uid == owner || planted(Bug::OwnerOfBeforeBelieved) || capabilities() != Some(0)
     }
 
     /// Calls `make` as the asker; with the supplementary groups only if they may matter.
@@ -165,29 +132,17 @@ mod tests {
         assert_eq!(parse_capabilities("Name:\tsh\n"), 0);
     }
 
-    /// The server takes the file for another's | who asks has no right to it, may be seen to hold the capability, or makes a change
-    /// that the kernel makes for whoever writes
     #[test]
-    fn the_owner_that_the_kernel_saw_last_may_not_be_the_owner() {
-        let now = |asker: Asker, changes: &SetAttributes, is_allowed: bool| {
-            let set = async |caller: &Caller| match caller.uid {
-                0 => Ok(()),
-                _ => Err(ClientError::from(Errno::EPERM)),
-            };
-            let done = asker.set(changes, set, async || Ok(is_allowed));
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            match std::pin::pin!(done).poll(&mut context) {
-                std::task::Poll::Ready(done) => done.map_err(|error| error.errno),
-                std::task::Poll::Pending => panic!("nothing is waited for"),
-            }
-        };
-        let (unseen, root) = (Asker { uid: 4242, gid: 7, pid: u32::MAX }, Asker { uid: 0, gid: 0, pid: u32::MAX });
-        let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-        let size = SetAttributes { size: Some(5), ..SetAttributes::default() };
-        assert_eq!(now(unseen, &mode, false), Err(Errno::EPERM));
-        assert_eq!(now(unseen, &mode, true), Ok(()));
-        assert_eq!(now(unseen, &size, false), Ok(()), "the handle tells");
-        assert_eq!(now(root, &mode, false), Ok(()));
+    fn who_gave_a_file_away_is_refused_unless_the_kernel_may_have_had_another_reason() {
+        let asker = Asker { uid: 4242, gid: 7, pid: u32::MAX };
+        let may = |owner, capabilities| asker.is_allowed_with(owner, || capabilities);
+        assert!(may(4242, Some(0)), "the owner");
+        assert!(!may(0, Some(0)));
+        assert!(
+            may(0, Some(CAP_FSETID)) && may(0, None),
+            "it may hold what counts here, perhaps in a namespace of its own"
+        );
+        assert!(asker.is_allowed_still(0), "it is not seen");
     }
 
     #[test]

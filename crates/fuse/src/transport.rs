@@ -460,8 +460,10 @@ impl Filesystem for Transport {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = owned(name);
-        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| server.removexattr(ino.0, &name).await);
+        let (asker, name) = (Asker::of(request), owned(name));
+        self.serve_named(request, ino, reply, async move |server: &Rc<Server>| {
+            server.removexattr(asker, ino.0, &name).await
+        });
     }
 
     fn lseek(&self, _: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {

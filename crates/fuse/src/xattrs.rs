@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_client::{ClientResult, LAYOUT_XATTR};
-use forebay_proto::Errno;
+use forebay_proto::{Errno, Fid};
 
 use crate::{
     caller::{Asker, S_ISGID, decided},
@@ -91,6 +91,7 @@ impl Server {
                 .make(S_ISGID, async |caller| self.client.setxattr(caller, fid, name, value, flags as u32).await)
                 .await;
         }
+        self.check_xattr(asker, fid, name).await?;
         let set = self.client.setxattr(&decided(), fid, name, value, flags as u32).await;
         if name == CAPABILITY && set.is_ok() {
             self.got_capability(fid);
@@ -113,11 +114,20 @@ impl Server {
         }
     }
 
-    pub async fn removexattr(&self, ino: u64, name: &[u8]) -> ClientResult<()> {
+    pub async fn removexattr(&self, asker: Asker, ino: u64, name: &[u8]) -> ClientResult<()> {
         if !is_supported(name) {
             return Err(Errno::EOPNOTSUPP.into());
         }
+        self.check_xattr(asker, self.fid(ino), name).await?;
         self.of_gone(ino, self.client.removexattr(&decided(), self.fid(ino), name).await)
+    }
+
+    /// Lists and labels are the owner's. Of `user.` the kernel asks for the permissions of now. A file's capability it takes away itself,
+    /// on behalf of whoever truncates it.
+    async fn check_xattr(&self, asker: Asker, fid: Fid, name: &[u8]) -> ClientResult<()> {
+        let is_for_owners = is_acl(name) || name.starts_with(b"security.") && name != CAPABILITY;
+        let is_allowed = !is_for_owners || self.is_allowed_still(asker, fid).await?;
+        if is_allowed { Ok(()) } else { Err(Errno::EPERM.into()) }
     }
 
     /// An attribute of something that is gone, and held for who looked it up without a handle: there is none.

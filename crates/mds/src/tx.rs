@@ -83,7 +83,7 @@ pub struct Origin {
     pub is_replay: bool,
     /// Its transno (0 for one that only reads).
     pub transno: Transno,
-    /// The server's Unix time.
+    /// The server's Unix time; of a replay what it was the first time.
     pub now_ns: i64,
     /// There is room on the MDT's device for more than deleting.
     pub has_room: bool,

@@ -212,8 +212,9 @@ impl Core {
     pub(crate) async fn reserve(&self, payload_bytes: u64, fragments: usize, aside: u64) -> StoreResult<Reservation> {
         let weight = weight_of(payload_bytes, fragments as u64);
         let device_bytes = device_bytes_of(payload_bytes, fragments as u64, self.slab_usable());
-        // A piece of a few bytes weighs more than what was set aside for it: that comes from the two slabs that are not counted on.
-        let aside = if aside >= payload_bytes { weight.max(aside_weight(aside)) } else { aside_weight(aside) };
+        // A piece of a few bytes weighs more than what was set aside for it.
+        let overdraft = if aside >= payload_bytes { self.overdraft() } else { 0 };
+        let aside = aside_weight(aside) + overdraft;
         self.refuse_when_full(weight, aside)?;
         if self.room_now(device_bytes) && !self.promises.anybody_waits() {
             return Ok(self.promises.grant(weight, device_bytes));
@@ -267,6 +268,17 @@ impl Core {
                 () = released => {}
             }
         }
+    }
+
+    /// What those who have room set aside may take beyond all that is promised: of the two slabs that are not counted on, half of one.
+    fn overdraft(&self) -> u64 {
+        let space = self.space();
+        let data_and_pages = {
+            let alloc = self.alloc.borrow();
+            alloc.data_live() + alloc.page_live().saturating_sub(self.table.borrow().superseded_bytes())
+        };
+        let over = (data_and_pages + space.reserved_bytes).saturating_sub(space.total_bytes);
+        (self.slab_usable() / 2).saturating_sub(over)
     }
 
     /// True if the cleaner found nothing more to be gained for those who wait, and nothing has died since.

@@ -54,16 +54,7 @@ struct Left {
     when: fn(&Setup, &Call) -> bool,
 }
 
-const LEFT: [Left; 5] = [
-    Left {
-        says: "who may change or remove one is decided by the owner that the kernel saw last",
-        when: |setup, call| match call {
-            Call::Setxattr { name, .. } | Call::Removexattr { name, .. } => {
-                name.0 == b"security.selinux" && setup.mounts > 1
-            }
-            _ => false,
-        },
-    },
+const LEFT: [Left; 4] = [
     Left {
         says: "Between mounts mappings are not coherent",
         when: |setup, call| matches!(call, Call::Map { .. }) && setup.mounts > 1,

@@ -159,6 +159,10 @@ fn the_owner_of_before_changes_nothing_through_what_he_has_open() {
         let time = file.set_modified(std::time::SystemTime::now());
         assert_eq!(mode.expect_err("not his").raw_os_error(), Some(libc::EPERM));
         assert_eq!(time.expect_err("not his").raw_os_error(), Some(libc::EPERM));
+        let list = c"system.posix_acl_access";
+        // SAFETY: an open descriptor and a string that outlives the call.
+        let removed = unsafe { libc::fremovexattr(std::os::fd::AsRawFd::as_raw_fd(&file), list.as_ptr()) };
+        assert_eq!((removed, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
         file.set_len(5).expect("he has it open for writing");
     });
     let there = fs::metadata(mounts.second.join("f")).expect("there");

@@ -83,7 +83,7 @@ pub fn set(tx: &mut Tx<'_>, request: &SetAttr, inode: &mut Inode) -> Step<()> {
     change_times(tx, request, inode);
     match request.at_ns {
         0 => inode.changed_at(tx.origin.now_ns),
-        // Nobody was shown a later one: a replay may have made the file later than it was made at first.
+        // Nobody was shown a later one. Asked for anew, as its reply was lost, a change may have been made later than at first.
         told => inode.ctime_ns = told,
     }
     Ok(())
