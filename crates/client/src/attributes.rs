@@ -17,7 +17,6 @@ use crate::{
     choices::Choice,
     errors::Trouble,
     layouts::LAYOUT_XATTR,
-    leases::Holds,
     limits, mode,
     tasks::{detached, try_all},
 };
@@ -122,14 +121,11 @@ impl Client {
         })
     }
 
-    /// Whose it is, if nobody has to be asked.
-    pub fn known_owner(&self, fid: Fid) -> Option<u32> {
-        let early = || self.known_early(fid, false);
-        // Nobody else changes its attributes while its bytes are ours alone.
-        let is_ours = || self.inner.leases.may_keep(fid) == Holds::All;
-        let like = || self.inner.file(fid).filter(|_| is_ours()).and_then(|file| self.like(&file));
+    /// User and group whose it is, if nobody has to be asked.
+    pub fn known_owner(&self, fid: Fid) -> Option<(u32, u32)> {
         let leased = || self.inner.leases.entry(fid).or_else(|| self.inner.leases.written(fid));
-        early().or_else(like).or_else(|| Some(leased()?.attr)).map(|attr| attr.uid)
+        let known = self.known_but_times(fid).or_else(|| Some(leased()?.attr));
+        known.map(|attr| (attr.uid, attr.gid))
     }
 
     /// Attributes of a file that only this client writes: what it keeps back is sent first, as the OSTs give the times; else nobody

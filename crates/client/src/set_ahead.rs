@@ -222,7 +222,7 @@ impl Client {
     }
 
     /// What a file is like that only this client has open: if nothing has happened to it since that was told.
-    pub(crate) fn like(&self, file: &FileState) -> Option<Attr> {
+    fn like(&self, file: &FileState) -> Option<Attr> {
         let (asked, mut attr) = file.like.borrow().clone()?;
         attr.size = attr.size.max(file.size.borrow().seen()).max(file.kept.borrow().end());
         if let Some((_, written_ns)) = file.told().filter(|(epoch, _)| *epoch == attr.attr_epoch) {

@@ -8,7 +8,7 @@ use fuser::{FileAttr, FileHandle};
 
 use crate::{
     answer::Attributes,
-    caller::{Asker, decided},
+    caller::{Asker, S_ISGID, decided},
     convert,
     data::ALL,
     pages::Answered,
@@ -73,14 +73,7 @@ impl Server {
             _ => self.if_open(handle).await,
         };
         let (sets_ids, cuts) = (changes.mode.is_some_and(convert::has_set_ids), changes.size.is_some());
-        let is_allowed = cuts || self.is_allowed_still(asker, fid).await? || self.drops_set_ids(fid, &changes).await?;
-        let set = async |caller: &Caller| self.client.setattr(caller, fid, changes.clone(), open.as_ref()).await;
-        let set = match is_allowed {
-            true => set(&decided()).await,
-            // By who may write, perhaps: the server knows.
-            false if is_touched(&changes) => asker.make(0, set).await,
-            false => Err(Errno::EPERM.into()),
-        };
+        let set = self.set_as_allowed(asker, fid, changes, open.as_ref()).await;
         let mut changed = match set {
             // Whatever is done to it, nobody can see any more.
             Err(error) if error.errno == Errno::ESTALE && handle.is_none() => {
@@ -101,19 +94,53 @@ impl Server {
         Ok(Attributes { attr, valid_for: Duration::ZERO })
     }
 
+    /// Sets what the kernel has allowed, by the owner and the group that it saw last.
+    async fn set_as_allowed(
+        &self,
+        asker: Asker,
+        fid: Fid,
+        changes: SetAttributes,
+        open: Option<&OpenFile>,
+    ) -> ClientResult<Attr> {
+        let set = async |caller: &Caller| self.client.setattr(caller, fid, changes.clone(), open).await;
+        if asker.is_root() || changes.size.is_some() {
+            return set(&decided()).await;
+        }
+        // Of these the server may drop a bit, or refuse, by groups that are not seen from here.
+        let concerns_group = changes.gid.is_some() || changes.mode.is_some_and(|mode| mode & S_ISGID != 0);
+        if self.client.known_owner(fid).is_none() && !concerns_group {
+            match set(&asker.plain()).await {
+                Err(error) if matches!(error.errno, Errno::EPERM | Errno::EACCES) => {}
+                done => return done,
+            }
+        }
+        let Some(owner) = self.owner(fid).await? else { return set(&decided()).await };
+        match asker.is_allowed_still(owner) {
+            true if concerns_group && !asker.has_capability_over(owner) => {
+                asker.make(changes.mode.unwrap_or(0), set).await
+            }
+            true => set(&decided()).await,
+            // By who may write, perhaps.
+            false if is_touched(&changes) => asker.make(0, set).await,
+            false if self.drops_set_ids(fid, &changes).await? => set(&decided()).await,
+            false => Err(Errno::EPERM.into()),
+        }
+    }
+
     /// What the kernel has allowed by the owner that it saw last is so by the owner of now; see [`Asker::is_allowed_still`].
     pub async fn is_allowed_still(&self, asker: Asker, fid: Fid) -> ClientResult<bool> {
-        if asker.is_root() {
-            return Ok(true);
+        Ok(asker.is_root() || self.owner(fid).await?.is_none_or(|owner| asker.is_allowed_still(owner)))
+    }
+
+    /// User and group whose it is. `None`: it is gone.
+    async fn owner(&self, fid: Fid) -> ClientResult<Option<(u32, u32)>> {
+        if let Some(owner) = self.client.known_owner(fid) {
+            return Ok(Some(owner));
         }
-        let owner = match self.client.known_owner(fid) {
-            Some(owner) => owner,
-            None => match self.client.getattr(fid, None).await {
-                Err(error) if error.errno == Errno::ESTALE => return Ok(true),
-                attr => attr?.uid,
-            },
-        };
-        Ok(asker.is_allowed_still(owner))
+        match self.client.getattr(fid, None).await {
+            Err(error) if error.errno == Errno::ESTALE => Ok(None),
+            attr => attr.map(|attr| Some((attr.uid, attr.gid))),
+        }
     }
 
     /// The kernel does so before fallocate(2) and copy_file_range(2), by whoever has it open for writing. (It may be done by now.)

@@ -8,7 +8,7 @@
 //!   supplementary groups from /proc. What is left is a process that is not user 0 but holds CAP_DAC_OVERRIDE: it may
 //!   be refused;
 //! - what only the owner may do the kernel decides by the owner that it saw last, and another mount may have given the file away
-//!   since. The mount looks, and refuses who is not the owner and has no capability at all: [`Asker::is_allowed_still`].
+//!   since. The mount looks, and refuses who is not the owner and holds no capability over the file: [`Asker::is_allowed_still`].
 //!
 //! Of CAP_FSETID the kernel tells with a write, and with nothing else that changes bytes: there /proc tells.
 #![allow(clippy::disallowed_methods)] // a process's groups and capabilities stand in /proc
@@ -50,11 +50,7 @@ impl Asker {
     /// It holds CAP_FSETID: what it changes keeps its set-id bits.
     pub fn keeps_set_ids(&self) -> bool {
         let Some(status) = status_of(self.pid) else { return self.is_root() };
-        let is_initial = || {
-            let users = fs::read_link(format!("/proc/{}/ns/user", self.pid));
-            users.is_ok_and(|users| users.as_os_str() == INITIAL_USERS)
-        };
-        parse_capabilities(&status) & CAP_FSETID != 0 && is_initial()
+        parse_capabilities(&status) & CAP_FSETID != 0 && self.is_of_initial_users()
     }
 
     pub fn is_of_group(&self, gid: u32) -> bool {
@@ -67,14 +63,24 @@ impl Asker {
     }
 
     /// The kernel has allowed what only the owner may do, or who holds a capability for it, by the owner that it saw last. That holds
-    /// still, as far as can be seen from here.
-    pub fn is_allowed_still(&self, owner: u32) -> bool {
-        self.is_allowed_with(owner, || parse_capabilities(&status_of(self.pid)?).into())
+    /// still, as far as can be seen from here, of a file of user and group `owner`.
+    pub fn is_allowed_still(&self, owner: (u32, u32)) -> bool {
+        self.uid == owner.0 || planted(Bug::OwnerOfBeforeBelieved) || self.has_capability_over(owner)
     }
 
-    /// `capabilities`: of the process; `None`: not seen. Which of them count, in which user namespace, the kernel has decided.
-    fn is_allowed_with(&self, owner: u32, capabilities: impl FnOnce() -> Option<u64>) -> bool {
-        self.uid == owner || planted(Bug::OwnerOfBeforeBelieved) || capabilities() != Some(0)
+    /// It may hold a capability that counts for a file of user and group `owner`: which, the kernel has decided. One that is not seen may.
+    pub fn has_capability_over(&self, (uid, gid): (u32, u32)) -> bool {
+        let Some(status) = status_of(self.pid) else { return true };
+        let is_mapped = |map: &str, id| {
+            fs::read_to_string(format!("/proc/{}/{map}", self.pid)).is_ok_and(|map| is_mapped(&map, id))
+        };
+        let counts = || self.is_of_initial_users() || is_mapped("uid_map", uid) && is_mapped("gid_map", gid);
+        parse_capabilities(&status) != 0 && counts()
+    }
+
+    fn is_of_initial_users(&self) -> bool {
+        let users = fs::read_link(format!("/proc/{}/ns/user", self.pid));
+        users.is_ok_and(|users| users.as_os_str() == INITIAL_USERS)
     }
 
     /// Calls `make` as the asker; with the supplementary groups only if they may matter.
@@ -108,6 +114,15 @@ fn parse_capabilities(status: &str) -> u64 {
     bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }
 
+/// `map`: lines of first id inside, first id outside, and how many, as a user namespace has them.
+fn is_mapped(map: &str, outside: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().skip(1).filter_map(|number| number.parse::<u64>().ok());
+        let (Some(first), Some(count)) = (numbers.next(), numbers.next()) else { return false };
+        (first..first + count).contains(&outside.into())
+    })
+}
+
 fn parse_groups(status: &str) -> Vec<u32> {
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
     groups.into_iter().flat_map(str::split_whitespace).filter_map(|group| group.parse().ok()).collect()
@@ -134,15 +149,40 @@ mod tests {
 
     #[test]
     fn who_gave_a_file_away_is_refused_unless_the_kernel_may_have_had_another_reason() {
-        let asker = Asker { uid: 4242, gid: 7, pid: u32::MAX };
-        let may = |owner, capabilities| asker.is_allowed_with(owner, || capabilities);
-        assert!(may(4242, Some(0)), "the owner");
-        assert!(!may(0, Some(0)));
-        assert!(
-            may(0, Some(CAP_FSETID)) && may(0, None),
-            "it may hold what counts here, perhaps in a namespace of its own"
-        );
-        assert!(asker.is_allowed_still(0), "it is not seen");
+        // Only root can start one.
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "4242", "--regid", "4242", "--clear-groups", "sleep", "60"]);
+        let Ok(mut child) = command.spawn() else { return };
+        let pid = child.id();
+        let asker = Asker { uid: 4242, gid: 4242, pid };
+        let has_become = || status_of(pid).is_some_and(|status| parse_capabilities(&status) == 0);
+        let mut has_ended = || matches!(child.try_wait(), Ok(Some(_)));
+        let waited = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            has_become() || has_ended()
+        });
+        assert!(waited, "it neither became another user nor ended");
+        if !has_ended() {
+            assert!(asker.is_allowed_still((4242, 0)), "the owner");
+            assert!(!asker.is_allowed_still((0, 4242)), "the owner of before");
+            let root = Asker { pid: std::process::id(), ..asker };
+            let holds_any = status_of(root.pid).is_some_and(|status| parse_capabilities(&status) != 0);
+            assert_eq!(root.is_allowed_still((0, 0)), holds_any);
+            let unseen = Asker { pid: u32::MAX, ..asker };
+            assert!(unseen.is_allowed_still((0, 0)), "it may have some");
+        }
+        let _ = (child.kill(), child.wait());
+    }
+
+    #[test]
+    fn ids_outside_of_a_user_namespace_are_found_in_its_map() {
+        let map = "         0     100000      65536\n     70000       1000          1\n";
+        for (id, mapped) in
+            [(99_999, false), (100_000, true), (165_535, true), (165_536, false), (1000, true), (0, false)]
+        {
+            assert_eq!(is_mapped(map, id), mapped, "{id}");
+        }
+        assert!(!is_mapped("", 0));
     }
 
     #[test]

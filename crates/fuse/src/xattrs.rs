@@ -12,6 +12,7 @@ use crate::{
 
 /// What a program of the file may do that its user may not.
 const CAPABILITY: &[u8] = b"security.capability";
+const LABEL: &[u8] = b"security.selinux";
 
 /// What the kernel asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,9 +88,13 @@ impl Server {
         let fid = self.fid(ino);
         if is_acl(name) {
             // Whether set-group-id stays is decided by the groups of who asks.
-            return asker
-                .make(S_ISGID, async |caller| self.client.setxattr(caller, fid, name, value, flags as u32).await)
-                .await;
+            let set = async |caller: &_| self.client.setxattr(caller, fid, name, value, flags as u32).await;
+            return match asker.make(S_ISGID, set).await {
+                Err(error) if error.errno == Errno::EPERM && self.is_allowed_still(asker, fid).await? => {
+                    set(&decided()).await
+                }
+                done => done,
+            };
         }
         self.check_xattr(asker, fid, name).await?;
         let set = self.client.setxattr(&decided(), fid, name, value, flags as u32).await;
@@ -122,10 +127,10 @@ impl Server {
         self.of_gone(ino, self.client.removexattr(&decided(), self.fid(ino), name).await)
     }
 
-    /// Lists and labels are the owner's. Of `user.` the kernel asks for the permissions of now. A file's capability it takes away itself,
-    /// on behalf of whoever truncates it.
+    /// Lists and labels are the owner's. Other attributes the kernel sets and takes away itself on behalf of whoever writes, or asks for the
+    /// permissions of now.
     async fn check_xattr(&self, asker: Asker, fid: Fid, name: &[u8]) -> ClientResult<()> {
-        let is_for_owners = is_acl(name) || name.starts_with(b"security.") && name != CAPABILITY;
+        let is_for_owners = is_acl(name) || name == LABEL;
         let is_allowed = !is_for_owners || self.is_allowed_still(asker, fid).await?;
         if is_allowed { Ok(()) } else { Err(Errno::EPERM.into()) }
     }

@@ -11,7 +11,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use forebay_env::{Bug, planted};
 use forebay_proto::SessionId;
-use forebay_store::{Reservation, Store};
+use forebay_store::{Reservation, Store, StoreResult};
 
 use crate::limits;
 
@@ -47,7 +47,8 @@ impl Granted {
         let all = self.bytes();
         let most = (store.space().available_bytes + all) / limits::GRANTED_SHARE;
         let has = self.has(session);
-        self.set(store, session, wanted.min(has + most.saturating_sub(all)).max(wanted.min(has)))
+        let wanted = wanted.min(has + most.saturating_sub(all)).max(wanted.min(has));
+        self.set(session, wanted, |bytes| store.promise(bytes))
     }
 
     /// What the session counts on: it had it before the target was started.
@@ -73,8 +74,8 @@ impl Granted {
 
     /// The session gets `wanted` in all, or less where there is no more, whatever somebody says. Returns how much, of that.
     fn raise(&self, store: &Store, session: SessionId, wanted: u64) -> u64 {
-        let most = self.has(session).saturating_add(store.promisable_bytes());
-        self.set(store, session, wanted.min(most))
+        let most = self.has(session).saturating_add(store.promisable_again());
+        self.set(session, wanted.min(most), |bytes| store.promise_again(bytes))
     }
 
     fn has(&self, session: SessionId) -> u64 {
@@ -87,7 +88,7 @@ impl Granted {
         self.sessions.borrow_mut().remove(&session);
     }
 
-    fn set(&self, store: &Store, session: SessionId, bytes: u64) -> u64 {
+    fn set(&self, session: SessionId, bytes: u64, promise: impl Fn(u64) -> StoreResult<Reservation>) -> u64 {
         let has = self.has(session);
         let mut sessions = self.sessions.borrow_mut();
         if bytes == 0 {
@@ -99,7 +100,7 @@ impl Granted {
             share.bytes = bytes;
             return bytes;
         }
-        match (store.promise(bytes - has), sessions.get_mut(&session)) {
+        match (promise(bytes - has), sessions.get_mut(&session)) {
             (Err(_), _) => has,
             (Ok(room), Some(share)) => {
                 share.room.join(room);

@@ -48,6 +48,8 @@ pub(crate) struct Promises {
     device_bytes: Cell<u64>,
     /// Bytes of payload set aside for writes to come: their owner keeps count of them in rows.
     aside: Cell<u64>,
+    /// Weight that is promised twice for a moment: set aside still, and promised to the writes that fill it.
+    twice: Cell<u64>,
     /// Those who wait for room, one at a time: in order.
     turn: Mutex<()>,
     /// Device bytes that were promised are written, or given back.
@@ -63,9 +65,18 @@ pub struct Reservation {
     promises: Rc<Promises>,
     weight: u64,
     device_bytes: u64,
+    /// See [`Promises::twice`].
+    twice: u64,
 }
 
 impl Reservation {
+    /// What it is for fills `payload_bytes` that are set aside, and counted so until it is done.
+    pub fn fills(&mut self, payload_bytes: u64) {
+        let weight = aside_weight(payload_bytes).min(self.weight);
+        self.twice += weight;
+        self.promises.twice.set(self.promises.twice.get() + weight);
+    }
+
     /// The bytes are on the device: only their weight is still promised, until the index knows them.
     pub(crate) fn placed(mut self) -> Self {
         let device_bytes = std::mem::take(&mut self.device_bytes);
@@ -82,7 +93,7 @@ impl Reservation {
     pub fn split(&mut self, payload_bytes: u64) -> Self {
         let weight = aside_weight(payload_bytes).min(self.weight);
         self.weight -= weight;
-        Self { promises: self.promises.clone(), weight, device_bytes: 0 }
+        Self { promises: self.promises.clone(), weight, device_bytes: 0, twice: 0 }
     }
 
     /// Adds the promise of another of the same store.
@@ -90,6 +101,7 @@ impl Reservation {
         assert!(Rc::ptr_eq(&self.promises, &other.promises), "each is kept in the accounts of its store");
         self.weight += std::mem::take(&mut other.weight);
         self.device_bytes += std::mem::take(&mut other.device_bytes);
+        self.twice += std::mem::take(&mut other.twice);
     }
 }
 
@@ -97,6 +109,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let promises = &self.promises;
         promises.weight.set(promises.weight.get() - self.weight);
+        promises.twice.set(promises.twice.get() - self.twice);
         promises.release(self.device_bytes);
     }
 }
@@ -139,7 +152,7 @@ impl Promises {
     fn hold(self: &Rc<Self>, weight: u64, device_bytes: u64) -> Reservation {
         self.weight.set(self.weight.get() + weight);
         self.device_bytes.set(self.device_bytes.get() + device_bytes);
-        Reservation { promises: self.clone(), weight, device_bytes }
+        Reservation { promises: self.clone(), weight, device_bytes, twice: 0 }
     }
 }
 
@@ -193,6 +206,19 @@ impl Core {
     pub(crate) fn promisable_bytes(&self) -> u64 {
         // The inverse of the weight, rounded down.
         self.space().available_bytes / 33 * 32
+    }
+
+    /// See [`crate::Store::promisable_again`].
+    pub(crate) fn promisable_again(&self) -> u64 {
+        // The inverse of the weight, rounded down.
+        (self.space().available_bytes + self.overdraft()) / 33 * 32
+    }
+
+    /// See [`crate::Store::promise_again`].
+    pub(crate) fn promise_again(&self, payload_bytes: u64) -> StoreResult<Reservation> {
+        let weight = aside_weight(payload_bytes);
+        self.refuse_when_full(weight, self.overdraft())?;
+        Ok(self.promises.hold(weight, 0))
     }
 
     /// See [`crate::Store::promise`].
@@ -277,7 +303,8 @@ impl Core {
             let alloc = self.alloc.borrow();
             alloc.data_live() + alloc.page_live().saturating_sub(self.table.borrow().superseded_bytes())
         };
-        let over = (data_and_pages + space.reserved_bytes).saturating_sub(space.total_bytes);
+        let promised = space.reserved_bytes.saturating_sub(self.promises.twice.get());
+        let over = (data_and_pages + promised).saturating_sub(space.total_bytes);
         (self.slab_usable() / 2).saturating_sub(over)
     }
 

@@ -265,6 +265,16 @@ impl Store {
         self.core.promisable_bytes()
     }
 
+    /// As [`Store::promise`], of what was promised before a restart: small pieces of others may have taken a little of it since.
+    pub fn promise_again(&self, payload_bytes: u64) -> StoreResult<Reservation> {
+        self.core.promise_again(payload_bytes)
+    }
+
+    /// Most that [`Store::promise_again`] does not refuse now.
+    pub fn promisable_again(&self) -> u64 {
+        self.core.promisable_again()
+    }
+
     /// What a promise of so much payload takes off the bytes that are available.
     pub fn promise_weight(payload_bytes: u64) -> u64 {
         crate::space::aside_weight(payload_bytes)

@@ -109,7 +109,8 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     let Some(expected) = object_range(request, end) else { return Ok(Outcome::Elsewhere(end)) };
     let turn = oss.turn(ctx, (fid, Some(truncate_epoch)), request.length.into()).await?;
     let aside = oss.set_aside_in(fid, row.as_ref(), &expected).await?;
-    let room = oss.store().reserve_from(bulk.len() as u64, 1, aside).await.map_err(store_error)?;
+    let mut room = oss.store().reserve_from(bulk.len() as u64, 1, aside).await.map_err(store_error)?;
+    room.fills(aside);
     // From here to the admission nothing is awaited.
     let row = oss.store().get(&key(fid)).map_err(store_error)?.map(|value| decode(&value)).transpose()?;
     let end = row.as_ref().map_or(0, |row| row.file_bytes).max(request.file_bytes).max(oss.growing.end(fid));

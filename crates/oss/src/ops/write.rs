@@ -71,11 +71,13 @@ pub async fn run_as<R: Encode>(
     for part in &parts {
         aside += oss.set_aside_in(fid, row.as_ref(), &part.range()).await?;
     }
+    let fills = aside;
     if ctx.is_replay() {
         // There was room for it, before those that followed it: they wait beside it now.
         aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
-    let room = room_for(oss, ctx, &request, &bulk, aside).await.map_err(store_error)?;
+    let mut room = room_for(oss, ctx, &request, &bulk, aside).await.map_err(store_error)?;
+    room.fills(fills);
     // Mostly it was told meanwhile: who waits here has taken room.
     oss.others_told(ctx, fid, &ranges).await?;
     let early = oss.may_answer_early(ctx, &request.object).filter(|_| !matches!(of, WriteOf::Place(_)));
