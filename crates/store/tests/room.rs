@@ -180,6 +180,30 @@ fn a_piece_of_a_few_bytes_finds_the_room_that_was_set_aside_for_it() {
     });
 }
 
+/// a full store; as much as half a slab is on its way into what was set aside | a piece of a few bytes beside it is taken
+#[test]
+fn what_is_on_its_way_into_room_that_was_set_aside_does_not_count_twice() {
+    let sim = Sim::new(2);
+    let node = sim.add_node("oss0");
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = Rc::new(fresh(&env, &format(), &quick()).await);
+        let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(0) });
+        let aside = 20 * PIECE;
+        store.set_aside(0, aside);
+        fill(&env, &store, &told, 1).await;
+        let mut on_their_way = Vec::new();
+        for _ in 0..16 {
+            let mut room = store.reserve_from(PIECE, 1, PIECE).await.expect("it was set aside");
+            room.fills(PIECE);
+            on_their_way.push(room);
+        }
+        let piece = store.reserve_from(16, 1, 16).await.expect("it was set aside too");
+        drop((on_their_way, piece));
+        Rc::into_inner(store).expect("alone").close().await.expect("it closes");
+    });
+}
+
 /// a full store; a little goes everywhere; quiet | as much is written, at once
 #[test]
 fn what_went_here_and_there_can_be_written_anew_after_the_cleaner_gave_up() {
