@@ -325,7 +325,7 @@ impl Core {
         !self.journal_crowded() && self.writable_bytes() >= self.promises.device_bytes.get() + device_bytes
     }
 
-    /// `aside`: weight that was set aside for this very request. Where all of it is, the request is never refused.
+    /// `aside`: weight that was set aside for this very request, with the overdraft that it may take.
     fn refuse_when_full(&self, weight: u64, aside: u64) -> StoreResult<()> {
         self.check_running()?;
         if weight <= self.space().available_bytes + aside { Ok(()) } else { Err(self.full_error(weight)) }
